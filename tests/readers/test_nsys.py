@@ -149,7 +149,7 @@ def test_values_that_are_no_numbers_stay_within_their_rows(tmp_path: Path) -> No
         "CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 1",
         "CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 2",
         "CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = NULL, demangledName = x'00' WHERE rowid = 3",
-        "CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = 'x' WHERE rowid = 1",
+        "CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = 'x' WHERE rowid = 4",
     ):
         export.connection.execute(f"UPDATE {change}")
     info = read_nsys(export.close(), tmp_path / "out.parquet", rank_hint=0)

@@ -58,12 +58,12 @@ def rank_times(ops: Operations) -> RankTimes:
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
     rows, given = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), ops.given_bytes
-    called = by_operator(ops, rows)
+    called, input_ns = by_operator(ops, rows), total(ops.kind == INPUT, own)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
-        input_ns=total(ops.kind == INPUT, own),
-        host_ns=total(ops.kind == GC, own) + total(None, gap) + tail_gap_ns(ops),
+        input_ns=input_ns,
+        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + tail_gap_ns(ops),
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
@@ -115,6 +115,11 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
         fetching=frozenset().union(*(part.fetching for part in parts)),
         counted=side_by_side([part.counted for part in parts]),
     )
+
+
+def _idle_ns(ops: Operations, gap_ns: Floats, input_ns: Floats) -> Floats:
+    """Per rank what its device idled for its host, input apart: a host that runs ahead fetches long before it shows."""
+    return np.maximum(gap_ns - input_ns, 0.0) if ops.runs_ahead else gap_ns
 
 
 def _computing(ops: Operations) -> Bools:

@@ -17,9 +17,19 @@ import pyarrow as pa
 
 from kair_engine.errors import InputError
 from kair_engine.readers.columns import Int64s, dictionary, nullable, numbers, occurrences
-from kair_engine.readers.step_marks import Steps
-from kair_engine.trace.format import KINDS, MAX_NAME_LENGTH, PHASES, SCHEMA, STEP_SCOPE, FragmentWriter
-from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes
+from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, launched_before, queue_of
+from kair_engine.readers.step_marks import OUTSIDE, Steps
+from kair_engine.trace.format import (
+    KINDS,
+    MAX_NAME_LENGTH,
+    PHASES,
+    QUEUE_FULL,
+    SCHEMA,
+    STEP_SCOPE,
+    STREAM_PREFIX,
+    FragmentWriter,
+)
+from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, Layout, StepTimes
 from kair_engine.trace.warning_texts import short_warning
 
 _ABSENT: Final = -1
@@ -117,6 +127,20 @@ class Rows:
         self.peer.append(peer if peer is not None and peer in _PEERS else _ABSENT)
         self.correlation.append(correlation if correlation is not None and correlation in _NUMBERS else _ABSENT)
 
+    def add_wait(self, row: int, waited: int) -> None:
+        """Makes of a launch two operations: what it waited for a place in the queue, and then the launch."""
+        self.add(
+            self.lanes.texts[self.lane[row]],
+            QUEUE_FULL,
+            "sync",
+            self.start[row],
+            waited,
+            phase=None if self.phase[row] == _ABSENT else PHASES[self.phase[row]],
+            moment=self.moment[row],
+        )
+        self.start[row] += waited
+        self.duration[row] -= waited
+
     def extend(
         self,
         lane: Coded,
@@ -212,15 +236,16 @@ def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], abo
     parts = [_Part(one) for one in ranks]
     if not any(part.count for part in parts):
         raise InputError(f"{source.name} holds no operations")
-    times: list[tuple[int, int, int, int, int]] = []
+    times: list[tuple[int, ...]] = []
     with FragmentWriter(out) as writer:
         for number in sorted({number for part in parts for number in part.numbers}):
             for part in parts:
                 if (at := part.numbers.get(number)) is not None:
                     writer.write(table := part.table(at, number))
                     begin, length = part.window(at)
-                    times.append((part.rank, number, begin, length, len(table) - 1))
-        info = _info(source, ranks, about, sorted(times))
+                    device = part.on_device.get(at, (NOT_TOLD, NOT_TOLD))
+                    times.append((part.rank, number, begin, length, len(table) - 1, *device))
+        info = _info(source, ranks, about, sorted(times), parts)
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
 
@@ -238,7 +263,13 @@ class _Part:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         self._lane_place = place
+        self.queue, before = _with_waits_apart(rows)
         step = self._steps.index_at(_numbers(rows.moment))
+        step[before] = OUTSIDE
+        self.launched_before = len(before)
+        self.on_device: dict[int, tuple[int, int]] = {}
+        """By the place of a step of which a table was made: when its first operation on a device began and its last one
+        was over, those that compute or communicate."""
         by_step = np.argsort(step, kind="stable")
         bounds = np.searchsorted(step[by_step], np.arange(len(self._steps.number) + 1))
         self._of_step = [by_step[begin:end] for begin, end in pairwise(bounds)]
@@ -252,6 +283,7 @@ class _Part:
     def table(self, at: int, number: int) -> pa.Table:
         """The rows of one step, in the table's order, the step's scope among them."""
         rows, chosen = self._rows, self._of_step[at]
+        self._see_device(at, chosen)
         begin, length = self.window(at)
         scope = {"lane": self._main, "name": self._scope, "kind": KINDS.index("scope"), "start": begin}
         scope["duration"] = length
@@ -262,6 +294,47 @@ class _Part:
         order = np.lexsort((-of["duration"], of["start"], self._lane_place[of["lane"]]))
         of = {name: values[order] for name, values in of.items()}
         return _arrow(of, rows, self.rank, number)
+
+    def _see_device(self, at: int, chosen: Int64s) -> None:
+        rows = self._rows
+        works = chosen[_on_streams(rows)[_numbers(rows.lane)[chosen]]]
+        works = works[~np.isin(_numbers(rows.kind)[works], (KINDS.index("memory"), KINDS.index("scope")))]
+        if len(works):
+            start = _numbers(rows.start)[works]
+            self.on_device[at] = int(start.min()), int((start + _numbers(rows.duration)[works]).max())
+
+
+def _on_streams(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Per lane whether it is a device's."""
+    return np.array([lane.startswith(STREAM_PREFIX) for lane in rows.lanes.texts], dtype=bool)
+
+
+def _with_waits_apart(rows: Rows) -> tuple[LaunchQueue | None, Int64s]:
+    """(the launch queue, the rows launched before the recording began); what launches waited for becomes rows."""
+    queue, waits, before = _launch_queue(rows)
+    for row, waited in waits:
+        rows.add_wait(row, waited)
+    return queue, before
+
+
+def _launch_queue(rows: Rows) -> tuple[LaunchQueue | None, list[tuple[int, int]], Int64s]:
+    """(the launch queue, the launches that waited for a place in it and for how long, the rows launched before)."""
+    lane, number = _numbers(rows.lane), _numbers(rows.correlation)
+    device = _on_streams(rows)[lane] if len(lane) else np.zeros(0, dtype=bool)
+    device &= _numbers(rows.kind) != KINDS.index("scope")
+    calls, work = np.flatnonzero(~device & (number >= 0)), np.flatnonzero(device)
+    calls = calls[np.argsort(number[calls], kind="stable")]
+    start, over = _numbers(rows.start), _numbers(rows.start) + _numbers(rows.duration)
+    _, launched = found_ids(number[calls], number[work])
+    before = are_earlier(number[work], lane[work], start[work], launched)
+    seen = Calls()
+    seen.see(number[calls], _numbers(rows.name)[calls], start[calls], _numbers(rows.duration)[calls])
+    found = queue_of(seen, number[calls], Work(number[work], lane[work], over[work], before))
+    if found is None:
+        return None, [], work[before]
+    at, waits = found_ids(found.ids, number[calls])
+    waited = zip(calls[waits].tolist(), found.waited_ns[at[waits]].tolist(), strict=True)
+    return found.queue, list(waited), work[before]
 
 
 _COLUMNS: Final = (
@@ -304,14 +377,30 @@ def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
 
 
 def _info(
-    source: Path, ranks: Sequence[RankRecording], about: About, times: list[tuple[int, int, int, int, int]]
+    source: Path,
+    ranks: Sequence[RankRecording],
+    about: About,
+    times: list[tuple[int, ...]],
+    parts: Sequence[_Part],
 ) -> FragmentInfo:
-    rank, step, begin, duration, operations = map(tuple, zip(*times, strict=True))
+    rank, step, begin, duration, operations, device_begin, device_end = map(tuple, zip(*times, strict=True))
+    on_device = any(one != NOT_TOLD for one in device_end)
+    step_times = StepTimes(
+        rank,
+        step,
+        begin,
+        duration,
+        operations,
+        device_begin_ns=device_begin if on_device else (),
+        device_end_ns=device_end if on_device else (),
+    )
     bad = sum(one.rows.bad for one in ranks)
     warnings = list(about.warnings)
     if bad:
         text = f"{bad} events of {source.name} have no valid time or duration and are left out"
         warnings.append(short_warning("bad_events", text))
+    if count := sum(part.launched_before for part in parts):
+        warnings.append(launched_before(source.name, count))
     return FragmentInfo(
         source=str(source),
         format=about.format,
@@ -322,10 +411,11 @@ def _info(
         device=about.device,
         has_device=about.has_device,
         absolute_time=about.absolute_time,
-        operations=sum(operations),
+        operations=sum(step_times.operations),
         layout=about.layout,
-        step_times=StepTimes(rank, step, begin, duration, operations),
+        step_times=step_times,
         warnings=tuple(warnings),
+        launch_queue={part.rank: part.queue for part in parts if part.queue is not None},
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.recording.device_steps import steps_on_devices
 from kair_engine.recording.step_meetings import borne_out
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
@@ -63,6 +64,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     shift = {**by_time, **_set_apart(infos, times, hosts if on_one_clock else {})}
     times = renumbered(times, shift)
     usable = usable_steps(times, ranks)
+    on_devices = steps_on_devices(times)
     job = Job(
         name=name,
         source=source,
@@ -75,7 +77,8 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         has_device=any(info.has_device for info in infos),
         absolute_time=all(info.absolute_time for info in infos),
         steps=usable.steps,
-        step_times=times,
+        step_times=on_devices or times,
+        host_times=None if on_devices is None else times,
         operations=sum(info.operations for info in infos),
         warnings=(),
         cut_off=usable.cut_off,
@@ -84,6 +87,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         progress={rank: info.progress for info in infos for rank in info.ranks if info.progress},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
+        launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)
@@ -223,8 +227,8 @@ def _joined_layout(layouts: Sequence[Layout]) -> Layout | None:
 
 
 def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:
-    measured = any(info.step_times.is_measured for info in infos)
-    return StepTimes.of_rows(sorted(row for info in infos for row in info.step_times.rows(measured=measured)))
+    plain = all(info.step_times.is_plain for info in infos)
+    return StepTimes.of_rows(sorted(row for info in infos for row in info.step_times.rows(plain=plain)))
 
 
 def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:

@@ -82,7 +82,7 @@ def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
     predecessor[after] = before
     cut[before] = np.minimum(cut[before], ops.start_ns[after])
     streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
-    _wait_for_device(ops, threads, streams, predecessor)
+    _wait_for_device(ops, threads, streams[~ops.of_side_streams[streams]], predecessor)
     _stream_predecessors(ops, streams, predecessor)
     off_stream = np.flatnonzero(ops.communication & ~ops.on_stream)
     if len(off_stream):
@@ -132,7 +132,7 @@ def _stream_predecessors(ops: Operations, streams: Ints, predecessor: Ints) -> N
     launch = ops.launch[order]
     launched = np.where(launch == NONE, np.iinfo(np.int64).min, np.minimum(ops.end_ns[launch], ops.start_ns[order]))
     stream_free = np.where(previous == NONE, np.iinfo(np.int64).min, ops.end_ns[previous])
-    other = latest_ended(ops, order, order)
+    other = latest_ended(ops, order, order[~ops.of_side_streams[order]])
     other_end = np.where(other == NONE, np.iinfo(np.int64).min, ops.end_ns[other])
     best = np.where(launched >= stream_free, launch, previous)
     best_end = np.maximum(launched, stream_free)

@@ -33,6 +33,8 @@ PHASES: Final = ("forward", "backward", "optimizer", "input")
 
 # Every (rank, step) has one row of kind `scope` with this name: the step's own begin and duration on that rank.
 STEP_SCOPE: Final = "step"
+QUEUE_FULL: Final = "launch queue full"
+"""What a launch waits for while too many before it are not over: readers tell such a wait apart from the call."""
 
 # A lane is a device's queue or a host's thread; its prefix says which.
 STREAM_PREFIX: Final = "stream "

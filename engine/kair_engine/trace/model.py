@@ -103,37 +103,46 @@ class StepTimes:
     """What its models were given, the tensors of all their calls together."""
     helpers_cpu_ns: tuple[int, ...] = ()
     """That the other threads of its process computed, without those that communicate."""
+    device_begin_ns: tuple[int, ...] = ()
+    """When the first of its operations on a device began, those that computed or communicated; NOT_TOLD of a step
+    without any."""
+    device_end_ns: tuple[int, ...] = ()
+    """When the last of these was over: after the step's own end, where the host runs ahead of its device."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths: they may come from a file."""
-        if len({*map(len, (*self._needed, *filter(None, self._measured)))}) > 1:
+        if len({*map(len, (*self._needed, *filter(None, self._optional)))}) > 1:
             raise ValueError("the columns of step times are of different lengths")
 
     @property
-    def is_measured(self) -> bool:
-        """Whether anything was, of some step."""
-        return any(self._measured)
+    def is_plain(self) -> bool:
+        """Whether nothing is told of any step but its begin, duration and size."""
+        return not any(self._optional)
 
-    def rows(self, *, measured: bool = True) -> Iterator[tuple[int, ...]]:
-        """An entry of each column, of untold ones too; of those of what was `measured` where that is asked for."""
-        if not measured:
+    def rows(self, *, plain: bool = False) -> Iterator[tuple[int, ...]]:
+        """An entry of each column, of untold ones too; `plain`: without the columns that need not be told."""
+        if plain:
             return zip(*self._needed, strict=True)
         untold = (NOT_TOLD,) * len(self.rank)
-        return zip(*self._needed, *(column or untold for column in self._measured), strict=True)
+        return zip(*self._needed, *(column or untold for column in self._optional), strict=True)
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, ...]]) -> "StepTimes":
         """Those that `rows` gave."""
         columns = tuple(zip(*rows, strict=True)) or ((),) * 5
-        measured = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
-        return cls(*columns[:5], *measured)
+        told = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
+        return cls(*columns[:5], *told)
+
+    def of_ranks(self, ranks: Collection[int]) -> "StepTimes":
+        """Those of these ranks."""
+        return StepTimes.of_rows(row for row in self.rows() if row[0] in ranks)
 
     @property
     def _needed(self) -> tuple[tuple[int, ...], ...]:
         return self.rank, self.step, self.begin_ns, self.duration_ns, self.operations
 
     @property
-    def _measured(self) -> tuple[tuple[int, ...], ...]:
+    def _optional(self) -> tuple[tuple[int, ...], ...]:
         return (
             self.cpu_ns,
             self.delay_ns,
@@ -142,7 +151,26 @@ class StepTimes:
             self.halted,
             self.given_bytes,
             self.helpers_cpu_ns,
+            self.device_begin_ns,
+            self.device_end_ns,
         )
+
+
+@dataclass(frozen=True)
+class LaunchQueue:
+    """How far a rank's host can run ahead of its device: a launch waits while so many before it are not over."""
+
+    depth: int
+    """In launches: a CUDA graph is one."""
+    per_stream: bool = False
+    """Whether each stream has a queue of its own; else all launches of the process share one."""
+
+
+def usual_queue(queues: Collection[LaunchQueue]) -> LaunchQueue:
+    """What most of a job's ranks have, of the median depth: a rank with little to tell it by may tell it wrongly."""
+    per_stream = 2 * sum(one.per_stream for one in queues) > len(queues)
+    depths = sorted(one.depth for one in queues if one.per_stream == per_stream)
+    return LaunchQueue(depths[len(depths) // 2], per_stream)
 
 
 @dataclass(frozen=True)
@@ -245,6 +273,8 @@ class FragmentInfo:
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
     """rank → what it sent to other hosts, window by window."""
+    launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
+    """rank → its launch queue, where a launch was seen to wait for a place in it."""
 
 
 def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
@@ -294,6 +324,10 @@ class Job:
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
     """rank → what it sent to other hosts, window by window."""
+    launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
+    """rank → its launch queue, where a launch was seen to wait for a place in it."""
+    host_times: StepTimes | None = None
+    """The steps' times on their hosts, where these run ahead: there `step_times` are the devices'."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 
@@ -301,6 +335,18 @@ class Job:
     def recorded_steps(self) -> frozenset[int]:
         """Every step that some rank recorded, in whole or in part."""
         return frozenset(self.step_times.step)
+
+    @cached_property
+    def times_of(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """(rank, step) → begin and duration of the step, ns."""
+        of = self.step_times
+        return dict(
+            zip(
+                zip(of.rank, of.step, strict=True),
+                zip(of.begin_ns, of.duration_ns, strict=True),
+                strict=True,
+            )
+        )
 
     def slowest_of(self, steps: Collection[int]) -> int:
         """Of these steps the one that took longest on any rank, the first of equals."""
@@ -350,11 +396,12 @@ class Trace:
 
     def of_ranks(self, ranks: Collection[int]) -> "Trace":
         """The same trace as if only these ranks had been recorded."""
-        kept, times = frozenset(ranks), self.job.step_times
+        kept, job = frozenset(ranks), self.job
         job = replace(
-            self.job,
-            ranks=tuple(rank for rank in self.job.ranks if rank in kept),
-            step_times=StepTimes.of_rows(row for row in times.rows() if row[0] in kept),
+            job,
+            ranks=tuple(rank for rank in job.ranks if rank in kept),
+            step_times=job.step_times.of_ranks(kept),
+            host_times=None if job.host_times is None else job.host_times.of_ranks(kept),
         )
         return replace(self, job=job, only=kept, memory=None, workers=None)
 

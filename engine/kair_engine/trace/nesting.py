@@ -8,6 +8,8 @@ from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.frozen import dataclass
 
 _LARGEST_KEY = 1 << 62
+ROUNDING_NS = 2
+"""Begins and durations are rounded each: an operation may be recorded as over so much after the next one began."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
     first = np.flatnonzero(np.concatenate(([True], lane[1:] != lane[:-1])))
     number = np.cumsum(np.concatenate(([False], lane[1:] != lane[:-1])))
     # An empty operation must not count as ended when a longer one with the same start is looked at.
-    end = np.maximum(end, start + 1)
+    end = np.maximum(end - ROUNDING_NS, start + 1)
     low = int(start.min())
     span = int(end.max()) - low + 2
     ended = np.sort(number * span + (end - low), kind="stable")

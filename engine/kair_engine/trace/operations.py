@@ -18,6 +18,7 @@ KIND_NAMES = ("compute", "collective", "send", "recv", "memory", "input", "host"
 PHASE_NAMES = ("forward", "backward", "optimizer", "input")
 COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
 STEP_SCOPE = "step"
+QUEUE_FULL = "launch queue full"
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Operations:
 
     `lane`, `name` and `group` are codes; `name_text`, `lane_text` and `group_text` say what they stand for.
     `kind` and `phase` index KIND_NAMES and PHASE_NAMES. NONE (−1) stands for null here, and nowhere else.
-    `begin_ns` and `length_ns` are the step's own scope rows, one entry per rank of `ranks`. Times count
-    from `origin_ns`, the step's earliest begin, so that they pass through float64 without loss.
+    `begin_ns` and `length_ns` are the step's own scope rows, one entry per rank of `ranks`; where hosts run ahead, its
+    time on the devices. Times count from `origin_ns`, the step's earliest begin, so that they pass through float64
+    without loss.
     """
 
     step: int
@@ -58,6 +60,8 @@ class Operations:
     """What operators on threads are given, NONE where the shapes of that are not recorded; None: of no operation."""
     in_device_job: bool = False
     """Whether some rank has a device that these, a part of the step's ranks, need not have."""
+    runs_ahead: bool = False
+    """Whether the step's times are its devices', a launch queue behind the hosts that launch for them."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
     """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
 
@@ -100,6 +104,24 @@ class Operations:
         return np.asarray(of_main | np.isin(self.lane_key, np.unique(self.lane_key[backward])))
 
     @cached_property
+    def of_side_streams(self) -> Bools:
+        """True on streams that the program launches nothing on, and that carry no communication: they pace themselves.
+
+        Copies of checkpoints and loggers run so, launched by threads of their own, or by what was not recorded. Nobody
+        waits for them as far as a recording shows. Where none of a rank's launches were recorded, no stream is one.
+        """
+        device = np.flatnonzero(self.on_stream & (self.kind != SCOPE))
+        launch = self.launch[device]
+        launched = (launch != NONE) & self.of_program[launch]
+        ranks = np.bincount(self.rank[device], weights=launched, minlength=len(self.ranks)) > 0
+        lane = self.lane_key[device]
+        lanes = int(lane.max(initial=0)) + 1
+        held = np.bincount(lane, weights=launched | self.communication[device], minlength=lanes) > 0
+        result = np.zeros(len(self), dtype=bool)
+        result[device] = ~held[lane] & ranks[self.rank[device]]
+        return result
+
+    @cached_property
     def nesting(self) -> Nesting:
         """Which operation lies in which on the threads; scopes and communication take no part."""
         rows = np.flatnonzero(~self.on_stream & (self.kind != SCOPE) & ~self.communication)
@@ -135,6 +157,12 @@ class Operations:
         # Most recordings have none: then nobody asks which threads are the program's.
         held = is_one_of(self.name, codes) & (self.kind == HOST)
         return np.asarray(held & self.of_program) if codes else held
+
+    @cached_property
+    def queue_full(self) -> Bools:
+        """Whether each is what a launch waited before it for a place in the queue to its device."""
+        codes = [code for code, text in self.name_text.items() if text == QUEUE_FULL]
+        return np.asarray(is_one_of(self.name, codes) & (self.kind == SYNC))
 
     @cached_property
     def step_time_ns(self) -> float:

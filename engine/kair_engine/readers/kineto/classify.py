@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.trace.format import KINDS
+from kair_engine.trace.format import KINDS, QUEUE_FULL
 
 
 class Category(IntEnum):
@@ -108,7 +108,7 @@ _RULES: Final = tuple(
             "backward evaluate_function",
             r"autograd::engine::evaluate_function|(?!.*forward)(.*[^a-z])?backward([^a-z]|$)",
         ),
-        (NameClass.SYNCHRONIZE, "synchronize", r".*synchronize"),
+        (NameClass.SYNCHRONIZE, "synchronize queue", rf".*synchronize|{QUEUE_FULL}$"),
     )
 )
 """Class, the words of which a name has to have one (to look for those takes a third of the time), and its pattern."""

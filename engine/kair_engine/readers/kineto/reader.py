@@ -26,11 +26,13 @@ from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, limits_of, processor_of
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.sent import sent_of
-from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows, find_launches, step_indices
+from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows
+from kair_engine.readers.kineto.steps.launches import LaunchTables, find_launches
 from kair_engine.readers.kineto.steps.table import StepAssembler
 from kair_engine.readers.kineto.tables import EventTables
-from kair_engine.trace.format import FragmentWriter
-from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
+from kair_engine.readers.launch_queue import launched_before
+from kair_engine.trace.format import QUEUE_FULL, FragmentWriter
+from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, StepTimes
 from kair_engine.trace.warning_texts import listed, short_warning
 
 # Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
@@ -154,6 +156,7 @@ def _second_pass(
     if alone:
         number_collectives(header, ranks[0], recording.tables, spill, base_ns)
     groups, group = process_groups(distributed, ranks[0]) if alone else (), only_group(distributed)
+    _ = recording.tables.names[QUEUE_FULL]  # names that tables are made with are numbered before
     assemblers = [
         StepAssembler(
             recording.tables,
@@ -169,7 +172,8 @@ def _second_pass(
     ]
     operations = [np.zeros(len(member.windows.number), np.int64) for member in members]
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
-        parts = [_partition(spill, by_step, recording.tables, member) for member in members]
+        partitions = [_partition(spill, by_step, recording.tables, member) for member in members]
+        parts = [of_member for of_member, _, _ in partitions]
         for member, of_member in zip(members, parts, strict=True):
             _require_moderate(source, by_step, of_member, member.windows)
         for _, at, step in sorted(_cells(members)):
@@ -193,12 +197,17 @@ def _second_pass(
             absolute_time=min(int(one.begin.min()) for one in windows) + base_ns > _EPOCH_NS,
             operations=int(sum(of_rank.sum() for of_rank in operations)),
             layout=layout_of(distributed, ranks[0]) if alone else None,
-            step_times=_step_times(windows, operations, ranks, base_ns, processor_of(header) if alone else {}),
-            warnings=(*recording.warnings, *_merged_told(source, ranks)),
+            step_times=_step_times(windows, assemblers, operations, ranks, processor_of(header) if alone else {}),
+            warnings=(*recording.warnings, *_merged_told(source, ranks), *_launched_before(source, partitions)),
             only_group=group,
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
             limits={ranks[0]: limits} if limits is not None else {},
             sent={ranks[0]: sent} if sent else {},
+            launch_queue={
+                rank: launches.queue
+                for rank, (_, launches, _) in zip(ranks, partitions, strict=True)
+                if launches.queue is not None
+            },
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
@@ -232,23 +241,30 @@ def _merged_told(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
         yield short_warning("merged_file", text + listed(list(ranks)))
 
 
-def _partition(spill: RowSpill, by_step: RowSpill, tables: EventTables, member: Member) -> list[list[int]]:
-    """Moves every record of a rank to its step: the batches of `by_step` that make up each."""
+def _partition(
+    spill: RowSpill, by_step: RowSpill, tables: EventTables, member: Member
+) -> tuple[list[list[int]], LaunchTables, int]:
+    """Moves every record of a rank to its step: the batches of `by_step` that make up each.
+
+    And what tells a record's step, and how many records are of steps before the recording.
+    """
     windows = member.windows
-    by_correlation, by_external_id = find_launches(member.own(spill), tables, windows)
-    empty = by_step.append(np.empty(0, RECORD))
+    launches = find_launches(member.own(spill), tables, windows)
+    empty, launched_before = by_step.append(np.empty(0, RECORD)), 0
     parts: list[list[int]] = [[empty] for _ in windows.number]
     # The records of the only rank are looked at for the last time.
-    for batch in spill.drained() if member.tracks is None else member.own(spill):
-        steps = step_indices(batch, tables, windows, by_correlation, by_external_id)
+    for records in spill.drained() if member.tracks is None else member.own(spill):
+        steps, before = launches.step_indices(records, tables)
+        launched_before += before
+        batch, steps = launches.with_waits(records, steps, tables)
         if np.any(steps[1:] < steps[:-1]):
             order = np.argsort(steps, kind="stable")
-            batch, steps = chosen(batch, order), steps[order]  # noqa: PLW2901  (the unsorted one is not needed again)
+            batch, steps = chosen(batch, order), steps[order]
         bounds = np.flatnonzero(np.diff(steps, prepend=OUTSIDE - 1, append=OUTSIDE - 1))
         for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             if steps[begin] != OUTSIDE:
                 parts[int(steps[begin])].append(by_step.append(batch[begin:end]))
-    return parts
+    return parts, launches, launched_before
 
 
 def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], windows: StepWindows) -> None:
@@ -262,21 +278,27 @@ def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], w
     raise InputError(text, "call profiler.step() in every step" if not windows.marked else "record fewer threads")
 
 
+def _launched_before(source: Path, partitions: Iterable[tuple[object, object, int]]) -> Iterator[KairWarning]:
+    if count := sum(before for _, _, before in partitions):
+        yield launched_before(source.name, count)
+
+
 def _step_times(
     windows: Sequence[StepWindows],
+    assemblers: Sequence[StepAssembler],
     operations: Sequence[npt.NDArray[np.int64]],
     ranks: Sequence[int],
-    base_ns: int,
     processor: Mapping[int, StepProcessor],
 ) -> StepTimes:
     """By rank, and then by step."""
     rows: list[tuple[int, ...]] = []
-    for rank, of_rank, counts in zip(ranks, windows, operations, strict=True):
+    for rank, of_rank, assembler, counts in zip(ranks, windows, assemblers, operations, strict=True):
         order = np.argsort(of_rank.number, kind="stable")
-        numbers, begins = of_rank.number[order].tolist(), (of_rank.begin[order] + base_ns).tolist()
+        numbers, begins = of_rank.number[order].tolist(), (of_rank.begin[order] + assembler.base_ns).tolist()
         lasted, counted = (of_rank.end - of_rank.begin)[order].tolist(), counts[order].tolist()
         times = zip([rank] * len(order), numbers, begins, lasted, counted, strict=True)
-        rows += ((*one, *processor.get(one[1], UNTOLD)) for one in times)
+        on_device = [assembler.on_device.get(int(at), (NOT_TOLD, NOT_TOLD)) for at in order]
+        rows += ((*one, *processor.get(one[1], UNTOLD), *device) for one, device in zip(times, on_device, strict=True))
     return StepTimes.of_rows(rows)
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kair_engine.arrays import NONE, is_one_of
 from kair_engine.trace.columns import Columns, read_columns
-from kair_engine.trace.model import DerivedGroups, Trace
+from kair_engine.trace.model import DerivedGroups, Job, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
     COMPUTE,
@@ -58,13 +58,13 @@ def load_step(trace: Trace, step: int) -> Operations:
 def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
     columns, texts = _coded(trace, read_rows(trace, steps))
     if len(steps) == 1:
-        ops = _operations(columns, steps[0], trace.job.ranks, texts)
+        ops = _operations(columns, steps[0], trace.job, texts)
         del columns
         yield ops
         return
     for step in steps:
         rows = np.flatnonzero(columns["step"] == step)
-        yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job.ranks, texts)
+        yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job, texts)
 
 
 def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
@@ -81,7 +81,7 @@ def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
 def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
     """Rows of one step as `read_rows` gives them, of all ranks or of some."""
     columns, texts = _coded(trace, read)
-    return _operations(columns, step, trace.job.ranks, texts)
+    return _operations(columns, step, trace.job, texts)
 
 
 def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
@@ -137,16 +137,23 @@ def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.N
 
 
 def _operations(
-    columns: dict[str, npt.NDArray[Any]], step: int, job_ranks: tuple[int, ...], texts: dict[str, dict[int, str]]
+    columns: dict[str, npt.NDArray[Any]], step: int, job: Job, texts: dict[str, dict[int, str]]
 ) -> Operations:
-    """One step's rows as operations. Ranks without a scope row for the step are left out."""
+    """One step's rows as operations. Ranks without a scope row for the step are left out.
+
+    The step's own times are its scope's, on the host; where hosts run ahead, those of its devices.
+    """
     step_codes = [code for code, text in texts["name"].items() if text == STEP_SCOPE]
     is_scope = (columns["kind"] == SCOPE) & np.isin(columns["name_code"], step_codes)
     ranks, first = np.unique(columns["rank"][is_scope], return_index=True)
-    known = np.isin(ranks, job_ranks)
+    known = np.isin(ranks, job.ranks)
     ranks, scope_rows = ranks[known].astype(np.int64), np.flatnonzero(is_scope)[first[known]]
-    origin = int(columns["start_ns"][scope_rows].min()) if len(scope_rows) else 0
     scope = {name: values[scope_rows] for name, values in columns.items()}
+    begin, length = scope["start_ns"], scope["duration_ns"]
+    if job.host_times is not None:
+        times = np.array([job.times_of[rank, step] for rank in ranks.tolist()], np.int64).reshape(-1, 2)
+        begin, length = times[:, 0], times[:, 1]
+    origin = int(begin.min()) if len(begin) else 0
     numbers = columns["rank"]
     if not np.isin(numbers, ranks).all() or np.any(np.diff(numbers) < 0):
         rows = np.flatnonzero(np.isin(numbers, ranks))
@@ -156,8 +163,8 @@ def _operations(
         step=step,
         origin_ns=origin,
         ranks=ranks,
-        begin_ns=scope["start_ns"] - origin,
-        length_ns=scope["duration_ns"],
+        begin_ns=begin - origin,
+        length_ns=length,
         main_lane=scope["lane_code"],
         rank=np.searchsorted(ranks, columns["rank"]),
         lane=columns["lane_code"],
@@ -175,4 +182,5 @@ def _operations(
         lane_text=texts["lane"],
         group_text=texts["group"],
         input_bytes=columns.get("bytes"),
+        runs_ahead=job.host_times is not None,
     )

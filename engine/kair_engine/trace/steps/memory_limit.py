@@ -14,6 +14,8 @@ WHOLE: Final = 220
 """Bytes for each operation of a step that is held whole."""
 REPLAYED: Final = 720
 """The same of one that is replayed."""
+IN_WINDOW: Final = 1100
+"""The same of one that is replayed with the steps around it, several times in a row."""
 _NOTHING: Final = 256 << 20
 """Less than that is taken without a look at what there is."""
 _SYSTEM: Final = Path("/proc/meminfo")
@@ -38,6 +40,11 @@ def require_memory(trace: Trace, each: int = WHOLE) -> None:
     text = f"step {step} has {operations:,} operations: to hold them takes {_told(needed)}, and there is"
     hint = "triage, localize, blame, rank and timeline read the largest steps some ranks at a time"
     raise InputError(f"{text} {_told(min(left))} of memory", f"{hint} ($KAIR_MAX_MEMORY sets the limit)")
+
+
+def operations_that_fit(each: int) -> float:
+    """How many there is memory for, at so many bytes for each; infinite where that is not known."""
+    return max(min([*_chosen, *_left()], default=float("inf")), 0) / each
 
 
 def _told(size: int) -> str:

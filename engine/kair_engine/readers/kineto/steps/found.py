@@ -8,17 +8,15 @@ import numpy.typing as npt
 
 from kair_engine.arrays import is_one_of
 from kair_engine.frozen import dataclass
-from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, STEP_MARK, Category, NameClass
+from kair_engine.readers.kineto.classify import STEP_MARK, Category, NameClass
 from kair_engine.readers.kineto.rows import Records, chosen, joined
 from kair_engine.readers.kineto.steps.repeating import repeating
 from kair_engine.readers.kineto.steps.signs import SIGN_CLASSES, StepSigns
 from kair_engine.readers.kineto.tables import EventTables
 
 OUTSIDE: Final = -1
-_LAUNCHED_BY: Final = (("correlation", Category.RUNTIME), ("external_id", Category.CPU_OP))
 _BEFORE_ALL: Final = np.iinfo(np.int64).min
 Int64s = npt.NDArray[np.int64]
-_NO_IDS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -44,22 +42,6 @@ class StepWindows:
             outside &= start != self.end[0]
         index[outside] = OUTSIDE
         return index
-
-
-@dataclass(frozen=True)
-class Launches:
-    """Where host calls put work on a device: sorted ids, and the index of the step each call was made in."""
-
-    ids: Int64s
-    step: Int64s
-
-    def step_of(self, ids: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """The step of each id's launch, and whether there was one."""
-        if not len(self.ids):
-            return np.full(len(ids), OUTSIDE), np.zeros(len(ids), np.bool_)
-        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        known = (self.ids[at] == ids) & (ids >= 0)
-        return self.step[at], known
 
 
 class StepFinder:
@@ -161,43 +143,3 @@ def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
     end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
     numbers = np.array([step for step, _ in steps], np.int64)
     return StepWindows(numbers, begin_ns, end_ns, steps[0][1][2], marked=True)
-
-
-def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows) -> tuple[Launches, Launches]:
-    """Every host call by its id: runtime calls by `correlation`, operators by `external_id`."""
-    categories = tables.categories()
-    found: dict[str, list[tuple[Int64s, Int64s]]] = {field: [(_NO_IDS, _NO_IDS)] for field, _ in _LAUNCHED_BY}
-    for batch in batches:
-        of_rows = categories.take(batch["track"])
-        for field, category in _LAUNCHED_BY:
-            calls = np.flatnonzero(of_rows == category)
-            ids = batch[field][calls]
-            known = ids >= 0
-            found[field].append((ids[known], windows.index_at(batch["start"][calls[known]])))
-    by_correlation, by_external_id = (_launches(found[field]) for field, _ in _LAUNCHED_BY)
-    return by_correlation, by_external_id
-
-
-def _launches(parts: list[tuple[Int64s, Int64s]]) -> Launches:
-    """Those of all parts, in the order of their ids."""
-    ids, steps = map(np.concatenate, zip(*parts, strict=True))
-    if np.any(ids[1:] < ids[:-1]):
-        order = np.argsort(ids, kind="stable")
-        ids, steps = ids[order], steps[order]
-    return Launches(ids, steps)
-
-
-def step_indices(
-    batch: Records,
-    tables: EventTables,
-    windows: StepWindows,
-    by_correlation: Launches,
-    by_external_id: Launches,
-) -> Int64s:
-    """The step of every record: host events by their start, device events by their launch, else their own."""
-    step = windows.index_at(batch["start"])
-    device = np.flatnonzero(is_one_of(tables.categories(), DEVICE_CATEGORIES).take(batch["track"]))
-    for field, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
-        launched, known = launches.step_of(batch[field][device])
-        step[device[known]] = launched[known]
-    return step

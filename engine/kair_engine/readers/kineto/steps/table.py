@@ -63,7 +63,7 @@ class StepAssembler:
         the rank's, where the file holds others' too.
         """
         self._tables, self._windows = tables, windows
-        self._rank, self._base, self._groups_listed = rank, base_ns, groups_listed
+        self._rank, self.base_ns, self._groups_listed = rank, base_ns, groups_listed
         self._details = DetailColumns(tables.details)
         self._groups = [*self._details.groups, *([default_group] if default_group else [])]
         self._no_group = self._groups.index(default_group) if default_group else -1
@@ -86,11 +86,18 @@ class StepAssembler:
         self._names = [*tables.names.items_, STEP_SCOPE]
         self.groups_missing = False
         """Whether communication timed on the host, in the tables made so far, does not say its process group."""
+        self.on_device: dict[int, tuple[int, int]] = {}
+        """Of the tables made so far, by the index of their step: when its first operation on a device began and its
+        last one was over, those that compute or communicate."""
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
         records = self._without_marks(records)
         columns, groups = self._columns(records)
+        works = self._on_device.take(records["track"]) & (columns.kind != KINDS.index("memory"))
+        if works.any():
+            over = columns.start[works] + columns.duration[works]
+            self.on_device[step] = int(columns.start[works].min()), int(over.max())
         columns = self._in_order(columns, step)
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
@@ -131,7 +138,7 @@ class StepAssembler:
             name=name,
             kind=self._kinds.take(category * len(NameClass) + name_class),
             phase=phase,
-            start=start + self._base,
+            start=start + self.base_ns,
             duration=duration.copy(),
             group=np.full(count, -1),
             sequence=np.full(count, -1),
@@ -161,7 +168,7 @@ class StepAssembler:
         on_host = np.flatnonzero(communication & ~device)
         issued_by = collectives.calls_of_host_rows(on_host)
         copies = np.flatnonzero(device & self._from_device[columns.name])
-        begins = collectives.begins_of_host_rows(on_host, issued_by, copies, launch) + self._base
+        begins = collectives.begins_of_host_rows(on_host, issued_by, copies, launch) + self.base_ns
         columns.duration[on_host] -= begins - columns.start[on_host]
         columns.start[on_host] = begins
         columns.phase[on_host] = np.where(issued_by >= 0, columns.phase[issued_by], columns.phase[on_host])
@@ -198,7 +205,7 @@ class StepAssembler:
             "lane": self._main_lane(),
             "name": len(self._names) - 1,
             "kind": KINDS.index("scope"),
-            "start": begin + self._base,
+            "start": begin + self.base_ns,
             "duration": end - begin,
         }
         if not len(columns.start):
