@@ -88,7 +88,7 @@ def taking_turns(made: Trace, times: Times, seed: int, steps: int, *, ready: flo
     much of it, and have no core, or wait asleep."""
     took = durations(times, seed, steps)
     rows = []
-    for row in made.job.step_times.rows(measured=False):
+    for row in made.job.step_times.rows(plain=True):
         half = round(500 * sum(took[row[1]][row[0]]))
         rows.append((*row, half, round(2 * ready * half) - half, -1, -1, -1, -1, half))
     return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))

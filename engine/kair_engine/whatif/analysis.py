@@ -1,21 +1,29 @@
 """Answers what-if questions: what everything costs, what fixes save, and both timelines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 from kair_engine.arrays import Floats
-from kair_engine.causes import CAUSES, RemedyName
+from kair_engine.causes import CAUSES, FixKind, RemedyName
+from kair_engine.ranks import Rank
 from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import SlowdownCause, StepPrice, WhatifResult
-from kair_engine.trace.model import Trace
+from kair_engine.results.whatif import AbsorbedFix, SlowdownCause, StepPrice, WhatifResult
+from kair_engine.timeline.lead import Leads, leads_of
+from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.steps.large_steps import large_steps
 from kair_engine.whatif.inexact_replay import replay_error
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
 from kair_engine.whatif.models import model_asked_of
 from kair_engine.whatif.prices import each_and_all, fix_prices, price, require_cost
 from kair_engine.whatif.ratios import Key, OfParts, mean_ratios, ratio, step_ratios
 from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host
+
+OF_HOSTS: frozenset[FixKind] = frozenset(("host", "input", "gc"))
+"""The kinds of time that a host's lead over its device absorbs."""
+SAVES_NOTHING = 0.005
+"""Of the replayed step: a fix that changes it by less is taken to change nothing."""
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -25,7 +33,45 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     be replayed.
     """
     require_cost(gpu_cost)
-    return whatif_of(model_asked_of(trace), fixes, gpu_cost=gpu_cost)
+    found = whatif_of(model_asked_of(trace), fixes, gpu_cost=gpu_cost)
+    return with_absorbed(found, fixes, trace.job, lambda: leads(trace))
+
+
+def leads(trace: Trace) -> Leads | None:
+    """How far hosts are ahead of their devices; None where they do not run ahead, or steps are not held whole."""
+    return None if trace.job.host_times is None or large_steps(trace) else leads_of(trace)
+
+
+def with_absorbed(
+    found: WhatifResult, fixes: Sequence[Fix], job: Job, known: Callable[[], Leads | None]
+) -> WhatifResult:
+    """The same, told which of its fixes save nothing since hosts are ahead of their devices.
+
+    `known` is asked how far they are, once one of the fixes is about what hosts do and changes nothing.
+    """
+    about = [
+        (one.fix, ranks, one.saved_us)
+        for fix, one in zip(fixes, found.fixes, strict=False)
+        if abs(one.saved_share) < SAVES_NOTHING and (ranks := _hosts_of(fix, job))
+    ]
+    if job.host_times is None or not about or (ahead := known()) is None:
+        return found
+    absorbed = (
+        AbsorbedFix(text, ranks, saved_us, ahead.ahead_us(ranks), ahead.slack_us(ranks))
+        for text, ranks, saved_us in about
+    )
+    return replace(found, absorbed=tuple(absorbed))
+
+
+def _hosts_of(fix: Fix, job: Job) -> tuple[Rank, ...]:
+    """The ranks of which a fix changes what their hosts do, and nothing else; none where it names no ranks."""
+    if not fix.kinds or not OF_HOSTS.issuperset(fix.kinds) or not (fix.ranks or fix.hosts):
+        return ()
+    return tuple(
+        rank
+        for rank in job.ranks
+        if (not fix.ranks or rank in fix.ranks) and (not fix.hosts or job.hosts.get(rank) in fix.hosts)
+    )
 
 
 def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:

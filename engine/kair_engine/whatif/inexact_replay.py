@@ -10,6 +10,8 @@ from kair_engine.whatif.ratios import ratio
 
 ERROR_GATE = 0.05
 """Of the measured step: a replay that is further off is answered with a warning [W]."""
+STEADY_ERROR_GATE = 0.02
+"""The same of a replay in steady state, which keeps no delay only because it was recorded."""
 
 
 def replay_error(delayed: Floats, measured: Floats) -> float:
@@ -17,9 +19,11 @@ def replay_error(delayed: Floats, measured: Floats) -> float:
     return abs(ratio(float(delayed.mean()), float(measured.mean())) - 1)
 
 
-def inexact_replay(steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float) -> Iterator[KairWarning]:
-    """A warning where the mean step is off by more than a little; `off` is the share that it names."""
-    if replay_error(delayed, measured) <= ERROR_GATE:
+def inexact_replay(
+    steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float, gate: float = ERROR_GATE
+) -> Iterator[KairWarning]:
+    """A warning where the mean step is off by more than `gate`; `off` is the share that it names."""
+    if replay_error(delayed, measured) <= gate:
         return
     worst = int(np.argmax(step_errors(delayed, measured)))
     replayed_us, recorded_us = float(delayed[worst]) / 1e3, float(measured[worst]) / 1e3

@@ -1,6 +1,8 @@
 """Replays steps side by side, as recorded and with fixes made [W §3]."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,13 +15,16 @@ from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.steps.loading import each_step
-from kair_engine.trace.steps.memory_limit import REPLAYED, require_memory
+from kair_engine.trace.steps.memory_limit import IN_WINDOW, REPLAYED, operations_that_fit, require_memory
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
 from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
 from kair_engine.whatif.replay.plan import plan
 from kair_engine.whatif.replay.replay import replay
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.operators.steady.batch import SteadyBatch
 
 _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's levels."""
@@ -31,22 +36,49 @@ _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
 
-def batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
+def batches(
+    trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()
+) -> Iterator["Batch | SteadyBatch"]:
     """All chosen steps in order; fewer at a time where more scenarios are to be replayed.
 
-    Those of all chosen steps in order may be given in `synchronised`; without, the steps are read. Raises InputError
-    where one of them takes more memory than there is.
+    Where hosts run ahead of their devices they are in steady state, each step behind the one before. Those of all
+    chosen steps in order may be given in `synchronised`; without, the steps are read. Raises InputError where one of
+    them takes more memory than there is.
     """
+    if trace.job.host_times is None:
+        yield from step_batches(trace, scenarios, synchronised)
+        return
+    from kair_engine.whatif.operators.steady.batch import SteadyBatch  # most jobs synchronise
+
+    windows = partial(_in_windows, most_rows=min(_MOST_ROWS, operations_that_fit(IN_WINDOW)))
+    for syncs, role, places, processor in _read(trace, synchronised, windows):
+        steps = [sync.collectives.ops for sync in syncs]
+        yield SteadyBatch(steps, syncs, role, places, queues=trace.job.launch_queue, processor=processor)
+        del steps, syncs, role
+
+
+def step_batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
+    """The same, each step by itself."""
+    for syncs, role, places, processor in _read(trace, synchronised, partial(_together, scenarios=scenarios)):
+        yield Batch([sync.collectives.ops for sync in syncs], syncs, role, places, processor)
+        del syncs, role  # or they are still there while the next ones are read
+
+
+def _read(
+    trace: Trace,
+    synchronised: Sequence[Synchronisation],
+    together: Callable[[Iterable[Synchronisation]], Iterator[list[Synchronisation]]],
+) -> Iterator[tuple[list[Synchronisation], list[Ints], Places, ProcessorTimes | None]]:
+    """Steps that are replayed together, the roles of their ranks, and what all of them share."""
     require_memory(trace, REPLAYED)
     role_of = roles(trace)
     places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
     job_ranks = np.array(trace.job.ranks, dtype=np.int64)
     job_role, processor = role_codes(job_ranks, role_of), processor_times(trace)
-    for syncs in _together(synchronised or map(synchronise, each_step(trace)), scenarios):
-        steps = [sync.collectives.ops for sync in syncs]
-        role = [job_role[np.searchsorted(job_ranks, ops.ranks)] for ops in steps]
-        yield Batch(steps, syncs, role, places, processor)
-        del syncs, steps, role  # or they are still there while the next ones are read
+    for syncs in together(synchronised or map(synchronise, each_step(trace))):
+        role = [job_role[np.searchsorted(job_ranks, sync.collectives.ops.ranks)] for sync in syncs]
+        yield syncs, role, places, processor
+        del syncs, role
 
 
 @dataclass(frozen=True)
@@ -67,8 +99,9 @@ class Shift:
     end_ns: Floats
 
 
-Times = tuple[Shift, tuple[Floats, Floats]]
-"""When the ranks of the last step ended; how long each step took, and (steps × scenarios) replayed, ns."""
+Times = tuple[Shift | None, tuple[Floats, Floats]]
+"""When the ranks of the last step ended, where the next begins then; how long each step took, and (steps × scenarios)
+replayed, ns."""
 
 
 class Batch:
@@ -169,8 +202,10 @@ class Batch:
 def beside(one: Times, other: Times) -> Times:
     """What was replayed of the same steps, in one order after the other."""
     (shift, (measured, times)), (shift_too, (_, times_too)) = one, other
-    ended = np.concatenate((shift.end_ns, shift_too.end_ns), axis=1)
-    return Shift(shift.step, shift.ranks, ended), (measured, np.concatenate((times, times_too), axis=1))
+    both = measured, np.concatenate((times, times_too), axis=1)
+    if shift is None or shift_too is None:
+        return None, both
+    return Shift(shift.step, shift.ranks, np.concatenate((shift.end_ns, shift_too.end_ns), axis=1)), both
 
 
 def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
@@ -196,6 +231,22 @@ def _together(synchronised: Iterable[Synchronisation], scenarios: int) -> Iterat
             # Whatever comes next is not put to these: they go before it is read.
             yield held
             held = []
+    if held:
+        yield held
+
+
+def _in_windows(synchronised: Iterable[Synchronisation], most_rows: float) -> Iterator[list[Synchronisation]]:
+    """Steps whose operations share their codes, as many as are held together: the more, the truer a steady state."""
+    held: list[Synchronisation] = []
+    rows = 0
+    for sync in synchronised:
+        alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
+        if held and (not alike or rows + len(sync.collectives.ops) > most_rows):
+            yield held
+            held, rows = [], 0
+        rows += len(sync.collectives.ops)
+        held.append(sync)
+        del sync
     if held:
         yield held
 

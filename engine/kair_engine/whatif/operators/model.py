@@ -15,7 +15,7 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.trace.warning_texts import short_warning
-from kair_engine.whatif.inexact_replay import inexact_replay, replay_error
+from kair_engine.whatif.inexact_replay import ERROR_GATE, STEADY_ERROR_GATE, inexact_replay, replay_error
 from kair_engine.whatif.model import (
     Attribution,
     Baseline,
@@ -34,6 +34,7 @@ from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
 
 if TYPE_CHECKING:
+    from kair_engine.whatif.operators.steady.batch import SteadyBatch
     from kair_engine.whatif.replay.trace_events import Event
 
 MOST_KEPT = 1_500_000
@@ -60,7 +61,7 @@ class OperatorModel:
         self._trace = trace
         self._operations = operations_of_steps(trace)
         self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
-        self._kept: list[Batch] = []
+        self._kept: list[Batch | SteadyBatch] = []
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
         self._present: Present | None = None
@@ -130,7 +131,8 @@ class OperatorModel:
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         delayed, measured = replayed.times[0], replayed.measured
-        off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured))
+        gate = ERROR_GATE if self.job.host_times is None else STEADY_ERROR_GATE
+        off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured), gate)
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
         return (*circles, *off, *self._some_ranks(), *communication_told(self._trace))
 
@@ -163,11 +165,11 @@ class OperatorModel:
     def _foreseen(self, foreseen: Foreseen, measured: Floats) -> Sequence[Counterfactual]:
         return foreseen(self._stops.result(float(measured.mean())))
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator["Batch | SteadyBatch"]:
         return batches(self._trace, _AT_ONCE, self._synchronised)
 
 
-def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: Batch) -> None:
+def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: "Batch | SteadyBatch") -> None:
     stopped = batch.stopped
     tally.add(batch.dependencies.parts, stopped.found_ns, batch.steps, hosts)
     tally.add_ticked(stopped.ticked)

@@ -85,7 +85,7 @@ class EventTimes:
 def times_of_events(graph: StepGraph, value_ns: Floats) -> EventTimes:
     """Of the values of a step's parts, in their order, those of its threads' events."""
     events = len(graph.events.row) if len(graph.host) else 0
-    some = np.flatnonzero(_rests(graph) > 0) if events else np.zeros(0, dtype=np.int64)
+    some = np.flatnonzero(rests_ns(graph) > 0) if events else np.zeros(0, dtype=np.int64)
     own = value_ns[:events]
     whole = own + value_ns[events : 2 * events]
     whole[some] += value_ns[2 * events : 2 * events + len(some)]
@@ -97,7 +97,7 @@ def own_times_of_devices(graph: StepGraph, value_ns: Floats) -> tuple[Ints, Floa
     events = len(graph.events.row) if len(graph.host) else 0
     rows = np.flatnonzero(graph.over != NONE)
     alone = rows[graph.arrival[rows] == graph.over[rows]]
-    first = 2 * events + (np.count_nonzero(_rests(graph) > 0) if events else 0) + len(rows)
+    first = 2 * events + (np.count_nonzero(rests_ns(graph) > 0) if events else 0) + len(rows)
     return alone, value_ns[first : first + len(alone)]
 
 
@@ -130,7 +130,7 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
         return
     row, node = events.row, graph.host[events.node]
     program = _of_the_program(ops)[row]
-    own, rest = events.own_ns.astype(float), _rests(graph)
+    own, rest = events.own_ns.astype(float), rests_ns(graph)
     earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
     gap = events.time_ns - earlier - own - rest
     waited = events.waits_event
@@ -159,7 +159,7 @@ def _of_the_program(ops: Operations) -> Bools:
     return ops.of_program if ops.has_device else np.ones(len(ops), dtype=bool)
 
 
-def _rests(graph: StepGraph) -> Floats:
+def rests_ns(graph: StepGraph) -> Floats:
     """Per event what an operation around it still spent; what was waited for explains all of the time before it."""
     rest = graph.events.rest_ns.astype(float)
     rest[graph.events.waits_event] = 0.0

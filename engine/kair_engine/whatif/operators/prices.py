@@ -1,6 +1,7 @@
 """Prices faults: step times with some operations replaced by their peers' ideal [W §3], of any recording."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from kair_engine.trace.model import Trace
 from kair_engine.whatif.inexact_replay import step_errors
 from kair_engine.whatif.model import Baseline, Counterfactual
 from kair_engine.whatif.operators.batches import Batch, batches, beside
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.operators.steady.batch import SteadyBatch
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
     fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
     excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
 
-    def look(batch: Batch) -> None:
+    def look(batch: "Batch | SteadyBatch") -> None:
         for rank, nanoseconds in batch.excess_ns():
             excess[rank] += nanoseconds / len(trace.steps)
 
@@ -50,9 +54,9 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
 
 
 def replayed_steps(
-    of: Iterable[Batch],
+    of: Iterable["Batch | SteadyBatch"],
     asked: list[Counterfactual],
-    look: Callable[[Batch], None] | None = None,
+    look: Callable[["Batch | SteadyBatch"], None] | None = None,
     more: Callable[[Floats], Sequence[Counterfactual]] | None = None,
 ) -> tuple[Floats, Floats]:
     """(each step's time as recorded, (counterfactuals × steps) replayed), ns; batches are looked at in passing.

@@ -11,7 +11,7 @@ from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 from kair_engine.whatif.model import Baseline
-from kair_engine.whatif.operators.batches import Batch, batches
+from kair_engine.whatif.operators.batches import Batch, step_batches
 from kair_engine.whatif.operators.dependencies import step_graphs
 from kair_engine.whatif.operators.parts import GAP, REST
 from kair_engine.whatif.operators.replayed_times import OperationTimes, recorded_times, replayed_times
@@ -37,7 +37,7 @@ def operator_timeline(trace: Trace) -> Iterator[Event]:
             name = f"{title}: rank {rank}" + (f" ({host})" if host is not None else "")
             yield from process(lanes.process_of(rank), name)
             yield from lane(lanes.process_of(rank), 0, CRITICAL)
-    for batch in batches(trace, 2):
+    for batch in step_batches(trace, 2):
         done = batch.replayed([Baseline.RECORDED, Baseline.IDEAL], carried)
         carried = done.shift
         graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]

@@ -10,10 +10,14 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.trace.finished import latest_ended
 from kair_engine.trace.nesting import lane_order
 from kair_engine.trace.operations import COLLECTIVE, SCOPE, SEND, SYNC, Operations
 from kair_engine.whatif.operators.step_graph.host_events import HostEvents, events_before, host_events, noted_by_thread
 
+FULL_DEVICE_NS, LAST_BLOCKS = 20_000, 0.05
+"""An operation that has all it waits for begins no later, unless another one fills the device; then as that one's last
+blocks run, of what it was held up for."""
 ROUNDING_NS = 1_000
 """Profilers record to the microsecond: what is over so much after the step's end may have ended it."""
 
@@ -74,10 +78,11 @@ class _Builder:
         self._begin_edges(arrival, begin, end)
         apart = self._transfers(arrival, over, members)
         time = np.concatenate(self._time)
-        before, after = (np.concatenate(side) for side in zip(*self._edges, strict=True))
         group = np.full(self._nodes, NONE)
         together = members[~np.isin(members, apart)]
         group[over[together]] = group_of[together]
+        self._edges.append(self._full_device_edges(arrival, over, time, begin))
+        before, after = self._all_edges()
         ready = self._ready(time, before, after, group, begin)
         return StepGraph(ops, events, self._offset, before, after, group, time, ready, begin, end, host, arrival, over)
 
@@ -150,7 +155,7 @@ class _Builder:
         self._edges.append((host[events.node[event[event != NONE]]], target[event != NONE]))
         last = ordered[np.concatenate((~same, [True]))] if len(ordered) else ordered
         step_end = (ops.begin_ns + ops.length_ns)[ops.rank[last]]
-        within = last[ops.end_ns[last] <= step_end + ROUNDING_NS]
+        within = last[(ops.end_ns[last] <= step_end + ROUNDING_NS) & ~ops.of_side_streams[last]]
         self._edges.append((over[within], end[ops.rank[within]]))
 
     def _begin_edges(self, arrival: Ints, begin: Ints, end: Ints) -> None:
@@ -162,6 +167,30 @@ class _Builder:
         rows = rows[free[arrival[rows]]]
         self._edges.append((begin[self._ops.rank[rows]], arrival[rows]))
         self._edges.append((begin, end))
+
+    def _all_edges(self) -> tuple[Ints, Ints]:
+        before, after = (np.concatenate(side) for side in zip(*self._edges, strict=True))
+        return before, after
+
+    def _full_device_edges(self, arrival: Ints, over: Ints, time: Floats, begin: Ints) -> tuple[Ints, Ints]:
+        """Operations that begin as one on another stream ends, which ran all the while that nothing else held them up.
+
+        That one filled the device: collectives begin late behind large kernels, with the last of their blocks.
+        """
+        ops = self._ops
+        rows = np.flatnonzero((over != NONE) & ops.on_stream)
+        before, after = self._all_edges()
+        ready = self._ready(time, before, after, np.full(self._nodes, NONE), begin)[arrival[rows]]
+        could = ready + self._offset[ops.rank[rows]]
+        late = np.flatnonzero(np.isfinite(could) & (ops.start_ns[rows] - could > FULL_DEVICE_NS))
+        rows, could = rows[late], could[late]
+        others = np.flatnonzero((over != NONE) & ops.on_stream)
+        filling = latest_ended(ops, rows, others, by=ops.start_ns[rows] - 1, ends=ops.start_ns)
+        known = (filling != NONE) & (ops.lane[filling] != ops.lane[rows])
+        known &= ops.start_ns[filling] <= could + FULL_DEVICE_NS
+        apart = np.abs(ops.end_ns[filling] - ops.start_ns[rows])
+        known &= apart <= LAST_BLOCKS * (ops.start_ns[rows] - could)
+        return over[filling[known]], arrival[rows[known]]
 
     def _transfers(self, arrival: Ints, over: Ints, members: Ints) -> Ints:
         """Edges from every member's arrival; returns the sends and receives that do not end together.

@@ -18,7 +18,7 @@ def host_waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints
     `rows` are the threads' operations in order, `same` tells which of them follow another on their thread, `first` and
     `last` are per operation of the step its first and last event.
     """
-    streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE) & ~ops.of_side_streams)
     waits, awaited = synchronisations(ops, rows, streams)
     events, sources = [last[waits]], [awaited]
     follower = np.full(len(ops), NONE)
@@ -89,6 +89,11 @@ def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
             busy -= under_way_ns(ops, communication, asked, opened)
         ended = latest_ended(ops, asked, others)
         good = (ended != NONE) & (busy >= BUSY_SHARE * (ops.start_ns[asked] - opened))
+        if ops.has_device and program[others].all():
+            # What a thread does between its operations (Python) is not recorded: one that goes on as the other's last
+            # one is over was handed the work by it, as backward's thread is by the main one.
+            handed = program[asked] & (ops.start_ns[asked] - ops.end_ns[ended] < SHORTEST_WAIT_NS)
+            good |= (ended != NONE) & handed
         good &= np.where(ended == NONE, False, ops.end_ns[ended] >= opened)
         waited.append(asked[good])
         sources.append(ended[good])

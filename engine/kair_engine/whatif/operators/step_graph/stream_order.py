@@ -3,7 +3,7 @@
 A stream that waits for another waits for what was launched there before it. Traces do not show these waits. The n-th
 kernel of a name is taken to wait for the latest operation on another stream that was launched before it, and had ended
 when it began on every peer in every step: where one peer shows an overlap, there is no such wait. A CUDA graph has one
-launch: there the order of beginning stands for that of launching.
+launch: within it the order of beginning stands for that of launching.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,16 @@ def shared_keys(steps: Sequence[Operations], role_of_rank: Sequence[Ints]) -> li
 
 def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> list[tuple[Ints, Ints]]:
     """Per step (operations that were waited for, operations that waited): rows on different streams of one rank."""
+    return [within for within, _ in waits_between_streams(steps, keys)]
+
+
+def waits_between_streams(
+    steps: Sequence[Operations], keys: Sequence[Ints]
+) -> list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]]:
+    """The same, and what waited so for the steps before: of steps that are like these, the rows that would be it."""
     lanes = sorted({int(code) for ops in steps for code in np.unique(ops.lane[ops.on_stream])})
     found: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]
+    earlier: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]
     for lane in lanes:
         seen = [_launched_and_ended(ops, lane) for ops in steps]
         key = np.concatenate([of_step[rows] for of_step, (rows, *_) in zip(keys, seen, strict=True)])
@@ -47,7 +55,10 @@ def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> lis
             place = launched - most[code[begin : begin + len(rows)]] - 1
             begin += len(rows)
             found[at].append(_first_to_wait(steps[at], rows, place, others, first))
-    return [_both_sides(of_step) for of_step in found]
+            count = np.diff(first)[steps[at].rank[rows]]
+            before = np.where(place < 0, place + count, NONE)
+            earlier[at].append(_first_to_wait(steps[at], rows, before, others, first))
+    return [(_both_sides(within), _both_sides(of)) for within, of in zip(found, earlier, strict=True)]
 
 
 def _both_sides(pairs: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
@@ -62,16 +73,16 @@ _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """(rows on other streams; how many of the lane's operations on their rank had been launched before, and had ended;
     the lane's operations by (rank, start); where each rank's begin)."""
-    device = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    device = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE) & ~ops.of_side_streams)
     own = ops.lane[device] == lane
     others, rows = device[own], device[~own]
     first = np.searchsorted(ops.rank[others], np.arange(len(ops.ranks) + 1))
     if not len(others) or not len(rows):
         return rows[:0], rows[:0], rows[:0], others, first
     rows = rows[np.diff(first)[ops.rank[rows]] > 0]
-    launch = _launched_ns(ops)
+    launched = _launch_order(ops)
     counted = []
-    for times, until in ((launch, launch), (ops.end_ns, ops.start_ns + TOLERANCE_NS + 1)):
+    for times, until in ((launched, launched), (ops.end_ns, ops.start_ns + TOLERANCE_NS + 1)):
         low = min(int(times[others].min()), int(until[rows].min(initial=0)))
         span = max(int(times[others].max()), int(until[rows].max(initial=0))) - low + 1
         ordered = np.sort(ops.rank[others] * span + (times[others] - low), kind="stable")
@@ -80,12 +91,24 @@ def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, I
     return rows, counted[0], counted[1], others, first
 
 
-def _launched_ns(ops: Operations) -> Ints:
-    """Per operation when it was launched; of a CUDA graph's, which have one launch in common, when it began."""
-    known = ops.launch != NONE
-    together = np.bincount(ops.launch[known], minlength=len(ops))
-    alone = known & (together[ops.launch] == 1)
-    return np.where(alone, ops.start_ns[ops.launch], ops.start_ns)
+def _launch_order(ops: Operations) -> Ints:
+    """Per operation of a device its place among all in the order of launches; what one launched, as a CUDA graph, as it
+    began.
+
+    What has no launch was launched when it began; where hosts run ahead, with what came before it on its stream.
+    """
+    device = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    known = ops.launch[device] != NONE
+    launched = np.where(known, ops.start_ns[ops.launch[device]], ops.start_ns[device])
+    if ops.runs_ahead:
+        # Rows are in the order of streams, and of beginning.
+        latest = np.maximum.accumulate(np.where(known, np.arange(len(device)), NONE))
+        same = (latest != NONE) & (ops.lane_key[device[latest]] == ops.lane_key[device])
+        launched = np.where(~known & same, launched[latest], launched)
+    order = np.lexsort((ops.start_ns[device], launched))
+    result = np.full(len(ops), NONE, dtype=np.int64)
+    result[device[order]] = np.arange(len(device))
+    return result
 
 
 def _first_to_wait(ops: Operations, rows: Ints, place: Ints, others: Ints, first: Ints) -> tuple[Ints, Ints]:
