@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import pytest
-from support.excess_builder import job, quiet
+from support.excess_builder import COMPUTE, job, quiet
 
+from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
@@ -220,3 +222,41 @@ def test_what_waits_for_ticks_is_late_by_them_whatever_of_it_could_be_saved() ->
     between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
     shared = replace(finding(None, 30, "contention"), evidence=(Evidence("ticks"), between))
     assert codes(checked(waited_for({2: 9}), shared)) == []
+
+
+def last_at(rank: int, of_ten: int, longer: float) -> JobExcess:
+    """Rank 2's kernels take so many percent of the step longer; in every step, of ten collectives that were waited
+    for, the rank is last at so many, and rank 0 at the others.
+    """
+    percents = quiet(STEPS, RANKS)
+    percents[:, COMPUTE, 2] += longer
+    last = np.array([rank] * of_ten + [0] * (10 - of_ten))
+    late = LateArrivals(last, *(np.full(10, 1_000_000),) * 3)
+    made = job(percents)
+    return replace(made, steps=tuple(replace(step, late=late) for step in made.steps))
+
+
+@pytest.mark.parametrize(
+    ("last", "worth", "longer", "doubted"),
+    [(8, 2, 30, True), (7, 2, 30, False), (8, 11, 30, False), (8, 0, 0.5, False), (8, 0, 4, True)],
+)
+def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_is_in_doubt(
+    last: int, worth: float, longer: float, doubted: bool
+) -> None:
+    """Arrivals and durations say the same without it. What it saves is not asked for where it is sure."""
+    slow = finding(2, worth)
+    result = check(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
+    told = [warning.code for warning in result.warnings]
+    if doubted:
+        (kept,) = result.findings
+        assert (kept.ranks, kept.priced_by, told) == ((2,), "excess", ["replay_in_doubt"])
+        assert kept.time_lost_us_per_step == pytest.approx(longer / 100 * STEP_US, rel=0.05)
+    else:
+        assert "replay_in_doubt" not in told
+        assert result.findings in ((), (slow,))
+
+
+def test_what_a_replay_prices_at_nothing_is_absorbed_where_it_is_a_hosts() -> None:
+    hidden, computes = finding(2, 0.2, "input"), finding(1, 0.2)
+    result = check(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
+    assert (result.findings, result.absorbed, result.contradicted) == ((), (hidden,), False)

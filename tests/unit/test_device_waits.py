@@ -8,8 +8,8 @@ from support.trace_builder import operations, trace
 from kair_engine.results.triage import Finding
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.analysis import triage
+from kair_engine.triage.devices.balance import Balance, balance
 from kair_engine.triage.devices.launching import launching
-from kair_engine.triage.devices.queueing import queueing
 
 
 def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, latency: float = 1) -> Operations:
@@ -20,6 +20,14 @@ def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, 
         lines += [f"0 main | launch {begin}+5 ^{call}", f"0 gpu7 | add {start}+{kernel} ^{call}"]
         free = start + kernel
     return operations(folder, "\n".join(lines))
+
+
+def balance_of(ops: Operations) -> Balance:
+    """Of a step before which devices did nothing; it adds up."""
+    found = balance(ops, ops.begin_ns)
+    parts = found.busy_ns + found.unlaunched_ns + found.ready_ns + found.unknown_ns
+    assert parts.tolist() == pytest.approx(found.length_ns.tolist())
+    return found
 
 
 def test_a_device_idles_between_launches_that_follow_one_another(tmp_path: Path) -> None:
@@ -61,7 +69,7 @@ def test_clocks_of_decades_apart_tell_as_much_as_one(tmp_path: Path) -> None:
             lines.append(f"{rank} gpu7 | add {at + 10 * call + 6}+2 ^{call}")
     ops = operations(tmp_path, "\n".join(lines))
     assert launching(ops).idle_ns.tolist() == pytest.approx([55_000 - 12_000] * 7, abs=500)
-    assert queueing(ops).waits.tolist() == [0] * 7
+    assert balance_of(ops).waits.tolist() == [0] * 7
 
 
 def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path) -> None:
@@ -77,13 +85,13 @@ def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path)
 )
 def test_what_is_launched_waits_for_a_device_that_others_have(tmp_path: Path, between: str, waited: float) -> None:
     more = between.removeprefix("| ")
-    found = queueing(operations(tmp_path, f"step 0: 0+1000\n0 main | launch 0+5 ^1\n{more}\n0 gpu7 | add 600+10 ^1"))
-    assert found.waited_ns.tolist() == [waited * 1000]
+    found = balance_of(operations(tmp_path, f"step 0: 0+1000\n0 main | launch 0+5 ^1\n{more}\n0 gpu7 | add 600+10 ^1"))
+    assert found.ready_ns.tolist() == [waited * 1000]
     assert found.waits.tolist() == [1.0 if waited else 0.0]
 
 
 def test_what_a_launch_takes_anyway_is_no_wait(tmp_path: Path) -> None:
-    assert queueing(launches(tmp_path, 2, latency=90)).waited_ns.tolist() == [0]
+    assert balance_of(launches(tmp_path, 2, latency=90)).ready_ns.tolist() == [0]
 
 
 STEPS, RANKS = 8, 4

@@ -1,9 +1,10 @@
 """The inventory of a recording: ranks, layout, steps, operators, clocks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.ranks import Rank
+from kair_engine.results.common import TimedOn
 from kair_engine.trace.model import KairWarning, Layout
 
 
@@ -69,3 +70,9 @@ class InfoResult:
     """Only when asked for, the most frequent first."""
     by_rank: tuple[RankRecord, ...] = ()
     """What is odd first."""
+    timed_on: TimedOn = "host"
+    """Whose step times all commands print: the devices' where hosts run ahead of them."""
+    launch_queue_depth: dict[int, int] = field(default_factory=dict)
+    """rank → how many launches can wait for its device before its host has to; empty where none was seen to wait."""
+    launch_queue_per_stream: bool | None = None
+    """Whether each stream has a queue that deep, or all of a process share it; null where no depth is known."""

@@ -4,6 +4,7 @@ from typing import Literal
 
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.results.common import TimedOn
 from kair_engine.trace.model import KairWarning
 
 StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]
@@ -45,7 +46,10 @@ class SubgraphTime:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What share of a step's operations had completed by a time since the step's begin, the mean over steps."""
+    """What share of a step's operations had completed by a time since the step's begin, the mean over steps.
+
+    Of all, or where hosts run ahead of those on devices.
+    """
 
     time_us: float
     completed: float
@@ -94,3 +98,10 @@ class RankProfileResult:
     steps: tuple[int, ...]
     """The chosen steps that the rank recorded."""
     warnings: tuple[KairWarning, ...]
+    timed_on: TimedOn = "host"
+    """Whose step times these are: the devices' where hosts run ahead of them."""
+    ahead_us: float | None = None
+    """How long, at the least, what its host launches waits for its device. Null where that is no longer than a launch
+    takes, or hosts do not run ahead."""
+    slack_us_per_step: float | None = None
+    """So much longer its host could take in every step before its device waits; null where hosts do not run ahead."""

@@ -94,3 +94,9 @@ class SensitivityResult:
     seed: int
     steps: tuple[int, ...]
     warnings: tuple[KairWarning, ...]
+    absorbs_us_per_step: float | None = None
+    """So much longer any rank's host could take in every step, and nobody would wait for it: the least over ranks. Null
+    where hosts do not run ahead of their devices."""
+    absorbs_once_us: float | None = None
+    """The same of a single delay: how far every host is ahead at all times. Null where one is not at times, or where
+    hosts do not run ahead."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kair_engine.ranks import Rank
+from kair_engine.results.common import TimedOn
 from kair_engine.trace.model import KairWarning
 
 
@@ -15,8 +16,11 @@ class StepTime:
     begin_us: float
     """From the first step's earliest begin, on the job's clock."""
     duration_us: float
+    """On the device where hosts run ahead: from the end of the step before to the end of its last operation."""
     operations: int
     complete: bool
+    host_us: float | None = None
+    """What its host took for the step, from its mark's begin to its end; null where that is `duration_us`."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,5 @@ class StepsResult:
     warnings: tuple[KairWarning, ...]
     scopes: tuple[ScopeTime, ...] = ()
     """Those of a captured job, where they were asked for; the largest changes first."""
+    timed_on: TimedOn = "host"
+    """Whose times these are: the devices' where hosts run ahead of them."""

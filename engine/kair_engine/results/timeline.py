@@ -6,6 +6,7 @@ from typing import Final, Literal
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RoleInPath
+from kair_engine.results.common import TimedOn
 from kair_engine.trace.model import KairWarning
 
 TimelineKind = Literal[
@@ -147,7 +148,7 @@ class TimelineResult:
     around: TimelineDelay
     """The delay in the middle."""
     begin_us: float
-    """Where the first window begins."""
+    """Where the first window begins; before 0 where that is asked for, or what is looked at begins there."""
     end_us: float
     """Where the last window ends."""
     step_us: float
@@ -168,3 +169,8 @@ class TimelineResult:
     clock_residual_us: float | None
     """How far members of one collective end apart on this clock, the median; null without a collective."""
     warnings: tuple[KairWarning, ...]
+    timed_on: TimedOn = "host"
+    """Whose step it is: the devices' where hosts run ahead of them. What threads do for it then lies before its begin,
+    most of it."""
+    earliest_us: float = 0.0
+    """Where the first operation of the step begins: before 0 where hosts run ahead."""

@@ -74,6 +74,24 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Absorbed:
+    """A delay of ranks' hosts that costs nothing: they are ahead of their devices, which never wait for it."""
+
+    ranks: tuple[Rank, ...]
+    cause: Cause
+    operator: str | None
+    longer_us_per_step: float
+    """Than on the ranks' peers."""
+    costs_us_per_step: float
+    """What the replay saves without it."""
+    ahead_us: float | None
+    """From a launch to the begin of what it launches, the shortest of all; null where that is no longer than a launch
+    takes: then the device waits now and then, for nothing that costs."""
+    slack_us_per_step: float
+    """So much longer the hosts could take in every step."""
+
+
+@dataclass(frozen=True)
 class TriageResult:
     """The whole investigation."""
 
@@ -89,6 +107,8 @@ class TriageResult:
     """All findings that were replayed, fixed at once; null for fewer than two."""
     parts: tuple[PartOfStep, ...] = ()
     """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""
+    absorbed: tuple[Absorbed, ...] = ()
+    """Delays of hosts that are ahead of their devices and cost nothing: nobody is accused of them."""
     against_baseline: AgainstBaseline | None = None
     """What takes longer than in the chosen baseline, which no peer shows; null where none is chosen. No finding: a
     baseline tells that it is slower, not why."""

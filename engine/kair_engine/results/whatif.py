@@ -5,6 +5,7 @@ from typing import Literal
 
 from kair_engine.causes import RemedyName
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.trace.model import KairWarning
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
@@ -85,6 +86,22 @@ class FixPrice:
     """Of all devices of the job, what it saves."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; None where that was not given."""
+
+
+@dataclass(frozen=True)
+class AbsorbedFix:
+    """A fix of what hosts do that saves nothing: they are ahead of their devices, which never wait for it."""
+
+    fix: str
+    ranks: tuple[Rank, ...]
+    """Whose hosts it is about."""
+    saved_us: float
+    """Per step: next to nothing."""
+    ahead_us: float | None
+    """How long, at the least, what these hosts launch waits for their devices; null where that is no longer than a
+    launch takes."""
+    slack_us_per_step: float
+    """So much longer these hosts could take in every step before their devices wait."""
 
 
 @dataclass(frozen=True)
@@ -223,3 +240,5 @@ class WhatifResult:
     """In the currency of what a GPU hour costs; None where that was not given."""
     only_fixes: bool = False
     """Fixes were priced and nothing else: that there are no causes says nothing."""
+    absorbed: tuple[AbsorbedFix, ...] = ()
+    """Fixes of single ranks' hosts that save nothing, as these run ahead of their devices."""

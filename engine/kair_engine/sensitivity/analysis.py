@@ -1,6 +1,7 @@
 """Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from kair_engine.sensitivity.limits import MISSING, limit_of, reason_of, too_few
 from kair_engine.sensitivity.without_faults import without_faults
 from kair_engine.trace.model import Trace
 from kair_engine.trace.requirements import require_steps
+from kair_engine.whatif.analysis import leads
 
 FEWEST_DRAWS = 20
 CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
@@ -57,9 +59,13 @@ def sensitivity(
     require_steps(trace)
     job = job_excess(told_apart(trace))
     step_ns = step_time_ns(trace, job)
-    return sensitivity_of(
+    found = sensitivity_of(
         job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen, report=report
     )
+    if (ahead := leads(trace)) is None:
+        return found
+    ranks = trace.job.ranks
+    return replace(found, absorbs_us_per_step=ahead.slack_us(ranks), absorbs_once_us=ahead.ahead_us(ranks))
 
 
 def sensitivity_of(

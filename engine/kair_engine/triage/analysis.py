@@ -1,5 +1,6 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
+from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.close_up import excess_and_close_up
@@ -33,6 +35,7 @@ from kair_engine.trace.requirements import require_steps
 from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
 from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.parts import over_parts
+from kair_engine.triage.absorbed import absorbed
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
@@ -56,7 +59,7 @@ from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
-from kair_engine.whatif.model import Model
+from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
 
@@ -114,9 +117,17 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
-    limits = (*warnings_of(found), *communication_told(trace), *replays.limits())
+    limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact())
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
-    checked = check(found.job, blamed, costs.findings, costs.hidden_us, undecided=told, uncompared=uncompared)
+    checked = check(
+        found.job,
+        blamed,
+        costs.findings,
+        costs.hidden_us,
+        undecided=told,
+        uncompared=uncompared,
+        saving_us=None if devices.leads is None else partial(_saving_us, replays),
+    )
     findings = checked.findings
     if len(findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
@@ -139,7 +150,17 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         warnings=warnings,
         together=costs.together,
         parts=parts,
+        absorbed=tuple(absorbed(found.job, devices.leads, checked.absorbed)),
     )
+
+
+def _saving_us(replays: Replays, rank: Rank) -> float:
+    """What a step saves if a rank were like its peers in all that it does; infinite where no replay tells."""
+    try:
+        recorded, without = replays.model().replay([Baseline.RECORDED, (Fix(ranks=(rank,)),)]).times
+    except (InputError, UsageError):
+        return math.inf
+    return float((recorded - without).mean()) / 1e3
 
 
 def _measured(trace: Trace, job: JobExcess) -> Measured:

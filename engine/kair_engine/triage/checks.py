@@ -1,6 +1,6 @@
 """Checks findings, prices and who was waited for against one another, before anybody is accused."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -10,11 +10,12 @@ from kair_engine.arrays import present
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
+from kair_engine.triage.absorbed import is_of_host
 from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.ranks.held_back import HOLDS_BACK
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
@@ -29,6 +30,10 @@ mean, of two half of what the one waits for the other, and pipelines fill and dr
 NOTHING = 0.005
 """Of the smallest share: a finding that costs less is worth nothing by the replay."""
 
+LAST_AT, PRICED = 0.8, 1 / 3
+"""A rank last at so many of the collectives that were waited for, whose longer kernels a replay prices at less than
+this part: then the replay is wrong, whatever its own error."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -38,6 +43,8 @@ class Checked:
     warnings: tuple[KairWarning, ...]
     contradicted: bool
     """Whether prices, tests and waiting disagree on who slows the job down."""
+    absorbed: tuple[Finding, ...] = ()
+    """Those about hosts that cost nothing, as their devices never wait for them."""
 
 
 def check(
@@ -48,6 +55,7 @@ def check(
     *,
     undecided: Collection[Rank] = (),
     uncompared: AbstractSet[Rank] = frozenset(),
+    saving_us: Callable[[Rank], float] | None = None,
 ) -> Checked:
     """Keeps the findings that are worth something and that somebody waited for.
 
@@ -59,6 +67,11 @@ def check(
     the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused only where others are
     seen to wait for them, longer than for one another, for much of what they are accused of; so are those who have
     hardly other peers, unless the system itself told of them.
+
+    Where hosts run ahead of their devices, `saving_us` tells what a step saves if a rank were like its peers in all
+    that it does. There a replay knows what is absorbed, and what it prices at less than the smallest share is no
+    finding, be it waited for: unless the rank is last at nearly all its collectives, with kernels that are longer by
+    more than the replay admits (`_last_with_longer_kernels`). Then it is the replay that is in doubt.
     """
     waiting = Waiting(job, blamed)
     in_doubt = uncompared | _beside(job, uncompared)
@@ -66,26 +79,29 @@ def check(
     shared = sum(_surely_us(finding, job) for finding in findings if finding.pattern == "job_wide")
     kept: list[Finding] = []
     uneven: list[Finding] = []
+    hidden_by_queue: list[Finding] = []
     told: list[KairWarning] = []
     contradicted = False
     for finding, hidden in zip(findings, hidden_us, strict=True):
         worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
         waited = share or 0.0
-        alone_us = _idle_alone_us(finding)
         doubted = uncompared if _is_measured(finding) else in_doubt
-        if doubted & set(finding.ranks) and (blamed.collectives or not job.on_device):
-            seen = max(SMALLEST_SHARE, 0.0 if alone_us else SEEN_WAITING * worth * 1e3 / job.step_time_ns)
-            # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
-            baseless = _does_more(finding) and not job.on_device
-            if baseless or waiting.beyond_peers(finding.ranks) < seen:
-                continue
-        if alone_us and (finding.priced_by == "excess" or worth < NO_HOLE * alone_us):
+        if _is_baseless(finding, worth, waiting, job, in_doubt=bool(doubted & set(finding.ranks))):
             continue
         # What all ranks share makes each of them late now and then.
         alone = waited * job.step_time_ns / 1e3 > shared
         if finding.time_lost_us_per_step < least <= hidden and CAUSES[finding.cause].remedy is not None:
             uneven.append(_by_estimate(finding, hidden, job))
             continue
+        if saving_us is not None and finding.ranks:
+            if (doubted_price := _doubted_price(finding, worth, job)) is not None:
+                estimate, warning = doubted_price
+                kept.append(estimate)
+                told.append(warning)
+                continue
+            if worth < least:
+                hidden_by_queue += [finding] if is_of_host(finding) else []
+                continue
         # For whom others wait in every step they do for more than its delays now and then.
         if worth < least and (waited < SMALLEST_SHARE or not alone or finding.pattern == "intermittent"):
             continue
@@ -100,14 +116,59 @@ def check(
         kept.append(finding)
     kept += () if kept else uneven
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
-        share = waiting.share_for((suspect.rank,)) or 0.0
-        waited_us = share * job.step_time_ns / 1e3
-        if waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
-            compared = {"compared": float(suspect.rank not in uncompared)}
-            warning = _told("waited_for", (suspect.rank,), 0.0, share, job)
-            told.append(replace(warning, figures={**warning.figures, **compared}))
+        waited_us = (waiting.share_for((suspect.rank,)) or 0.0) * job.step_time_ns / 1e3
+        gains = saving_us is None or saving_us(suspect.rank) >= least
+        if gains and waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
+            told.append(_waited_for(suspect.rank, waited_us, job, compared=suspect.rank not in uncompared))
             contradicted = True
-    return Checked(tuple(kept), tuple(told), contradicted)
+    return Checked(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
+
+
+def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess, *, in_doubt: bool) -> bool:
+    """Whether a finding is about ranks that cannot be compared, and nobody is seen to wait for them for that; or about
+    the idle time of ranks without peers, which costs nobody as much."""
+    alone_us = _idle_alone_us(finding)
+    if in_doubt and (waiting.is_known or not job.on_device):
+        seen = max(SMALLEST_SHARE, 0.0 if alone_us else SEEN_WAITING * worth_us * 1e3 / job.step_time_ns)
+        # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
+        baseless = _does_more(finding) and not job.on_device
+        if baseless or waiting.beyond_peers(finding.ranks) < seen:
+            return True
+    return alone_us > 0 and (finding.priced_by == "excess" or worth_us < NO_HOLE * alone_us)
+
+
+def _waited_for(rank: Rank, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
+    warning = _told("waited_for", (rank,), 0.0, waited_us * 1e3 / job.step_time_ns, job)
+    return replace(warning, figures={**warning.figures, "compared": float(compared)})
+
+
+def _doubted_price(finding: Finding, worth_us: float, job: JobExcess) -> tuple[Finding, KairWarning] | None:
+    """A finding by what its kernels take longer, and that the replay is in doubt; None where it prices them well."""
+    longer_us = _last_with_longer_kernels(finding, job)
+    if max(worth_us, SMALLEST_SHARE * job.step_time_ns / 1e3) >= PRICED * longer_us:
+        return None
+    warning = _told("replay_in_doubt", finding.ranks, worth_us, longer_us * 1e3 / job.step_time_ns, job)
+    return _by_estimate(finding, longer_us, job), warning
+
+
+def _last_with_longer_kernels(finding: Finding, job: JobExcess) -> float:
+    """How much longer a rank's own kernels take than its peers', µs a step, where it is last at nearly all collectives.
+
+    Of one that is slow now and then, at nearly all that peers waited for. 0 of ranks that are not, or whose kernels are
+    not longer: arrivals and durations say the same without any replay.
+    """
+    if len(finding.ranks) != 1 or CAUSES[finding.cause].time_class != "compute":
+        return 0.0
+    (rank,), row = finding.ranks, CLASSES.index("compute")
+    place = int(np.searchsorted(job.ranks, rank))
+    longer = np.nan_to_num(job.by_step_ns[:, row, place], nan=0.0)
+    slow = np.isin([step.step for step in job.steps], finding.steps)
+    last = [step.late for step, is_slow in zip(job.steps, slow.tolist(), strict=True) if is_slow]
+    waited = sum(int(np.count_nonzero(late.lead_ns > 0)) for late in last)
+    mine = sum(int(np.count_nonzero((late.rank == rank) & (late.lead_ns > 0))) for late in last)
+    if not waited or mine < LAST_AT * waited:
+        return 0.0
+    return float(longer[slow].sum()) / len(job.steps) / 1e3
 
 
 def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:

@@ -1,8 +1,10 @@
 """Makes a recording ready for replay, once for all that triage asks of it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.large_steps import large_steps
@@ -10,7 +12,8 @@ from kair_engine.trace.steps.step_batches import operations_of_steps
 from kair_engine.trace.steps.step_memory import keeping_steps
 from kair_engine.trace.warning_texts import short_warning
 from kair_engine.triage.sampling import StepSample
-from kair_engine.whatif.model import Model
+from kair_engine.whatif.inexact_replay import STEADY_ERROR_GATE, inexact_replay, replay_error
+from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.models import model_of
 
 MOST_KEPT = 300_000
@@ -59,6 +62,18 @@ class Replays:
             return ()
         text = "steps are too large to be replayed: prices are estimates, and what all ranks spend alike is not told"
         return (short_warning("not_replayed", text),)
+
+    def inexact(self) -> Iterator[KairWarning]:
+        """Where hosts run ahead, that the replay is far off the recording: then prices are uncertain, not verdicts."""
+        if self._trace.job.host_times is None:
+            return
+        try:
+            replayed = self.model().replay([Baseline.RECORDED])
+        except (InputError, UsageError):
+            return
+        recorded, measured = replayed.times[0], replayed.measured
+        off = replay_error(recorded, measured)
+        yield from inexact_replay(replayed.steps, recorded, measured, off, STEADY_ERROR_GATE)
 
     def model(self) -> Model:
         """Of the steps that are replayed. Raises what `model_of` raises, UsageError where nothing can be replayed."""

@@ -20,6 +20,11 @@ class Waiting:
     def __init__(self, job: JobExcess, blamed: BlameResult) -> None:
         self._job, self._blamed = job, blamed
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there were collectives to wait in."""
+        return bool(self._blamed.collectives)
+
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
         """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed

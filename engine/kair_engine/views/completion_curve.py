@@ -15,8 +15,10 @@ def completed(ops: Operations, chosen: Bools, width_ns: float) -> Floats:
     """(ranks of the step × POINTS): the share of a rank's operations that ended before (k + 1) · `width_ns`.
 
     Counted from the rank's own begin of the step; 1 from the last point on. Rows of ranks that are not `chosen` are 0.
+    Where hosts run ahead, it is the device's operations: most of what a host does for a step is over before it begins.
     """
-    rows = np.flatnonzero(chosen[ops.rank] & (ops.kind != SCOPE))
+    counted = chosen[ops.rank] & (ops.kind != SCOPE)
+    rows = np.flatnonzero(counted & ops.on_stream if ops.runs_ahead else counted)
     rank = ops.rank[rows]
     point = ((ops.end_ns[rows] - ops.begin_ns[rank]) // width_ns).clip(0, POINTS - 1).astype(np.int64)
     counts = np.bincount(rank * POINTS + point, minlength=len(ops.ranks) * POINTS).reshape(-1, POINTS)

@@ -1,6 +1,6 @@
 """The time-frequency view [K, figure 4]: how often an operator ran, per window of time and rank."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankC
 from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.subgraphs import scopes_named, within
-from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.model import KairWarning, StepTimes, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
 from kair_engine.trace.requirements import require_steps
 from kair_engine.trace.steps.large_steps import each_part
@@ -86,15 +86,24 @@ class _Grid:
 
 
 def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
-    """From the earliest begin of the chosen steps to their latest end, on clocks aligned by the first step."""
+    """From the earliest begin of the chosen steps to their latest end, on clocks aligned by the first step.
+
+    Where hosts run ahead from when they begin with the first, a launch queue before their devices do.
+    """
     offset = offsets_ns(trace, ranks)
-    times = trace.job.step_times
+    known = filter(None, (trace.job.step_times, trace.job.host_times))
+    spans = [_span(times, ranks, trace.steps, offset) for times in known]
+    begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
+    return _Grid(begin + offset, max((end - begin) / windows, 1.0), windows)
+
+
+def _span(times: StepTimes, ranks: Ints, steps: Sequence[int], offset: Ints) -> tuple[int, int]:
+    """The earliest begin of the steps and their latest end, on the job's clock."""
     rank, step = np.array(times.rank, dtype=np.int64), np.array(times.step, dtype=np.int64)
-    chosen = np.isin(step, trace.steps) & np.isin(rank, ranks)
+    chosen = np.isin(step, steps) & np.isin(rank, ranks)
     begin = np.array(times.begin_ns, dtype=np.int64)[chosen] - offset[np.searchsorted(ranks, rank[chosen])]
     end = begin + np.array(times.duration_ns, dtype=np.int64)[chosen]
-    width = max(float(end.max() - begin.min()) / windows, 1.0)
-    return _Grid(begin.min() + offset, width, windows)
+    return int(begin.min()), int(end.max())
 
 
 def _hint(trace: Trace) -> str:

@@ -18,9 +18,10 @@ from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.step_time import step_time_ns
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.counting import count_operations
-from kair_engine.trace.model import Job, KairWarning, Trace
+from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
 from kair_engine.trace.steps.large_steps import LargeStep, of_steps
+from kair_engine.views.timed_on import timed_on
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -75,6 +76,9 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         warnings=(*odd, *communication_told(trace)),
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
+        timed_on=timed_on(job),
+        launch_queue_depth={rank: queue.depth for rank, queue in sorted(job.launch_queue.items())},
+        launch_queue_per_stream=usual_queue(job.launch_queue.values()).per_stream if job.launch_queue else None,
     )
 
 
@@ -151,14 +155,21 @@ def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
 
 def steps(trace: Trace) -> StepsResult:
     """The time of every recorded step on every rank, and over the ranks."""
-    times = trace.job.step_times
+    times, marks = trace.job.step_times, trace.job.host_times or trace.job.step_times
     chosen, usable = set(trace.steps), set(trace.job.steps)
     origin = min(times.begin_ns, default=0)
+    columns = (times.rank, times.step, times.begin_ns, times.duration_ns, times.operations, marks.duration_ns)
     rows = [
-        StepTime(step, Rank(rank), (begin - origin) / 1e3, length / 1e3, operations, step in usable)
-        for rank, step, begin, length, operations in zip(
-            times.rank, times.step, times.begin_ns, times.duration_ns, times.operations, strict=True
+        StepTime(
+            step,
+            Rank(rank),
+            (begin - origin) / 1e3,
+            length / 1e3,
+            operations,
+            step in usable,
+            host_us=None if marks is times else on_host / 1e3,
         )
+        for rank, step, begin, length, operations, on_host in zip(*columns, strict=True)
         # An incomplete step belongs to the answer only where every step was asked for.
         if step in chosen or (step not in usable and chosen == usable)
     ]
@@ -169,7 +180,7 @@ def steps(trace: Trace) -> StepsResult:
     slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
-    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), ())
+    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), (), timed_on=timed_on(trace.job))
 
 
 def _step_time_us(trace: Trace) -> float:

@@ -12,6 +12,7 @@ from kair_engine.localize.close_up import matched_close_up, with_some_peers
 from kair_engine.localize.unknown_communication import communication_told, told_apart
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
+from kair_engine.timeline.lead import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.hosts import host_of
@@ -22,6 +23,7 @@ from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
 from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
 from kair_engine.views.subgraph_times import SubgraphSums
+from kair_engine.views.timed_on import timed_on
 
 _TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
@@ -69,6 +71,9 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
             *communication_told(trace),
             *of_some,
         ),
+        timed_on=timed_on(trace.job),
+        ahead_us=None if sums.leads is None else sums.leads.ahead_us([rank]),
+        slack_us_per_step=None if sums.leads is None else sums.leads.slack_us([rank]),
     )
 
 
@@ -101,6 +106,7 @@ class _Sums:
         self._parts_ns = np.zeros((UNKNOWN + 1, len(members)))
         self._completed = np.zeros((len(members), POINTS))
         self._seen = np.zeros(len(members))
+        self._leads: list[tuple[Ints, Lead]] = []
         self.subgraphs = SubgraphSums(members)
         self._free_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
         """Per member, when its device was done with the step before."""
@@ -127,7 +133,17 @@ class _Sums:
             self.subgraphs.add(ops, sync)
             self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
             self._seen[place] += 1
+            if ops.runs_ahead:
+                self._leads.append((ops.ranks, lead(ops)))
         self._free_ns[place] = done[chosen] + ops.origin_ns
+
+    @property
+    def leads(self) -> Leads | None:
+        """How far hosts are ahead of their devices in these steps; None where they do not run ahead."""
+        if not self._leads:
+            return None
+        ranks = np.unique(np.concatenate([of_step for of_step, _ in self._leads]))
+        return Leads.of(ranks, [(np.searchsorted(ranks, of_step), known) for of_step, known in self._leads])
 
     def means(self, rank: int) -> _Role:
         """Of the rank and its peers."""

@@ -34,9 +34,10 @@ def _launches(
     trace: Trace, devices: DeviceTally, job: JobExcess, step_time_ns: float, *, hosts_stop: bool
 ) -> Iterator[Finding]:
     """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
-    late = 0.0 if hosts_stop else float(np.median(job.work_ns[CLASSES.index("host")]))
+    idle = float(np.median(devices.of_device("unlaunched_ns")))
+    late = 0.0 if hosts_stop else min(float(np.median(job.work_ns[CLASSES.index("host")])), idle)
     told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
-    between = float(np.median(devices.launched("idle_ns")))
+    between = min(float(np.median(devices.launched("idle_ns"))), idle)
     if between >= ONE_BY_ONE_SHARE * step_time_ns:
         told[between] = _one_by_one(devices, between, step_time_ns)
     if told:
@@ -75,7 +76,7 @@ def _taken(trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float
     A wait costs nothing where the host is late anyway: so it counts as far as threads waited for the device. An
     interrupted kernel is only longer: so the most that it costs is a replay without both, or all waits.
     """
-    waited, awaited = (float(np.median(devices.queued(of))) for of in ("waited_ns", "awaited_ns"))
+    waited, awaited = (float(np.median(devices.of_device(of))) for of in ("ready_ns", "awaited_ns"))
     if waited < TAKEN_SHARE * step_time_ns:
         return
     asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.UNQUEUED, Undisturbed.ALONE_ON_DEVICE]
@@ -85,7 +86,7 @@ def _taken(trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float
     figures = {
         "waited_us": waited / 1e3,
         "share_of_step": waited / step_time_ns,
-        "waits": float(np.median(devices.queued("waits"))),
+        "waits": float(np.median(devices.of_device("waits"))),
         "longest_us": devices.longest_wait_ns / 1e3,
     }
     yield new_finding(

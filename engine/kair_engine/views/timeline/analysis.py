@@ -21,6 +21,7 @@ from kair_engine.results.timeline import (
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.trace.warning_texts import short_warning
+from kair_engine.views.timed_on import timed_on
 from kair_engine.views.timeline.focus import Asked, Focus, delay, find_focus, path, view_around
 from kair_engine.views.timeline.letters import arrival_letters, letters
 from kair_engine.views.timeline.prepared import PreparedStep, prepare
@@ -122,6 +123,8 @@ def _seen(step: PreparedStep, view: View) -> _Seen:
         under=(),
         clock_residual_us=None if (residual := step.sync.clocks.residual_ns) is None else residual / 1e3,
         warnings=_warnings(step),
+        timed_on=timed_on(step.job),
+        earliest_us=step.earliest_ns / 1e3,
     )
     return _Seen(result, focus)
 

@@ -128,10 +128,14 @@ def _next_collective(step: PreparedStep, row: int) -> int | None:
 
 
 def view_around(step: PreparedStep, focus: Focus, collectives: int) -> tuple[int, int]:
-    """(begin, end) in ns: the delay and what waited for it, with so many of the rank's collectives on both sides."""
-    if focus.instance is None:
-        return 0, step.length_ns
+    """(begin, end) in ns: the delay and what waited for it, with so many of the rank's collectives on both sides.
+
+    Within the step, but for a delay that lies before it, as those of hosts that run ahead can.
+    """
     rank = step.ops.rank[focus.row]
+    start = int(step.on_clock(step.ops.start_ns[[focus.row]], np.array([rank]))[0])
+    if focus.instance is None:
+        return max(min(start, 0), step.earliest_ns), step.length_ns
     members, _ = step.members_of(np.array([rank]))
     instances = np.unique(step.sync.collectives.instance[members])
     if focus.instance not in instances:
@@ -139,10 +143,10 @@ def view_around(step: PreparedStep, focus: Focus, collectives: int) -> tuple[int
     by_end = instances[np.argsort(step.ended_ns[instances], kind="stable")]
     at = int(np.flatnonzero(by_end == focus.instance)[0])
     shown = by_end[max(at - collectives, 0) : at + collectives + 1]
-    start = int(step.on_clock(step.ops.start_ns[[focus.row]], np.array([rank]))[0])
     begin, end = min(int(step.begun_ns[shown].min()), start), int(step.ended_ns[shown].max())
     margin = round((end - begin) * _AROUND)
-    return max(begin - margin, 0), min(end + margin, step.length_ns)
+    first = max(start - margin, step.earliest_ns) if start < 0 else 0
+    return max(begin - margin, first), min(end + margin, step.length_ns)
 
 
 # As plain values.

@@ -92,6 +92,14 @@ class PreparedStep:
         return np.asarray(own - self.offset_ns - self._zero_ns)
 
     @cached_property
+    def earliest_ns(self) -> int:
+        """Where the first operation of any rank begins: before the step where hosts run ahead, else with it."""
+        if not self.ops.runs_ahead:
+            return 0
+        rows = np.flatnonzero(self.ops.kind != SCOPE)
+        return min(int(self.on_clock(self.ops.start_ns[rows], self.ops.rank[rows]).min()), 0) if len(rows) else 0
+
+    @cached_property
     def _zero_ns(self) -> int:
         return int((self.ops.begin_ns - self.offset_ns).min())
 
