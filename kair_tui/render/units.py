@@ -2,6 +2,9 @@
 
 from kair_engine.runs import runs
 
+WORTH_A_FIGURE = 0.0005
+"""Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+
 
 def duration(us: float) -> str:
     """Microseconds with three significant figures in the unit that suits: `813 µs`, `1.24 ms`, `2.94 s`."""

@@ -61,6 +61,12 @@ from kair_tui.render.words.warnings import warning_in_words, warnings_in_words
             "runs on its host",
         ),
         (
+            "replay_in_doubt",
+            {"share_of_step": 0.0, "waited_share": 0.217},
+            "rank 3 comes last to nearly all collectives, with kernels of its own that take 21.7 % of the step longer, "
+            "but a replay prices that at 0.0 %: the price is what its kernels take longer, the replay is in doubt",
+        ),
+        (
             "simulation_error",
             {"off": 0.12, "worst_step": 1200, "replayed_us": 1240.0, "recorded_us": 990.0},
             "the replay is 12 % off the recording, most in step 1200 (1.24 ms instead of 990 µs): read the figures "

@@ -52,7 +52,7 @@ def run(
     cache: OneEntryCache | None = None,
 ) -> WhatifInWords:
     """Asks the engine. The job's model, and what it told, stay in `cache` for the next question."""
-    from kair_engine.whatif.analysis import Questions, price_fixes, whatif_of, write_timeline
+    from kair_engine.whatif.analysis import Questions, leads, price_fixes, whatif_of, with_absorbed, write_timeline
     from kair_engine.whatif.fixes import parse_fix, parse_scale
     from kair_engine.whatif.models import model_asked_of
 
@@ -73,7 +73,8 @@ def run(
         result = (partial(price_fixes, model) if only_fixes else asked.whatif)(fixes, gpu_cost=gpu_cost)
     if timeline is not None:
         write_timeline(model, timeline)
-    return whatif_in_words(_as_typed(result, [*fix, *scale]))
+    result = with_absorbed(_as_typed(result, [*fix, *scale]), fixes, trace.job, lambda: leads(trace))
+    return whatif_in_words(result)
 
 
 def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:

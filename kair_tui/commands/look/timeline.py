@@ -1,7 +1,7 @@
 """`kair timeline`: what every rank did over time, around a delay."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -26,16 +26,16 @@ def run(
     ] = None,
     at: Annotated[
         float | None,
-        Option("--at", "Its operation at this time of its step, in µs as pinpoint and blame have it.", "US", 0),
+        Option("--at", "Its operation at this time of its step, in µs as pinpoint and blame have it.", "US"),
     ] = None,
     collectives: Annotated[
         int, Option("--collectives", "Collectives before and after it that are in view.", metavar="N", minimum=0)
     ] = 2,
     whole: Annotated[bool, Option("--whole", "The whole step in view.")] = False,
     begin: Annotated[
-        float | None, Option("--from", "Where the view begins, in µs from the step's earliest begin.", "US", 0)
+        float | None, Option("--from", "Where the view begins, in µs from the step's earliest begin.", "US")
     ] = None,
-    end: Annotated[float | None, Option("--to", "Where it ends.", metavar="US", minimum=0)] = None,
+    end: Annotated[float | None, Option("--to", "Where it ends.", metavar="US")] = None,
     ranks: Annotated[str | None, Option("--ranks", "Only these ranks: 0-63.", metavar="A-B")] = None,
     rows: Annotated[
         int, Option("--rows", "At most so many rows; each stands for several ranks, the worst shown.", "N", 1)
@@ -67,11 +67,20 @@ def run(
         unfold=tuple(unfold),
         cursor=_moment(cursor),
     )
+    if trace.job.host_times is None:
+        _require_within_step({"--at": at, "--from": begin, "--to": end, "--cursor": view.cursor and view.cursor[1]})
     step = step_to_show(trace)
     if cache is None:
         return timeline(trace, view)
     make = partial(prepare, trace, step, asked_ranks(view), view.ranks)
     return timeline(trace, view, cache.of(step, make, lambda known: covers(known, view)))
+
+
+def _require_within_step(times: Mapping[str, float | None]) -> None:
+    """Nothing of a step lies before it, unless hosts run ahead of their devices."""
+    for option, us in times.items():
+        if us is not None and us < 0:
+            raise UsageError(f"{option} must be 0 or more, got {us:g}")
 
 
 def _range(text: str | None) -> tuple[int, int] | None:
@@ -88,7 +97,7 @@ def _moment(text: str | None) -> tuple[int, float] | None:
     """`3@1250.5`."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,9})@(\d{1,15}(?:\.\d{1,9})?)", text.strip())
+    found = re.fullmatch(r"(\d{1,9})@(-?\d{1,15}(?:\.\d{1,9})?)", text.strip())
     if found is None:
         raise UsageError(f"--cursor {text!r} is no rank at a time", "use 3@1250.5")
     return int(found[1]), float(found[2])

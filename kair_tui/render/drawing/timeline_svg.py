@@ -8,7 +8,15 @@ from kair_engine.results.timeline import ARRIVED, ARRIVED_LAST, TimelineKind, Ti
 from kair_tui.render.drawing.timeline import KIND_OF, legend, row_of
 from kair_tui.render.text import clean
 from kair_tui.render.units import duration
-from kair_tui.render.words.timeline import WORDS, label, rows_in_words, takes, timeline_headline, view_in_words
+from kair_tui.render.words.timeline import (
+    WORDS,
+    clock_in_words,
+    label,
+    rows_in_words,
+    takes,
+    timeline_headline,
+    view_in_words,
+)
 
 WIDTH: Final = 1200
 """Of the bars, in units of the picture."""
@@ -40,7 +48,8 @@ def svg(result: TimelineResult) -> str:
     what, _, waited = timeline_headline(result).partition("; ")
     _text(root, 10, 18, what, size=13)
     _text(root, 10, 34, waited, size=13)
-    _text(root, 10, 50, f"{rows_in_words(result)}, {view_in_words(result)}", colour=_DIM)
+    about = ". ".join(filter(None, (f"{rows_in_words(result)}, {view_in_words(result)}", clock_in_words(result))))
+    _text(root, 10, 50, about, colour=_DIM)
     _axis(root, result, height - 40)
     for number, row in enumerate(result.rows):
         _row(root, result, row, _TOP + _ROW * number)

@@ -86,7 +86,8 @@ def completion(profile: RankProfileResult) -> Picture:
         draw(picture, "path", d=path(median), class_="median")
     own = [(x(0), y(0)), *((x(point.time_us), y(point.completed)) for point in profile.curve)]
     draw(picture, "path", d=path(own), class_="own")
-    caption = f"Share of the step's operations that had completed: rank {profile.rank} (solid)"
+    where = " on the device" if profile.timed_on == "device" else ""
+    caption = f"Share of the step's operations{where} that had completed: rank {profile.rank} (solid)"
     if farthest := profile.farthest:
         at = x(farthest.time_us)
         draw(picture, "line", x1=at, x2=at, y1=y(farthest.completed), y2=y(farthest.peer_completed), class_="distance")

@@ -30,7 +30,7 @@ from kair_tui.render.views.blame.merged import each, stops
 from kair_tui.render.views.blame.paths import key_of, paths_by_cause
 from kair_tui.render.views.blame.table import stop_text, symptom
 from kair_tui.render.views.triage import COLUMNS as RANKING
-from kair_tui.render.views.triage import PART_COLUMNS, facts, title, triage_totals
+from kair_tui.render.views.triage import PART_COLUMNS, absorbed_lines, facts, title, triage_totals
 from kair_tui.render.words.blame import blame_headline, cause_operator
 from kair_tui.render.words.costs import money_text
 from kair_tui.render.words.triage import FindingInWords, TriageInWords, fix_words, options_of
@@ -133,6 +133,8 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
     alone = len(found.triage.ranking) == 1
     for number, finding in enumerate(found.triage.findings, 1):
         yield Section(f"{number}. {title(finding, alone=alone)}", tuple(_finding(finding, ask)), card=True)
+    if found.triage.absorbed:
+        yield Section("What costs nothing", (Tree(tuple(map(Node, absorbed_lines(found.triage)))),))
     yield Section("Every rank", tuple(_every_rank(found.triage, ask)))
     for profile in found.profiles:
         yield _curve(profile, ask)

@@ -8,6 +8,7 @@ from kair_engine.results.info import InfoResult, OperatorUse, RankRecord
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, plural, spans
 from kair_tui.render.view import View
+from kair_tui.render.words.absorbed import ON_DEVICES
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -71,6 +72,7 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         ("layout", _layout(result)),
         ("device", result.device or "not recorded"),
         ("steps", spans(result.steps) or "none complete"),
+        *_ahead(result),
         ("operations", kinds),
         (
             "collectives",
@@ -80,6 +82,21 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
     ]
     facts += _listing("host", result.hosts)
     return facts + _listing("role", result.roles)
+
+
+def _ahead(result: InfoResult) -> list[tuple[str, str]]:
+    """Where hosts run ahead of their devices: what that makes of steps, and how far they can."""
+    if result.timed_on == "host":
+        return []
+    return [("step times", f"{ON_DEVICES} of them"), ("launch queue", _launch_queue(result))]
+
+
+def _launch_queue(result: InfoResult) -> str:
+    if not result.launch_queue_depth:
+        return "never seen full"
+    least, most = min(result.launch_queue_depth.values()), max(result.launch_queue_depth.values())
+    depth = plural(most, "launch", "launches") if least == most else f"{count(least)}-{count(most)} launches"
+    return f"{depth} on each stream" if result.launch_queue_per_stream else depth
 
 
 def _layout(result: InfoResult) -> str:

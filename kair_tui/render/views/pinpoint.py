@@ -62,6 +62,8 @@ def _body(result: PinpointResult, page: Page) -> None:
     if not result.outliers:
         return
     page.table(COLUMNS, result.outliers)
+    if any(row.start_us < 0 for row in result.outliers):
+        page.line("a start before 0: what a host that runs ahead does before its device begins with the step", DIM)
     unlisted = result.total_outliers - len(result.outliers)
     if unlisted > 0:
         page.line(f"… and {count(unlisted)} more (--limit)", DIM)

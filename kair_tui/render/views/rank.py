@@ -12,6 +12,7 @@ from kair_tui.render.drawing.curve import draw, signs
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, percent, plural, signed_duration, significant
 from kair_tui.render.view import View
+from kair_tui.render.words.absorbed import ON_DEVICES, lead_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -46,7 +47,8 @@ def distance_text(farthest: CurveDistance) -> str:
 def rank_headline(result: RankProfileResult) -> str:
     """What its step takes, and what stands out in it."""
     role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
-    return f"rank {result.rank} takes {duration(result.step_time_us)} a step{role}; {outstanding(result)}"
+    where = f" ({ON_DEVICES})" if result.timed_on == "device" else ""
+    return f"rank {result.rank} takes {duration(result.step_time_us)} a step{where}{role}; {outstanding(result)}"
 
 
 def outstanding(result: RankProfileResult) -> str:
@@ -95,6 +97,9 @@ def _or_dash(us: float | None) -> str:
 def _body(result: RankProfileResult, page: Page) -> None:
     page.table(_with_bars(result, page), result.parts)
     page.line()
+    if (ahead := lead_in_words(result)) is not None:
+        page.line(ahead)
+        page.line()
     if result.subgraphs:
         page.table(_SUBGRAPHS, result.subgraphs, limit=_SUBGRAPHS_SHOWN)
         page.line()
@@ -121,7 +126,8 @@ def _curve(result: RankProfileResult, page: Page) -> None:
     width = max(min(_WIDEST, page.options.width - _MARGIN), 20)
     ascii_only = page.options.ascii_only
     picture = draw(result.curve, result.farthest, width=width, height=_HEIGHT, ascii_only=ascii_only)
-    page.line("operations completed over the step")
+    on_device = "" if result.timed_on == "host" else ", those on the device"
+    page.line(f"operations completed over the step{on_device}")
     for number, row in enumerate(picture.rows):
         page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
     page.line(axis(result, picture.distance_at, width), indent=6)

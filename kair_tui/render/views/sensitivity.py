@@ -10,6 +10,7 @@ from kair_tui.render.column import Column
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, exact_percent, percent, plural, ranks_in_words, spans
 from kair_tui.render.view import View
+from kair_tui.render.words.absorbed import OF_HOSTS, absorbs_in_words
 from kair_tui.render.words.sensitivity import FaultInWords, SensitivityInWords
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ def _body(result: SensitivityInWords, page: Page) -> None:
         page.line()
         for reason, names in _by_reason(result).items():
             page.bullet(f"{', '.join(names)}: {reason}")
+        of_hosts = [_name(fault) for fault in result.faults if fault.fault in OF_HOSTS]
+        if of_hosts and (absorbs := absorbs_in_words(result)) is not None:
+            page.bullet(f"{', '.join(of_hosts)}: {absorbs}")
         page.line()
     for line in _notes(result, wide=page.options.wide):
         page.line(line)

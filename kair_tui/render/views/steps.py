@@ -9,6 +9,7 @@ from kair_engine.results.steps import ScopeTime, StepsResult, StepSummary, StepT
 from kair_tui.render.column import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, plural, ratio, signed_duration
 from kair_tui.render.view import View
+from kair_tui.render.words.absorbed import ON_DEVICES
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -25,7 +26,8 @@ def _headline(result: StepsResult) -> str:
     ranks = plural(len({row.rank for row in result.steps}), "rank")
     worst = max(complete, key=lambda row: row.max_us)
     return (
-        f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step (mean); "
+        f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step "
+        f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}); "
         f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
     )
 
@@ -35,6 +37,7 @@ COLUMNS = (
     Column[StepTime]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[StepTime]("begin_us", "begin", lambda row: duration(row.begin_us), weight=6),
     Column[StepTime]("duration_us", "duration", lambda row: duration(row.duration_us), weight=9),
+    Column[StepTime]("host_us", "host", lambda row: _time(row.host_us), weight=5),
     Column[StepTime]("operations", "operations", lambda row: count(row.operations), weight=5),
     Column[StepTime]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=6),
 )
@@ -100,7 +103,8 @@ def _body(result: StepsResult, page: Page) -> None:
         page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
     if page.options.wide:
         page.line()
-        page.table(COLUMNS, result.steps)
+        on_host = result.timed_on == "host"
+        page.table([column for column in COLUMNS if column.key != "host_us" or not on_host], result.steps)
 
 
 def _mark(row: StepSummary) -> Cell:

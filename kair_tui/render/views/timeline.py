@@ -10,7 +10,15 @@ from kair_tui.render.drawing.timeline import Ink, axis, draw_rows, legend, signs
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration
 from kair_tui.render.view import View
-from kair_tui.render.words.timeline import WORDS, label, rows_in_words, takes, timeline_headline, view_in_words
+from kair_tui.render.words.timeline import (
+    WORDS,
+    clock_in_words,
+    label,
+    rows_in_words,
+    takes,
+    timeline_headline,
+    view_in_words,
+)
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -81,6 +89,8 @@ def _body(result: TimelineResult, page: Page) -> None:
         f"{told}   {marks['arrival']} arrives {marks['last']} last   {marks['path']} blame path from {marks['delay']}"
     )
     page.line("imposed: what others, summed, waited in view for the rank that is drawn", DIM)
+    if (clock := clock_in_words(result)) is not None:
+        page.line(clock, DIM)
     page.line()
     page.table(UNDER, result.under)
     if result.collectives:

@@ -75,6 +75,10 @@ def _body(result: TriageInWords, page: Page) -> None:
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
         page.line()
+    for line in absorbed_lines(result, wide=page.options.wide):
+        page.line(line)
+    if result.absorbed:
+        page.line()
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
@@ -84,6 +88,14 @@ def _body(result: TriageInWords, page: Page) -> None:
     page.line(triage_totals(result))
     if result.against_baseline is not None:
         page.lines_of(against_in_words(result.against_baseline))
+
+
+def absorbed_lines(result: TriageInWords, *, wide: bool = False) -> list[str]:
+    """What takes longer and costs nothing, as hosts are ahead of their devices; `wide`: and in which operator."""
+    return [
+        f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
+        for one in result.absorbed
+    ]
 
 
 def gain_in_words(result: TriageResult) -> str:
@@ -197,6 +209,8 @@ def _tree(result: TriageInWords, page: Page) -> None:
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
+        for line in absorbed_lines(result, wide=page.options.wide):
+            root.add(safe(line))
         root.add(safe(triage_totals(result)))
 
     page.tree(f"verdict: {verdict_in_words(result.verdict)}", grow)

@@ -23,6 +23,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.view import View
+from kair_tui.render.words.absorbed import absorbed_fix_in_words
 from kair_tui.render.words.stops import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.words.whatif import RemedyInWords, WhatifInWords
 
@@ -138,12 +139,21 @@ def _body(result: WhatifInWords, page: Page) -> None:
     if result.fixes:
         page.table(_FIXES, result.fixes)
         page.line()
+    for line in absorbed_lines(result):
+        page.line(line)
+    if result.absorbed:
+        page.line()
     if result.remedies:
         page.table(_REMEDIES, result.remedies)
         page.line()
     without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
     columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.options.wide]
     page.table(columns, result.per_step, limit=_SHOWN)
+
+
+def absorbed_lines(result: WhatifResult) -> list[str]:
+    """Fixes of hosts that save nothing, as these are ahead of their devices."""
+    return [f"absorbed: {absorbed_fix_in_words(one, result.step_time_us)}" for one in result.absorbed]
 
 
 def _wasted(result: WhatifResult) -> str:
@@ -213,6 +223,8 @@ def _tree(result: WhatifInWords, page: Page) -> None:
             root.add(
                 safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {gain(fix.throughput_gain)} throughput")
             )
+        for line in absorbed_lines(result):
+            root.add(safe(line))
         for remedy in result.remedies:
             root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))
 

@@ -14,6 +14,7 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.text import short_name
 from kair_tui.render.units import ranks_in_words
+from kair_tui.render.words.absorbed import AbsorbedInWords, absorbed_in_words
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.verdict import summary
 
@@ -45,6 +46,7 @@ class TriageInWords(TriageResult):
     """The whole investigation."""
 
     findings: tuple[FindingInWords, ...]
+    absorbed: tuple[AbsorbedInWords, ...]
     summary: str
     """The answer in one sentence."""
 
@@ -55,7 +57,10 @@ def triage_in_words(result: TriageResult) -> TriageInWords:
     if len(result.ranking) == 1:
         # Without peers nobody can say that.
         findings = tuple(replace(one, suggestion=_upper(one.suggestion.removeprefix(_NOBODY))) for one in findings)
-    return TriageInWords(**_fields(result, findings=findings), summary=summary(result))
+    absorbed = tuple(
+        AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
+    )
+    return TriageInWords(**_fields(result, findings=findings, absorbed=absorbed), summary=summary(result))
 
 
 def _upper(text: str) -> str:

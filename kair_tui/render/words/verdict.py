@@ -9,12 +9,11 @@ from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.runs import runs
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.text import spaced
-from kair_tui.render.units import count, duration, plural, ranks_in_words
+from kair_tui.render.units import WORTH_A_FIGURE, count, duration, plural, ranks_in_words
+from kair_tui.render.words.absorbed import absorbed_briefly
 from kair_tui.render.words.hangs import held_up_at, stands_still
 from kair_tui.render.words.warnings import warning_in_words
 
-WORTH_A_FIGURE = 0.0005
-"""Of the step: less is 0.0 % as printed, and no price to name a rank with."""
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
 _FEW_RUNS = 3
@@ -49,6 +48,8 @@ def summary(result: TriageResult) -> str:
         told = f"; no rank's fault: {shared}" if shared else ""
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
     cleared = _first(result.warnings, ("nobody_waits",))
+    if cleared is None and result.absorbed:
+        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}"
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
 
 

@@ -130,6 +130,17 @@ def _price_and_waiting(one: KairWarning) -> str:
     )
 
 
+def _replay_in_doubt(one: KairWarning) -> str:
+    """Of a rank that nobody doubts: the order of arrivals and its own kernels say the same."""
+    longer, its = percent(one.figures["waited_share"]), _its(one)
+    comes = "comes" if len(one.ranks) == 1 else "come"
+    return (
+        f"{_who(one)} {comes} last to nearly all collectives, with kernels of {its} own that take {longer} of the step "
+        f"longer, but a replay prices that at {_share(one)}: the price is what {its} kernels take longer, the replay "
+        "is in doubt"
+    )
+
+
 def _waited_for(one: KairWarning) -> str:
     of_step = waited_of(one.figures["waited_share"], "the step")
     if not one.figures.get("compared", 1.0):
@@ -230,5 +241,6 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "fewer_recorded": _fewer_recorded,
     "nobody_waits": _nobody_waits,
     "price_and_waiting": _price_and_waiting,
+    "replay_in_doubt": _replay_in_doubt,
     "waited_for": _waited_for,
 }

@@ -12,7 +12,8 @@ from textual.widget import Widget
 from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
-from kair_tui.render.views.triage import gain_in_words, triage_totals
+from kair_tui.render.views.triage import absorbed_lines, gain_in_words, triage_totals
+from kair_tui.render.words.absorbed import ON_DEVICES
 from kair_tui.render.words.triage import TriageInWords
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
@@ -127,9 +128,8 @@ class OverviewScreen(ScreenOfParts):
         strip.show(result.summary)
         strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
-        self.heading("steps").say(
-            [(f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step", None)]
-        )
+        told = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
+        self.heading("steps").say([(told, None)], [(f"{ON_DEVICES} ", None)] if result.timed_on == "device" else [])
         self._describe_again()
 
     def _list_findings(self) -> None:
@@ -142,10 +142,17 @@ class OverviewScreen(ScreenOfParts):
             if self._kept is None or not (about := finding.ranks or finding.seen_on) or self._kept & set(about)
         )
         warnings = warnings_in_words(self.session.trace.job.warnings, self._triage.warnings)
-        self.query_one(Findings).show_findings(kept, warnings)
+        absorbed = [
+            line
+            for line, one in zip(absorbed_lines(self._triage), self._triage.absorbed, strict=True)
+            if self._kept is None or self._kept & set(one.ranks)
+        ]
+        self.query_one(Findings).show_findings(kept, warnings, absorbed)
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
-        self.heading("findings").say([("costliest first" if found else "none", None)], noted)
+        listed = "costliest first" if found else "none"
+        free = f"; {plural(len(absorbed), 'delay')} absorbed" if absorbed else ""
+        self.heading("findings").say([(f"{listed}{free}", None)], noted)
 
     # The rank under the cursor.
 

@@ -17,6 +17,7 @@ from kair_tui.render.drawing.curve import signs
 from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.render.views.alike_outliers import COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
+from kair_tui.render.words.absorbed import lead_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -151,6 +152,8 @@ class RankScreen(ViewScreen):
             who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
         style = styles.alarm if row is not None and row.flagged else styles.strong
         said = [] if self._profile is None else [Paragraph(outstanding(self._profile), styles.base)]
+        if self._profile is not None and (ahead := lead_in_words(self._profile)) is not None:
+            said.append(Paragraph(ahead, styles.dim))
         self.query_one("#about", Paragraphs).show(Paragraph(dot.join(part for part in who if part), style), *said)
 
     # Which rank.

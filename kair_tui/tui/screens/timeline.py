@@ -12,7 +12,17 @@ from kair_engine.results.timeline import TimelineOperation, TimelineResult
 from kair_tui.render.drawing.timeline import legend, signs
 from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural
-from kair_tui.render.words.timeline import NAME, WORDS, part_in_view, rows_in_words, takes, timeline_headline, who
+from kair_tui.render.words.timeline import (
+    NAME,
+    WORDS,
+    clock_in_words,
+    moment,
+    part_in_view,
+    rows_in_words,
+    takes,
+    timeline_headline,
+    who,
+)
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
@@ -160,6 +170,7 @@ class TimelineScreen(ViewScreen):
     def _say(self, result: TimelineResult) -> None:
         styles = styles_of(self.look)
         said = [Paragraph(timeline_headline(result), styles.strong)]
+        said += [Paragraph(clock, styles.dim)] if (clock := clock_in_words(result)) is not None else []
         said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
         of_view = f"{rows_in_words(result)} {self.look.glyphs.dot} {part_in_view(result)}"
@@ -228,7 +239,7 @@ class TimelineScreen(ViewScreen):
         if row is None:
             return ""
         time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
-        parts = [f"{who(row)} at {duration(time)}", *self._late_here(row.rank, time)]
+        parts = [f"{who(row)} {moment(time)}", *self._late_here(row.rank, time)]
         parts += ["nothing runs"] if one is None else [takes(one), short_name(one.operator), one.lane]
         return f" {self.look.glyphs.dot} ".join(parts)
 
@@ -266,8 +277,9 @@ class TimelineScreen(ViewScreen):
 
     def _look_at(self, begin: float, length: float) -> None:
         assert self._result is not None
-        length = min(length, self._result.step_us)
-        begin = min(max(begin, 0.0), self._result.step_us - length)
+        first, end = self._result.earliest_us, self._result.step_us
+        length = min(length, end - first)
+        begin = min(max(begin, first), end - length)
         self._range = round(begin, 3), round(begin + length, 3)
         row, time = self._rows.row, self._rows.time_us
         if row is not None:

@@ -16,6 +16,7 @@ from kair_engine.results.whatif import StepPrice, WhatifResult
 from kair_engine.whatif.candidates import COSTS, Worker, workers
 from kair_engine.whatif.prices import HIGHEST_COST
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
+from kair_tui.render.views.whatif import absorbed_lines
 from kair_tui.render.words.stops import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.words.triage import fix_option
 from kair_tui.render.words.warnings import warnings_in_words
@@ -95,6 +96,8 @@ class WhatifScreen(ScreenOfParts):
         self._together: tuple[Fix, ...] = ()
         """The fixes whose price together is asked for: while it is computed others can be chosen."""
         self._cost_per_day: float | None = None
+        self._absorbed: list[str] = []
+        """Which of the fixes hosts absorb by themselves."""
         self._filter = Filter("", ())
         self._order: tuple[str, bool] | None = None
         self._at_step: int | None = None
@@ -157,6 +160,7 @@ class WhatifScreen(ScreenOfParts):
         elif name == "fixes":
             self._fixes.priced(self._fixes.alone, result.fixes)
             self._cost_per_day = result.cost_per_day
+            self._absorbed = absorbed_lines(result)
             self._show_bars()
         elif self._together == self._wanted():
             self.query_one(StepBars).choose(len(self._fixes.chosen), result.fixes[-1])
@@ -202,7 +206,7 @@ class WhatifScreen(ScreenOfParts):
             by = {"saved": lambda fix: -(fix.saved_us or 0.0), "fix": lambda fix: fix.text}[name]
             fixes.sort(key=by, reverse=descending)
         warnings = warnings_in_words(self.session.trace.job.warnings, result.warnings)
-        notes = [*(f"warning: {warning.message}" for warning in warnings), *self._rests_on(result)]
+        notes = [*self._absorbed, *(f"warning: {warning.message}" for warning in warnings), *self._rests_on(result)]
         listed = [*fixes, *self._fixes.remedies(), *map(ListedFix, notes)]
         self.query_one(FixList).show_fixes(listed, frozenset(self._fixes.chosen))
         styles, glyphs = styles_of(self.look), self.look.glyphs

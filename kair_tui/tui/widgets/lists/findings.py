@@ -1,5 +1,6 @@
 """The findings of a triage as a list: who and what in the first line, the evidence under it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ class ListedFinding:
 
 
 class Findings(Choices[ListedFinding]):
-    """The costliest first; then what the reader of them should know."""
+    """The costliest first; then what costs nothing, and what the reader of them should know."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
@@ -34,11 +35,15 @@ class Findings(Choices[ListedFinding]):
         super().__init__(look, self._lines_of, id="findings")
 
     def show_findings(
-        self, findings: tuple[tuple[int, FindingInWords], ...], warnings: tuple[WarningInWords, ...]
+        self,
+        findings: tuple[tuple[int, FindingInWords], ...],
+        warnings: tuple[WarningInWords, ...],
+        absorbed: Sequence[str] = (),
     ) -> None:
-        """Findings with their places in the triage."""
+        """Findings with their places in the triage; `absorbed` are the delays that cost nothing."""
         listed = [ListedFinding(number, finding) for number, finding in findings]
-        self.show([*listed, *(ListedFinding(0, None, f"warning: {warning.message}") for warning in warnings)])
+        told = [*absorbed, *(f"warning: {warning.message}" for warning in warnings)]
+        self.show([*listed, *(ListedFinding(0, None, text) for text in told)])
 
     @property
     def finding(self) -> FindingInWords | None:
