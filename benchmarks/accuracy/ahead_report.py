@@ -31,6 +31,9 @@ def ahead_tables(results: Results) -> list[Table]:
         {"layout": layout, **_healthy(healthy.get(layout, [])), **_faulty(by_layout.get(layout, []))}
         for layout in layouts
     ]
+    faulty = [trial for trials in by_layout.values() for trial in trials]
+    sound = [trial for trials in healthy.values() for trial in trials]
+    of_layouts += [{"layout": "all", **_healthy(sound), **_faulty(faulty)}] if of_layouts else []
     of_faults = [{"fault": fault, **_faulty(trials)} for fault, trials in by_fault.items()]
     made = (
         Table("Hosts that run ahead", PAGE, _NOTE, of_layouts),

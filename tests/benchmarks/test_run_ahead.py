@@ -304,7 +304,8 @@ def test_the_report_counts_faults_by_what_they_cost() -> None:
         (of_layout["ahead: slow input, hidden"], hidden),
     ]
     by_layout, by_fault = ahead_report.ahead_tables(results)
-    (row,) = by_layout.rows
+    row, of_all = by_layout.rows
+    assert of_all == {**row, "layout": "all"}
     cells = {name: str(cell) for name, cell in row.items()}
     assert (cells["healthy"], cells["any finding"]) == ("2", "50%")
     assert (cells["≥ 5 %"], cells["rank"], cells["right"].split()[0], cells["first"]) == ("3", "67%", "67%", "67%")
