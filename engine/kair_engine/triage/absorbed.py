@@ -21,8 +21,9 @@ def is_of_host(finding: Finding) -> bool:
 
 def absorbed(job: JobExcess, leads: Leads | None, findings: Sequence[Finding]) -> Iterator[Absorbed]:
     """What is told of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
-    for finding in findings if leads is not None else ():
-        assert leads is not None
+    if leads is None:
+        return
+    for finding in findings:
         of_class = CAUSES[finding.cause].time_class
         assert of_class is not None
         places = np.searchsorted(job.ranks, finding.ranks)
