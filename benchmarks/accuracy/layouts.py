@@ -186,7 +186,10 @@ AHEAD: Final = {
 """Jobs whose hosts run ahead of their devices, as far as the launch queue lets them."""
 STANDARD: Final = {
     **{f"dp{ranks}": JobLayout("dp", ranks) for ranks in (4, 8, 16, 64, 256, 1024)},
+    "3d16": JobLayout("3d", dp=2, pp=4, tp=2, microbatches=6),
+    "3d16 in 16 microbatches": JobLayout("3d", dp=2, pp=4, tp=2, microbatches=16),
     "3d64": JobLayout("3d", dp=4, pp=4, tp=4, microbatches=4),
+    "3d64 in 16 microbatches": JobLayout("3d", dp=4, pp=4, tp=4, microbatches=16),
     "3d256": JobLayout("3d", dp=8, pp=8, tp=4, microbatches=8),
     **{f"fsdp{ranks}": JobLayout("fsdp", ranks) for ranks in (8, 64)},
     "dp8 recomputing": JobLayout("dp", 8, recomputes=True),

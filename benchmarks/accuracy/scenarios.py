@@ -97,7 +97,17 @@ def _healthy() -> Iterator[Scenario]:
         yield healthy(layout, 100 if layout == "dp8" else 50, noise=Noise(spread=0.02))
         for operation in (0.02, 0.1):
             yield healthy(layout, 100 if layout == "dp8" else 40, noise=Noise(operation=operation))
-    others = (("dp4", 200), ("dp16", 150), ("dp256", 40), ("dp1024", 6), ("3d256", 12), ("fsdp8", 150), ("fsdp64", 100))
+    others = (
+        ("3d16", 100),
+        ("3d16 in 16 microbatches", 40),
+        ("dp4", 200),
+        ("dp16", 150),
+        ("dp256", 40),
+        ("dp1024", 6),
+        ("3d256", 12),
+        ("fsdp8", 150),
+        ("fsdp64", 100),
+    )
     for layout, jobs in others:
         yield healthy(layout, jobs)
     for layout, jobs in (("dp8", 150), ("dp64", 60)):
@@ -111,8 +121,10 @@ def _nobodys_fault() -> Iterator[Scenario]:
             calibrated = jobs if not visible else 0
             yield Scenario(name, layout, jobs, "nobody", _collects_garbage(visible), calibrated=calibrated)
     for layout, jobs in (("dp8", 100), ("dp64", 100), ("3d64", 60), ("3d256", 12)):
-        yield Scenario("sequence imbalance 0.2", layout, jobs, "nobody", _uneven_sequences, compared=jobs // 6)
-    for layout, jobs in (("3d64", 60), ("3d256", 12)):
+        yield Scenario("sequence imbalance 0.2", layout, jobs, "nobody", _uneven_sequences_of(0.2), compared=jobs // 6)
+    for layout, jobs in (("3d16", 60), ("3d16 in 16 microbatches", 40), ("3d64", 40), ("3d64 in 16 microbatches", 12)):
+        yield Scenario("sequence imbalance 0.15", layout, jobs, "nobody", _uneven_sequences_of(0.15))
+    for layout, jobs in (("3d16", 60), ("3d64", 60), ("3d256", 12)):
         yield Scenario("stage imbalance ×1.3", layout, jobs, "nobody", _uneven_stage, compared=jobs // 6)
     for layout, jobs in (("dp8", 60), ("dp64", 40), ("3d64", 20)):
         yield Scenario("changing culprit ×1.3", layout, jobs, "nobody", _changing)
@@ -255,8 +267,11 @@ def _collects_garbage(visible: bool) -> Draw:
     return draw
 
 
-def _uneven_sequences(_layout: JobLayout, _random: Random) -> tuple[Fault, ...]:
-    return (SequenceImbalance(0.2),)
+def _uneven_sequences_of(cv: float) -> Draw:
+    def draw(_layout: JobLayout, _random: Random) -> tuple[Fault, ...]:
+        return (SequenceImbalance(cv),)
+
+    return draw
 
 
 def _uneven_stage(layout: JobLayout, random: Random) -> tuple[Fault, ...]:
@@ -281,16 +296,27 @@ _FAULTS: dict[str, tuple[Draw, tuple[str, ...]]] = {
     _STALL: (_stall, (*_SMALL, *_LARGE)),
     "slow host ×1.1": (_slow_host, (*_SEVERAL_HOSTS, "dp1024")),
     "slow link ×4": (_slow_link, ("3d64", "3d256")),
-    "slow pipeline edge +8 ms": (_slow_edge, ("3d64", "3d256")),
+    "slow pipeline edge +8 ms": (_slow_edge, ("3d16", "3d64", "3d256")),
     "slow GPU ×1.1, clocks skewed 5 ms": (_skewed, ("dp16", "dp64", "dp256", "3d64")),
     "slow GPU ×1.1 and slow input 15 %": (_gpu_and_input, _SMALL),
     "slow GPUs ×1.1 and ×1.2": (_two_gpus, _SMALL),
 }
 _JOBS = {"dp4": 80, "dp8": 100, "dp16": 60, "dp64": 70, "dp256": 10, "dp1024": 3}
-_JOBS |= {"3d64": 36, "3d256": 4, "fsdp8": 40}
+_JOBS |= {"3d16": 60, "3d64": 36, "3d256": 4, "fsdp8": 40}
 """Per fault; half as many again of the main ones."""
 _MAIN = ("slow GPU ×1.05", "slow GPU ×1.1", "slow kernel ×1.5", "slow input 15 %")
-_COMPARED = {"dp4": 0, "dp8": 40, "dp16": 10, "dp64": 25, "dp256": 3, "dp1024": 0, "3d64": 12, "3d256": 0, "fsdp8": 0}
+_COMPARED = {
+    "dp4": 0,
+    "dp8": 40,
+    "dp16": 10,
+    "dp64": 25,
+    "dp256": 3,
+    "dp1024": 0,
+    "3d16": 0,
+    "3d64": 12,
+    "3d256": 0,
+    "fsdp8": 0,
+}
 _COMPARED_FAULTS = (
     *("slow GPU ×1.02", "slow GPU ×1.05", "slow GPU ×1.1", "slow GPU ×1.3", "slow kernel ×1.5"),
     *("host-bound 15 %", "slow input 15 %", _STALL, "slow host ×1.1", "slow pipeline edge +8 ms"),

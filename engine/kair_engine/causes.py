@@ -63,6 +63,8 @@ class CauseRow:
     """Patterns of the operators that a fix of all ranks at once takes away."""
     remedy: RemedyName | None = None
     """What-if's remedy that evens it out."""
+    even_kind: FixKind | None = None
+    """The kind of time that a replay evens out over ranks and steps, where the model has no such remedy."""
     undone: str = "without that"
     """How a replay with the fix or the remedy is called in a sentence."""
     undone_of_ranks: str | None = None
@@ -197,7 +199,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         spends_on="{their} own compute",
         suggestion="Balance sequence lengths across ranks when batches are built.",
         remedy="sorted_microbatches",
-        undone="with microbatches dealt to the ranks by their length",
+        even_kind="compute",
+        undone="with microbatches of even length",
         look_at="look at how batches are built",
     ),
     "input_bound": CauseRow(

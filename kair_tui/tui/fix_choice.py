@@ -121,9 +121,15 @@ def in_words(fixes: Sequence[Fix]) -> str:
     """What is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
     if not fixes:
         return ""
-    if all(fix.scale is None for fix in fixes):
+    if not any(fix.is_scale for fix in fixes):
         return f"as if {', '.join(map(_what, fixes))} took no longer than among peers"
-    return "as if " + ", ".join(f"{_what(fix)} took {fix.scale or 0.0:g} times as long" for fix in fixes)
+    return "as if " + ", ".join(f"{_what(fix)} took {_how_long(fix)}" for fix in fixes)
+
+
+def _how_long(fix: Fix) -> str:
+    if fix.even:
+        return "as long as in the mean"
+    return "no longer than among peers" if fix.scale is None else f"{fix.scale:g} times as long"
 
 
 def _what(fix: Fix) -> str:

@@ -10,7 +10,7 @@ from kair_engine.results.fix import Fix
 from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
 from kair_tui.render.words.triage import fix_option
 
-_FACTOR = re.compile(r":\d+(\.\d+)?$")
+_FACTOR = re.compile(r":(\d+(\.\d+)?|even)$")
 
 
 def typed_fix(text: str) -> Fix:
@@ -35,14 +35,14 @@ def typed_fix(text: str) -> Fix:
 def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
     """What a question about `kair whatif` is given for these fixes, each once."""
     distinct = list(dict.fromkeys(fixes))
-    plain = [fix_text(fix) for fix in distinct if fix.scale is None]
-    scales = [fix_text(fix) for fix in distinct if fix.scale is not None]
+    plain = [fix_text(fix) for fix in distinct if not fix.is_scale]
+    scales = [fix_text(fix) for fix in distinct if fix.is_scale]
     return {"fix": plain or None, "scale": scales or None, "only_fixes": True}
 
 
 def in_order(fixes: Iterable[Fix]) -> list[Fix]:
     """The same in the order in which their prices come: fixes, then scales."""
-    return sorted(dict.fromkeys(fixes), key=lambda fix: fix.scale is not None)
+    return sorted(dict.fromkeys(fixes), key=lambda fix: fix.is_scale)
 
 
 def short(fix: Fix) -> str:

@@ -317,3 +317,21 @@ def test_of_two_ranks_the_one_that_stands_still_is_accused_and_contention_is_not
 def begin_to_end(stop_ms: float) -> int:
     """How long 100 ms of work take with a stop, in µs."""
     return 100_000 + round(1000 * stop_ms)
+
+
+def test_in_one_step_the_rank_that_is_waited_for_most_leads_and_is_named(tmp_path: Path) -> None:
+    """Ranks 1 and 3 take longer where nobody waits for them."""
+    table = """
+        step 1: 0+6000
+        0-7 main | launch 0+5 ^1 | launch 10+5 ^2 | launch 20+5 ^3
+        0-6 gpu7 | gemm 20+1000 ^1
+        7   gpu7 | gemm 20+1600 ^1
+        0-6 gpu7 | allreduce@dp#1 1020+700 ^2
+        7   gpu7 | allreduce@dp#1 1620+100 ^2
+        0,2,4-7 gpu7 | tail 1720+2000 ^3
+        1,3 gpu7 | tail 1720+4000 ^3
+        """
+    result = triage(trace(tmp_path, table))
+    assert (result.verdict, result.ranking[0].rank) == ("inconclusive", 7)
+    assert result.ranking[1].self_time_excess_us > result.ranking[0].self_time_excess_us
+    assert "peers wait 10.0 % of the step for rank 7, 100.0 % of all waiting, but in 1 step" in summary(result)

@@ -20,6 +20,7 @@ from support.trace_builder import trace
 from kair_engine.blame.analysis import blame
 from kair_engine.causes import CAUSES
 from kair_engine.localize.analysis import localize
+from kair_engine.localize.anomalies import FEWEST_STEPS
 from kair_engine.pinpoint.analysis import pinpoint
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.info import InfoResult
@@ -153,7 +154,13 @@ def test_waiting(of: Answers) -> None:
 
 def test_excess_and_score(of: Answers) -> None:
     ranked = [(row.rank, row.score, row.self_time_excess_us) for row in of.triage.ranking]
-    assert ranked == [(row.rank, row.score, same(sum(row.excess_us.values()))) for row in of.localize.scores]
+    scores = [(row.rank, row.score, same(sum(row.excess_us.values()))) for row in of.localize.scores]
+    if len(of.trace.steps) < FEWEST_STEPS:
+        # In too few steps for any test whoever is waited for longest comes first.
+        imposed = [row.wait_imposed_us for row in of.triage.ranking]
+        assert imposed == sorted(imposed, reverse=True)
+        ranked, scores = sorted(ranked), sorted(scores, key=lambda row: row[0])
+    assert ranked == scores
     for finding in of.triage.findings:
         assert {row.rank for row in of.triage.ranking if row.flagged} >= set(finding.ranks)
 
@@ -169,6 +176,11 @@ def test_prices(of: Answers) -> None:
         after = of.whatif.step_time_us - finding.time_lost_us_per_step
         assert finding.slowdown == same(of.whatif.step_time_us / after)
         (told,) = (one.figures for one in finding.evidence if one.kind == "replayed")
+        if told.pop("others_fixed", 0):
+            # What is left of it once the others are fixed; by itself the fix may save more.
+            assert told["before_us"] - told["after_us"] == same(finding.time_lost_us_per_step)
+            assert next(fixes).saved_us > 0
+            continue
         assert told == {"before_us": same(of.whatif.step_time_us), "after_us": same(after)}
         remedies = {one.remedy: one.saved_us for one in of.whatif.remedies}
         if (remedy := CAUSES[finding.cause].remedy) is not None:

@@ -155,7 +155,6 @@ def test_where_all_ranks_are_accused_nobody_is_left_to_vary() -> None:
         batches(taking_turns(16), backward=slower_turns(16)),
         batches(taking_turns(16), backward=partly(16)),
         batches(taking_turns(8), backward=np.ones((8, 4))),
-        batches(taking_turns(8), speed=0.2),
     ],
     ids=[
         "even",
@@ -166,7 +165,6 @@ def test_where_all_ranks_are_accused_nobody_is_left_to_vary() -> None:
         "backward varies by itself",
         "backward varies partly by itself",
         "backward does not vary",
-        "costs less than 3 % of the step",
     ],
 )
 def test_what_is_no_sign_of_uneven_batches(made: JobExcess) -> None:
@@ -178,5 +176,18 @@ def test_ranks_that_were_found_slow_do_not_count() -> None:
     lengths[:, 3] = [0.7, 1.3] * 4
     lengths[:, 2] = [0.8, 1.2] * 4
     made = batches(lengths)
-    assert uneven_batches(made, ()) is not None
-    assert uneven_batches(made, {2, 3}) is None
+    assert costs(made, ()) > 0
+    assert costs(made, {2, 3}) == 0
+
+
+def costs(made: JobExcess, accused: set[int]) -> float:
+    found = uneven_batches(made, as_positions(accused))
+    assert found is not None
+    return found.lost_ns
+
+
+def test_batches_that_cost_less_than_3_percent_of_the_step_are_told_if_a_replay_says_more() -> None:
+    found = conclude(batches(taking_turns(8), speed=0.2))
+    assert list(job_patterns(found)) == []
+    (pattern,) = job_patterns(found, to_be_priced=True)
+    assert (pattern.cause, pattern.lost_us) == ("sequence_imbalance", pytest.approx(0.12 * 0.2 * STEP_NS / 1e3))

@@ -19,7 +19,7 @@ STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
 CORRELATED = 0.9
 """Of forward and backward time within a rank: batches of different length slow both [W]."""
 VARIATION, BATCH_SHARE = 0.01, 0.03
-"""Uneven batches: the forward pass varies by this, and waiting for the longest costs this share of the step."""
+"""Uneven batches: the forward pass varies by this, and they cost this share of the step."""
 _STEPS_TO_CORRELATE = 4
 DRAWN_ANEW = 2.0
 """Batches are drawn anew for every step: variances of means that are inflated by more come from the ranks' speed."""
@@ -54,6 +54,12 @@ class UnevenBatches:
     """The median over ranks, of forward and backward time over steps."""
     variation: float
     lost_ns: float
+    """What waiting for the rank with the longest costs a step. In a pipeline each microbatch is waited for, and that is
+    a part of what they cost: a replay tells it all."""
+
+    def are_costly(self, step_time_ns: float) -> bool:
+        """Whether that alone is worth telling."""
+        return self.lost_ns > BATCH_SHARE * step_time_ns
 
 
 @dataclass(frozen=True)
@@ -99,11 +105,12 @@ def uneven_stage(job: JobExcess, accused: Collection[Position]) -> UnevenStage |
 
 
 def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatches | None:
-    """Batches whose length varies between ranks and steps; None where none is seen.
+    """Batches whose length varies between ranks and steps, whatever that costs; None where none is seen.
 
     Within a rank forward and backward then vary together, around what is usual for it: a rank that is always slow
-    shows no correlation here. Rare slow moments do not count as variation. Nor does a rank's speed: where that wobbles,
-    the optimizer varies as the passes do, and one step resembles the next.
+    shows no correlation here. Rare slow moments do not count as variation. Nor does a rank's speed: that is not the
+    same in all stages of a pipeline; where there is one stage, the optimizer varies with it as the passes do, and one
+    step resembles the next.
     """
     ranks = np.setdiff1d(np.arange(len(job.ranks)), np.array(list(accused), dtype=np.int64))
     if len(job.steps) < _STEPS_TO_CORRELATE or not len(ranks):
@@ -120,11 +127,31 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
     busiest = max(np.unique(role), key=lambda code: float(np.median(computed[ranks[role == code]])))
     members = ranks[role == busiest]
     lost = float(total[:, members].max(axis=1).mean() * np.median(computed[members]))
-    if correlation < CORRELATED or variation < VARIATION or lost <= BATCH_SHARE * job.step_time_ns:
+    if correlation < CORRELATED or variation < VARIATION:
         return None
-    if _wobbles(job, total[:, ranks], ranks):
+    through_stages = _through_stages(job, np.where(usual, total, np.nan), ranks)
+    if _wobbles(job, total[:, ranks], ranks) if through_stages is None else through_stages < CORRELATED:
         return None
     return UnevenBatches(correlation, variation, lost)
+
+
+def _through_stages(job: JobExcess, total: Floats, ranks: Ints) -> float | None:
+    """How much the passes of a stage vary together with those of the other stages: each batch goes through all of them,
+    a rank's speed is its own.
+
+    `total` is (steps × ranks), relative, NaN where a step is a slow moment. Ranks at one place in their stages are
+    taken to be of one replica. Pearson's, the median of stages; None of one stage, or of stages of different size.
+    """
+    of_stage = [ranks[job.role[ranks] == code] for code in np.unique(job.role[ranks])]
+    if len(of_stage) < 2 or len({len(stage) for stage in of_stage}) > 1:
+        return None
+    values = np.stack([total[:, stage].reshape(-1) for stage in of_stage])
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    if values.shape[1] < _STEPS_TO_CORRELATE:
+        return None
+    others = (values.sum(axis=0) - values) / (len(values) - 1)
+    known = [of for pair in zip(values, others, strict=True) if (of := _pearson(*pair)) is not None]
+    return float(np.median(known)) if known else None
 
 
 def _wobbles(job: JobExcess, total: Floats, ranks: Ints) -> bool:
@@ -190,6 +217,10 @@ def _correlation(passes: Floats) -> float | None:
     """Pearson's, of forward and backward (steps × PASSES); None where one of them does not vary."""
     if len(passes) < _STEPS_TO_CORRELATE:
         return None
-    a, b = (passes - passes.mean(axis=0)).T
+    return _pearson(*passes.T)
+
+
+def _pearson(one: Floats, other: Floats) -> float | None:
+    a, b = one - one.mean(), other - other.mean()
     scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None

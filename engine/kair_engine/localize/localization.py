@@ -86,7 +86,7 @@ def _concluded(
         undecided=(few,) if (few := unproven(job, accused)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
-        scattered=None if batches else scattered(job, accused),
+        scattered=None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused),
         begun=begun,
     )
 

@@ -33,6 +33,13 @@ class Fix:
     """Shell patterns of annotated scopes: what runs within one, and what that launches."""
     scale: float | None = None
     """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
+    even: bool = False
+    """Whether each takes instead what it takes in the mean, over the ranks of its role and the steps: as much work."""
+
+    @property
+    def is_scale(self) -> bool:
+        """Whether it sets durations, and does not bring them to their peers' ideal."""
+        return self.even or self.scale is not None
 
     def named(self, operator: str) -> bool:
         """Whether an operator's name fits a pattern."""

@@ -20,7 +20,7 @@ from kair_engine.localize.localization import Localization, conclude, step_time_
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unknown_communication import communication_told, knowing_communication
-from kair_engine.ranks import Position, Rank, ranks_at
+from kair_engine.ranks import Position, Rank
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
@@ -59,6 +59,7 @@ from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
+from kair_engine.triage.unexplained import leaves_verdict_open, unexplained
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
@@ -107,7 +108,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if stopped is not found:
         found = stopped
         about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
-    patterns = tuple(job_patterns(found))
+    patterns = tuple(job_patterns(found, to_be_priced=True))
     wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
     known = {finding.cause for finding in wide}
@@ -116,8 +117,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     raised = about(shared.stops, wide)
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
-    told = {rank for anomaly in found.undecided for rank in ranks_at(found.job.ranks, anomaly.positions)}
     limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact())
+    told = {rank for warning in limits if warning.code == "few_steps" for rank in warning.ranks}
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     checked = check(
         found.job,
@@ -137,15 +138,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings
         )
-    warnings = tuple(dict.fromkeys((*limits, *blamed.warnings, *checked.warnings)))
-    steps = len(trace.steps)
+    # Whoever is named with what it costs, though it stays open, explains the rest.
+    uneven = () if told or checked.contradicted else tuple(unexplained(replays, findings, step_time / 1e3))
+    warnings = tuple(dict.fromkeys((*limits, *blamed.warnings, *checked.warnings, *uneven)))
     return TriageResult(
-        verdict=_verdict(found, checked, uncompared),
+        verdict=_verdict(found, checked, uncompared, is_open=leaves_verdict_open(uneven)),
         findings=findings,
         ranking=_ranking(trace, found, blamed, findings),
         step_time_us=step_time / 1e3,
-        waiting_us_per_step=blamed.waiting_us / steps,
-        unattributed_us_per_step=blamed.unattributed_us / steps,
+        waiting_us_per_step=blamed.waiting_us / len(trace.steps),
+        unattributed_us_per_step=blamed.unattributed_us / len(trace.steps),
         steps=trace.steps,
         warnings=warnings,
         together=costs.together,
@@ -275,7 +277,8 @@ def _look_at(
     return excesses, tally, devices, next(iter(together), None)
 
 
-def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]) -> Verdict:
+def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank], *, is_open: bool) -> Verdict:
+    """`is_open`: whether a replay finds so much that nothing explains."""
     if checked.contradicted:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
@@ -284,7 +287,7 @@ def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank]
         return "inconclusive"
     if checked.findings:
         return "job_wide"
-    return "no_straggler" if can_accuse(found.job) else "inconclusive"
+    return "no_straggler" if can_accuse(found.job) and not is_open else "inconclusive"
 
 
 def _same(one: Finding, other: Finding) -> bool:
@@ -294,9 +297,16 @@ def _same(one: Finding, other: Finding) -> bool:
 def _ranking(
     trace: Trace, found: Localization, blamed: BlameResult, findings: Sequence[Finding]
 ) -> tuple[RankedRank, ...]:
-    """In the order of stage 1; flagged is who is accused after all checks."""
+    """In the order of stage 1; flagged is who is accused after all checks.
+
+    In too few steps for any test whoever is waited for longest comes first: how much longer a rank takes by itself says
+    less of one step than who came last.
+    """
     steps, accused = len(trace.steps), {rank for finding in findings for rank in finding.ranks}
     imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
+    scores = rank_scores(trace.job, found)
+    if not can_accuse(found.job):
+        scores = tuple(sorted(scores, key=lambda score: -imposed.get(score.rank, 0.0)))
     return tuple(
         RankedRank(
             rank=score.rank,
@@ -307,5 +317,5 @@ def _ranking(
             self_time_excess_us=sum(score.excess_us.values()),
             wait_imposed_us=imposed.get(score.rank, 0.0),
         )
-        for score in rank_scores(trace.job, found)
+        for score in scores
     )

@@ -11,8 +11,9 @@ from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.persistence import can_accuse, steps_needed
 from kair_engine.ranks import Rank, as_positions, ranks_at
-from kair_engine.results.blame import BlameResult
+from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.absorbed import is_of_host
@@ -76,7 +77,7 @@ def check(
     waiting = Waiting(job, blamed)
     in_doubt = uncompared | _beside(job, uncompared)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    shared = sum(_surely_us(finding, job) for finding in findings if finding.pattern == "job_wide")
+    shared = sum(_surely_us(finding, job) for finding in findings if _makes_late(finding))
     kept: list[Finding] = []
     uneven: list[Finding] = []
     hidden_by_queue: list[Finding] = []
@@ -119,9 +120,14 @@ def check(
         waited_us = (waiting.share_for((suspect.rank,)) or 0.0) * job.step_time_ns / 1e3
         gains = saving_us is None or saving_us(suspect.rank) >= least
         if gains and waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
-            told.append(_waited_for(suspect.rank, waited_us, job, compared=suspect.rank not in uncompared))
+            told.append(_waited_for(suspect, waited_us, job, compared=suspect.rank not in uncompared))
             contradicted = True
     return Checked(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
+
+
+def _makes_late(finding: Finding) -> bool:
+    """Whether it makes now this rank late and now that one, as transfers, which ranks end together, do not."""
+    return finding.pattern == "job_wide" and finding.cause != "exposed_communication"
 
 
 def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess, *, in_doubt: bool) -> bool:
@@ -137,9 +143,12 @@ def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobEx
     return alone_us > 0 and (finding.priced_by == "excess" or worth_us < NO_HOLE * alone_us)
 
 
-def _waited_for(rank: Rank, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
-    warning = _told("waited_for", (rank,), 0.0, waited_us * 1e3 / job.step_time_ns, job)
-    return replace(warning, figures={**warning.figures, "compared": float(compared)})
+def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
+    warning = _told("waited_for", (suspect.rank,), 0.0, waited_us * 1e3 / job.step_time_ns, job)
+    more = {"compared": float(compared), "share_of_waiting": suspect.share}
+    if not can_accuse(job) and (needed := steps_needed(job)) is not None:
+        more |= {"steps": len(job.steps), "fewest_steps": needed}
+    return replace(warning, figures={**warning.figures, **more})
 
 
 def _doubted_price(finding: Finding, worth_us: float, job: JobExcess) -> tuple[Finding, KairWarning] | None:

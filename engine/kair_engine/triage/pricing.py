@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.causes import CAUSES, FixKind
+from kair_engine.causes import CAUSES, CauseRow, FixKind
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -22,7 +22,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.triage.replays import Replays
 from kair_engine.triage.sampling import excess_of_steps
-from kair_engine.triage.shared_costs import fix_of_all
+from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers, network_price
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
@@ -60,6 +60,8 @@ class _Price:
     """Those that have it; a remedy is none."""
     sampled: Mapping[str, float] = field(default_factory=dict)
     """Figures of the sample, where not all steps were replayed."""
+    after_others: tuple[FixPrice, tuple[Fix, ...]] | None = None
+    """Of what is left once others are fixed: its price in the job with those fixed, and all of these fixes."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class _Prices:
     """By the finding's place."""
     hidden_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what it costs once all others are fixed."""
+    left_us: Mapping[int, float] = field(default_factory=dict)
+    """By the finding's place, what is left of what all ranks spend alike once those before it are fixed."""
     together: FixPrice | None = None
     all_fixes: tuple[Fix, ...] = ()
     """Those that it is the price of."""
@@ -88,7 +92,8 @@ def priced(
     (`found` knows the uneven one) are evened out. A slow network costs half-way between what the replay says and
     what its transfers take. What no replay can tell keeps its estimate (Finding.priced_by), out of a step of
     `step_time_ns`. So does what is about ranks unless the recording shows waiting: nobody then gains by a replay of
-    what was too late for others.
+    what was too late for others. What all ranks spend alike costs what is left of it once ranks and links are fixed,
+    so that nothing is told twice; where that is less than it must be (NOTABLE_SHARE), it is no finding.
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
@@ -99,9 +104,8 @@ def priced(
             of = prices.of[at]
             shown = price_evidence(
                 finding,
-                of.cost,
-                of.fixes,
-                sampled=of.sampled,
+                *(of.after_others or (of.cost, of.fixes)),
+                sampled={**of.sampled, **({} if of.after_others is None else {"others_fixed": 1})},
                 together=prices.together,
                 all_fixes=prices.all_fixes,
             )
@@ -114,15 +118,17 @@ def priced(
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
+    in_all = {**prices.hidden_us, **prices.left_us}
     hidden = [
-        prices.hidden_us[at] + more_us.get(at, 0.0) if at in prices.hidden_us else finding.time_lost_us_per_step
+        in_all[at] + more_us.get(at, 0.0) if at in in_all else finding.time_lost_us_per_step
         for at, finding in enumerate(done)
     ]
     for at, finding in enumerate(ordered):
-        if CAUSES[finding.cause].remedy is not None:
+        if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
-    by_cost = sorted(zip(done, hidden, strict=True), key=lambda pair: _costliest(pair[0]))
+    worth = [(one, of) for one, of in zip(done, hidden, strict=True) if _is_notable(one, step_time_ns)]
+    by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
     together = prices.together
     if together is not None and more_us:
         # All together cost no less than a network alone.
@@ -131,15 +137,28 @@ def priced(
     return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), together)
 
 
+def _is_evened(of: "_Price") -> bool:
+    return any(fix.even for fix in of.fixes)
+
+
+def _is_notable(finding: Finding, step_time_ns: float) -> bool:
+    """Whether what all ranks spend alike costs what it must, by a replay; long batches by an estimate, too."""
+    least = NOTABLE_SHARE.get(finding.cause) if finding.pattern == "job_wide" else None
+    if least is None or (finding.priced_by != _BY_REPLAY and finding.cause != "sequence_imbalance"):
+        return True
+    return finding.time_lost_us_per_step * 1e3 >= least * step_time_ns
+
+
 def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:
     """The price of what saves so much more than a replay says."""
     return of_fix(cost.fix, (cost.step_time_us + cost.saved_us) * 1e3, (cost.step_time_us - more_us) * 1e3)
 
 
 def scenarios(model: Model, findings: Sequence[Finding], found: Localization) -> list[tuple[Fix, ...]]:
-    """What `priced` asks the model about these findings, to be replayed with what is asked before it."""
+    """What `priced` asks the model about these findings, to be replayed with what is asked before it; and, of all
+    undone, what is left that no finding explains (unexplained.py)."""
     question = _Question.about(model, sorted(findings, key=_costliest), found)
-    return [*question.asked, *question.also]
+    return [*question.asked, *question.also, *question.left, question.together, (*question.together, Fix(even=True))]
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
@@ -151,19 +170,21 @@ class _Question:
     """The findings that a replay can tell the price of, by their places, and what undoes each."""
 
     undone: Mapping[int, tuple[Fix, ...]]
+    shared: tuple[int, ...]
+    """Of them those about what all ranks spend alike, the costliest first."""
 
     @classmethod
     def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "_Question":
         shows_waiting, only_some = found.job.shows_waiting, len(model.job.ranks) < len(found.job.ranks)
-        return cls(
-            {
-                at: fixes
-                for at, finding in enumerate(ordered[:MOST_FINDINGS])
-                if (not finding.ranks or shows_waiting)
-                and (not only_some or _shown_by(model, finding))
-                and (fixes := _undoing(model, finding, found))
-            }
-        )
+        undone = {
+            at: fixes
+            for at, finding in enumerate(ordered[:MOST_FINDINGS])
+            if (not finding.ranks or shows_waiting)
+            and (not only_some or _shown_by(model, finding))
+            and (fixes := _undoing(model, finding, found))
+        }
+        shared = (at for at in undone if ordered[at].pattern == "job_wide" and ordered[at].cause in NOTABLE_SHARE)
+        return cls(undone, tuple(shared))
 
     @property
     def asked(self) -> list[tuple[Fix, ...]]:
@@ -180,13 +201,27 @@ class _Question:
         """All undone, then all but each; nothing for a single one."""
         return [self.together, *_all_but_each(self.asked)] if len(self.undone) >= FEWEST_TOGETHER else []
 
+    @property
+    def left(self) -> list[tuple[Fix, ...]]:
+        """All others undone, then one shared cost after the other; nothing where no other finding was before any."""
+        if not self.shared or len(self.undone) < FEWEST_TOGETHER:
+            return []
+        done = tuple(fix for at, fixes in self.undone.items() if at not in self.shared for fix in fixes)
+        undone = [done]
+        for at in self.shared:
+            undone.append((*undone[-1], *self.undone[at]))
+        return undone
+
     def costs(self, each: Mapping[int, Floats]) -> list[Floats]:
         """What the scenarios have to save in every step, given that of each finding."""
         alone = [each[at] for at in self.undone]
         if not self.also:
             return alone
         total: Floats = np.sum(alone, axis=0)
-        return [*alone, total, *(total - one for one in alone)]
+        shared = [each[at] for at in self.shared]
+        of_others: Floats = total - np.sum(shared, axis=0) if shared else total
+        left = [of_others + np.sum(shared[:number], axis=0) for number in range(len(shared) + 1)] if shared else []
+        return [*alone, total, *(total - one for one in alone), *left]
 
 
 def _replayed(
@@ -200,7 +235,7 @@ def _replayed(
         question = _Question.about(model, ordered, found)
         if not (question.undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
-        replayed = model.replay([Baseline.RECORDED, *question.asked, *question.also])
+        replayed = model.replay([Baseline.RECORDED, *question.asked, *question.also, *question.left])
     except (InputError, UsageError):
         return _Prices({})
     recorded, *fixed = replayed.times
@@ -222,15 +257,24 @@ def _replayed(
         after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
         undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
         of |= {at: _Price(cost(remedy.remedy, after, before), ()) for at in undoes if at < MOST_FINDINGS}
-    all_fixed, *but_one = means[len(question.asked) :] or [None]
+    all_fixed, *others = means[len(question.asked) :] or [None]
     if all_fixed is None:
         return _Prices(of)
+    but_one, chain = others[: len(question.undone)], others[len(question.undone) :]
     hidden = {
         at: (without.mean_ns - all_fixed.mean_ns) / 1e3
         for at, without in zip(question.undone, but_one, strict=True)
         if without is not None
     }
-    return _Prices(of, hidden, cost(_named(question.together), all_fixed.mean_ns), question.together)
+    left: dict[int, float] = {}
+    for number, at in enumerate(question.shared if chain else ()):
+        first, then = chain[number : number + 2]
+        if at in of and first is not None and then is not None:
+            fix, saved_ns = _named(question.undone[at]), first.mean_ns - then.mean_ns
+            chained = cost(fix, then.mean_ns, first.mean_ns), question.left[number + 1]
+            of[at] = replace(of[at], cost=cost(fix, before_ns - saved_ns), after_others=chained)
+            left[at] = saved_ns / 1e3
+    return _Prices(of, hidden, left, cost(_named(question.together), all_fixed.mean_ns), question.together)
 
 
 def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
@@ -251,10 +295,8 @@ def _all_but_each(asked: Sequence[tuple[Fix, ...]]) -> list[tuple[Fix, ...]]:
 def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, ...]:
     """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
     cause = CAUSES[finding.cause]
-    if cause.remedy in model.remedy_names:
-        return ()
-    if cause.remedy == "even_stages" and found.stage is not None:
-        return _even(found.stage)
+    if cause.remedy is not None:
+        return () if cause.remedy in model.remedy_names else _evened_out(model, cause, found)
     if any(one.kind == "exposed" for one in finding.evidence):
         return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
@@ -263,6 +305,14 @@ def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, 
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()
     return _of_ranks(model, finding, cause.fix_kind, found)
+
+
+def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix, ...]:
+    """Stages, or lengths, as in the mean."""
+    if cause.even_kind is not None:
+        even = Fix(kinds=(cause.even_kind,), even=True)
+        return (even,) if cause.even_kind in model.kinds and _fits(model, even) else ()
+    return _even(found.stage) if found.stage is not None else ()
 
 
 def _of_all(finding: Finding, found: Localization) -> Fix | None:

@@ -12,6 +12,7 @@ from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.imbalance import BATCH_SHARE
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.fix import Fix
@@ -46,8 +47,10 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "profiler": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
+    "sequence_imbalance": BATCH_SHARE,
 }
-"""Of the step, what each must cost: collectives and launches every job has, fetches should cost nothing."""
+"""Of the step, what each must cost that is left once ranks and links are as they should be: collectives and launches
+every job has, fetches should cost nothing."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 

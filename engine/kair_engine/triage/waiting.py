@@ -48,13 +48,16 @@ class Waiting:
         return own - imposed * 1e3 / len(job.steps) / others / job.step_time_ns
 
     def suspect(self, undecided: Collection[Rank], most_of_waiting: float = MOST_OF_WAITING) -> RankBlame | None:
-        """The rank that nearly all waiting is laid to, where that is a good part of the step."""
+        """The rank that nearly all waiting is laid to, where that is a good part of the step.
+
+        Where no test could accuse anybody, whoever is waited for most is worth naming.
+        """
         if len(self._job.ranks) < 2:
             return None
+        tested = can_accuse(self._job)
         first = next(iter(self._blamed.by_rank), None)
-        if first is None or first.share <= most_of_waiting or first.rank in undecided:
+        if first is None or (tested and first.share <= most_of_waiting) or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
-        # Where no test could accuse anybody, whoever is waited for is worth naming.
-        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
+        notable = NOTABLE_WAITING if tested else SMALLEST_SHARE
         return first if share is not None and share > notable else None

@@ -1,4 +1,5 @@
-"""Reads fixes from text, and writes them: `rank=16`, `stage=0-2+kind=compute`, `op=ncclDev*`, `op=flash*:0.5`."""
+"""Reads fixes from text, and writes them: `rank=16`, `stage=0-2+kind=compute`, `op=ncclDev*`, `op=flash*:0.5`,
+`kind=compute:even`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +9,7 @@ from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.runs import runs
 
 _FIELDS = ("rank", "host", "stage", "scope", "op", "kind")
+_EVEN = "even"
 _WIDEST = 1_000_000
 """Ranks that one span names at most."""
 _LARGEST_FACTOR = 1_000_000
@@ -35,14 +37,21 @@ def parse_fix(text: str) -> Fix:
 
 
 def parse_scale(text: str) -> Fix:
-    """`op=flash*:0.5`: a fix with the factor that its durations are multiplied by. Raises UsageError."""
+    """`op=flash*:0.5`: a fix with the factor that its durations are multiplied by. Raises UsageError.
+
+    `kind=compute:even` has all ranks of a role take the same, what they take in the mean.
+    """
     what, found, factor = text.rpartition(":")
+    if found and factor == _EVEN:
+        return replace(parse_fix(what), even=True)
     try:
         scale = float(factor)
     except ValueError:
         scale = -1.0
     if not found or not 0 <= scale <= _LARGEST_FACTOR:
-        raise UsageError(f"{text!r} names no factor from 0 to {_LARGEST_FACTOR:,}: op=PATTERN:0.5 is twice as fast")
+        raise UsageError(
+            f"{text!r} names no factor from 0 to {_LARGEST_FACTOR:,}, nor {_EVEN}: op=PATTERN:0.5 is twice as fast"
+        )
     return replace(parse_fix(what), scale=scale)
 
 
@@ -52,6 +61,8 @@ def fix_text(fix: Fix) -> str:
     Of names that hold the signs of this grammar there is no such text (see `has_text`).
     """
     what = "+".join(f"{key}={','.join(values)}" for key, values in zip(_FIELDS, _values(fix), strict=True) if values)
+    if fix.even:
+        return f"{what}:{_EVEN}"
     return what if fix.scale is None else f"{what}:{repr(fix.scale).removesuffix('.0')}"
 
 
@@ -59,7 +70,7 @@ def has_text(fix: Fix) -> bool:
     """Whether the fix can be read from its text: hosts and operators can hold the signs that it is written with."""
     text = fix_text(fix)
     try:
-        return (parse_fix(text) if fix.scale is None else parse_scale(text)) == fix
+        return (parse_scale if fix.is_scale else parse_fix)(text) == fix
     except UsageError:
         return False
 

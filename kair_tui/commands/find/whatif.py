@@ -32,7 +32,8 @@ def run(
         Sequence[str],
         Option(
             "--scale",
-            "Price other durations: op='flash*':0.5 makes them half as long. Can be repeated.",
+            "Price other durations: op='flash*':0.5 makes them half as long, kind=compute:even as long as in the mean "
+            "of ranks and steps. Can be repeated.",
             metavar="WHAT:FACTOR",
         ),
     ] = (),

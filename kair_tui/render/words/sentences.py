@@ -356,7 +356,8 @@ def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     cause = CAUSES[one.about or "unknown"]
     undone = (cause.undone_of_ranks if one.ranks else None) or cause.undone
-    text = f"replayed {undone}, a step takes {after} instead of {before}"
+    once = ", once what is told beside it is fixed" if "others_fixed" in one.figures else ""
+    text = f"replayed {undone}, a step takes {after} instead of {before}{once}"
     sampled = []
     if "replayed_steps" in one.figures:
         some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])

@@ -94,7 +94,7 @@ def options_of(shown_by: ShownBy) -> list[str]:
 
 def fix_words(fix: Fix) -> tuple[str, str]:
     """The option and its value."""
-    return "--fix" if fix.scale is None else "--scale", fix_text(fix)
+    return "--scale" if fix.is_scale else "--fix", fix_text(fix)
 
 
 def command_of(shown_by: ShownBy) -> str:

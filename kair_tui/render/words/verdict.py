@@ -12,7 +12,7 @@ from kair_tui.render.text import spaced
 from kair_tui.render.units import WORTH_A_FIGURE, count, duration, plural, ranks_in_words
 from kair_tui.render.words.absorbed import absorbed_briefly
 from kair_tui.render.words.hangs import held_up_at, stands_still
-from kair_tui.render.words.warnings import warning_in_words
+from kair_tui.render.words.warnings import unexplained_briefly, warning_in_words
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
@@ -26,6 +26,7 @@ _WHY_INCONCLUSIVE = (
     "one_rank",
     "few_steps",
     "few_peers",
+    "unexplained",
 )
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
 
@@ -40,7 +41,7 @@ def summary(result: TriageResult) -> str:
     if result.verdict == "job_wide":
         return _job_wide(result)
     if result.verdict == "inconclusive":
-        why = _first(result.warnings, _WHY_INCONCLUSIVE) or "too few peers for a test"
+        why = _why_open(result) or "too few peers for a test"
         if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
             waited = _first(result.warnings, ("waited_for",))
             why += f"; {waited}" if waited else ""
@@ -48,9 +49,18 @@ def summary(result: TriageResult) -> str:
         told = f"; no rank's fault: {shared}" if shared else ""
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
     cleared = _first(result.warnings, ("nobody_waits",))
+    uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
     if cleared is None and result.absorbed:
-        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}"
-    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}"
+        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{uneven}"
+    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{uneven}"
+
+
+def _why_open(result: TriageResult) -> str | None:
+    first = _first(result.warnings, _WHY_INCONCLUSIVE)
+    uneven = next((one for one in result.warnings if one.code == "unexplained"), None)
+    if uneven is not None and first == warning_in_words(uneven).message:
+        return f"no rank differs from its peers beyond chance, but {unexplained_briefly(uneven)}"
+    return first
 
 
 def _no_hang(result: TriageResult) -> str:

@@ -145,9 +145,30 @@ def _waited_for(one: KairWarning) -> str:
     of_step = waited_of(one.figures["waited_share"], "the step")
     if not one.figures.get("compared", 1.0):
         return f"peers wait {of_step} for {_who(one)}: nearly all waiting is for {_them(one)}"
+    if "fewest_steps" in one.figures:
+        steps, share = plural(int(one.figures["steps"]), "step"), percent(one.figures["share_of_waiting"])
+        return (
+            f"peers wait {of_step} for {_who(one)}, {share} of all waiting, but in {steps} a slow rank cannot be told "
+            f"from a slow moment: record at least {_number(one, 'fewest_steps')} steps, better 10"
+        )
     return (
         f"peers wait {of_step} for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
         f"and what else runs on {_its(one)} host"
+    )
+
+
+def unexplained_briefly(one: KairWarning) -> str:
+    """In half a sentence, for the verdict."""
+    varies = "varies from rank to rank or step to step"
+    return f"{one.about} that {varies} costs {_share(one)} of the step, which no finding explains"
+
+
+def _unexplained(one: KairWarning) -> str:
+    kind, all_kinds = percent(one.figures["of_kind_share_of_step"]), _share(one)
+    return (
+        f"replayed with all that ranks do as long as in the mean, a step is {all_kinds} shorter, which no finding "
+        f"explains: most of it is {one.about}, which varies from rank to rank or step to step ({kind}: kair whatif "
+        f"--scale kind={one.about}:even)"
     )
 
 
@@ -242,5 +263,6 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "nobody_waits": _nobody_waits,
     "price_and_waiting": _price_and_waiting,
     "replay_in_doubt": _replay_in_doubt,
+    "unexplained": _unexplained,
     "waited_for": _waited_for,
 }

@@ -122,13 +122,23 @@ class FixedDurations:
             if fix is None:
                 continue
             chosen = self._matched(self._all, fix)
-            if fix.scale is not None:
+            if fix.even:
+                value = self._even(value, chosen)
+            elif fix.scale is not None:
                 if "host" not in fix.kinds:
                     chosen &= ~self._parts.delay
                 value = np.where(chosen, value * fix.scale, value)
             else:
                 value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)
         return value
+
+    def _even(self, value: Floats, chosen: Bools) -> Floats:
+        """The values with those chosen as long as the same part is in the mean, over a role's ranks and these steps."""
+        rows = np.flatnonzero(chosen)
+        same = dense(np.stack((self._parts.role[rows], self._parts.key[rows])))
+        result = value.copy()
+        result[rows] = (np.bincount(same, weights=value[rows]) / np.maximum(np.bincount(same), 1))[same]
+        return result
 
     def _unstopped(self, value: Floats, fix: Fix) -> tuple[Floats, Fix | None]:
         """The values without stops, where the fix asks for that; and what else it asks for."""
@@ -213,4 +223,4 @@ class FixedDurations:
 
 def _is_plain(fix: Fix) -> bool:
     """Whether it brings parts down to their peers' ideal, and nothing else."""
-    return fix.scale is None and STOPS not in fix.kinds
+    return fix.scale is None and not fix.even and STOPS not in fix.kinds

@@ -52,7 +52,9 @@ class FixedDurations:
         named = {rank for fix in fixes if fix.ranks or fix.hosts for rank in self._ranks(fix)}
         for fix in fixes:
             mask = self.fitting(fix)
-            if fix.scale is not None:
+            if fix.even:
+                durations = np.where(mask, self._mean_of_stage(durations), durations)
+            elif fix.scale is not None:
                 durations = np.where(mask, durations * fix.scale, durations)
             else:
                 of_stage = bool(fix.stages) and not (fix.ranks or fix.hosts)
@@ -75,6 +77,11 @@ class FixedDurations:
         ideal = np.where(np.isfinite(others), others, np.where(np.isfinite(of_all), of_all, typical))
         ideal[TYPES.index(GARBAGE) * rows.pp_size :][: rows.pp_size] = 0.0
         return np.asarray(ideal[rows.type * rows.pp_size + rows.stage, rows.dp])
+
+    def _mean_of_stage(self, durations: Floats) -> Floats:
+        """Per row what its type takes in the mean of all rows of its stage."""
+        cell = self.times.rows.type * self.times.rows.pp_size + self.times.rows.stage
+        return np.asarray((np.bincount(cell, durations) / np.maximum(np.bincount(cell), 1))[cell])
 
     @cached_property
     def _typical(self) -> Floats:
