@@ -209,8 +209,8 @@ def _table(program: Program, timeline: Timeline, step: int, rank: int, kernel_ns
         "start_ns": starts,
         "duration_ns": durations,
     }
-    absent = pa.nulls(len(starts), pa.int32())
-    return pa.table({name: arrays.get(name, absent) for name in SCHEMA.names}).cast(SCHEMA)
+    absent = {field.name: pa.nulls(len(starts), field.type) for field in SCHEMA}
+    return pa.table({name: arrays.get(name, absent[name]) for name in SCHEMA.names}).cast(SCHEMA)
 
 
 def _device_times(program: Program, kernel_ns: Floats, collective_end_ns: Floats) -> tuple[Floats, Floats]:

@@ -55,7 +55,7 @@ def _arrays(
 ) -> dict[str, pa.Array]:
     """All columns but the times."""
     absent = pa.nulls(len(columns["step"]), pa.int32())
-    result = {"chunk": absent, "microbatch": absent}
+    result = {"chunk": absent, "microbatch": absent, "inputs": pa.nulls(len(absent), SCHEMA.field("inputs").type)}
     for name, values in columns.items():
         if name == "microbatch" and not microbatch:
             continue

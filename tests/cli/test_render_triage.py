@@ -252,9 +252,44 @@ NETWORK = {
         (
             "larger_inputs",
             "aten::mm",
-            {"input_bytes": 713_000, "usual_input_bytes": 508_000, "larger_share": 0.388, "excess_us_per_step": 15_100},
-            "rank 1 gives aten::mm 713 kB a call, peers 508 kB; larger inputs, by 38.8 % in the mean, are what takes "
-            "it 15.1 ms a step longer",
+            {"larger_share": 0.388, "excess_us_per_step": 15_100},
+            "rank 1 gives aten::mm 38.8 % more than peers do: that takes it 15.1 ms a step longer",
+        ),
+        (
+            "larger_inputs",
+            "aten::_grouped_mm",
+            {
+                "larger_share": 0.44,
+                "excess_us_per_step": 778,
+                "per_call": 2787,
+                "usual_per_call": 1936,
+                "least_per_call": 1929,
+                "most_per_call": 1959,
+                "us_per_unit": 0.1583,
+                "usual_us_per_unit": 0.1581,
+                "tensor": 0,
+                "axis": 0,
+            },
+            "rank 1 gives aten::_grouped_mm 2,787 rows a call, peers 1,936 (1,929 to 1,959): 44.0 % more, at the same "
+            "0.158 µs a row; that takes it 778 µs a step longer",
+        ),
+        (
+            "larger_inputs",
+            "aten::attention",
+            {
+                "larger_share": 0.5,
+                "excess_us_per_step": 778,
+                "per_call": 3072,
+                "usual_per_call": 2048,
+                "least_per_call": 2048,
+                "most_per_call": 2048,
+                "us_per_unit": 1.25,
+                "usual_us_per_unit": 1.0,
+                "tensor": 1,
+                "axis": 2,
+            },
+            "rank 1 gives aten::attention 3,072 along dimension 2 of its tensor 1 a call, peers 2,048: 50.0 % more, at "
+            "1.25 µs (peers 1 µs) a unit; that takes it 778 µs a step longer",
         ),
         (
             "larger_batch",

@@ -60,3 +60,14 @@ def test_a_server_paced_by_one_host_s_launches_names_that_host(tmp_path: Path) -
     first = result.findings[0]
     assert (first.ranks, first.cause) == ((0,), "launch_bound")
     assert first.time_lost_us_per_step == pytest.approx(4100, rel=0.02)
+
+
+def test_a_hot_expert_is_uneven_work_and_no_slow_device(tmp_path: Path) -> None:
+    """44 % more tokens beside weights that are as large on all ranks; a token takes as long as on the others."""
+    result = answer("moe_hot_expert", tmp_path)
+    (finding,) = (one for one in result.findings if one.ranks)
+    assert (finding.ranks, finding.cause) == ((5,), "uneven_work")
+    (told,) = (one for one in finding.evidence if one.kind == "larger_inputs")
+    assert (told.about, round(told.figures["per_call"])) == ("aten::_grouped_mm", 2787)
+    assert told.figures["larger_share"] == pytest.approx(0.44, abs=0.01)
+    assert told.figures["us_per_unit"] == pytest.approx(told.figures["usual_us_per_unit"], rel=0.01)

@@ -57,3 +57,20 @@ def test_the_calls_of_one_operator_have_sizes_of_their_own() -> None:
 def test_what_tells_no_size(told: dict[str, object]) -> None:
     rows, _ = read([kb.step(0, 0, 100), kb.op("aten::cat", 5, 10, **told)], rank=None)
     assert row(rows, "aten::cat")["bytes"] is None
+
+
+def test_an_operator_has_the_dimensions_of_its_tensors() -> None:
+    """Whatever their types; lists of tensors and what is none are left out."""
+    told = shapes(([8], "float"), ([4, 6], "unknown"), ([], "Scalar"), ([[2, 3]], "TensorList"), ([3, -1], "float"))
+    rows, _ = read(
+        [
+            kb.step(0, 0, 100),
+            kb.op("aten::addmm", 5, 10, **told),
+            kb.op("aten::relu", 20, 10),
+            kb.op("aten::mul", 40, 10, **{"Input Dims": [[5, 7]]}),
+            kb.op("aten::endless", 60, 10, **shapes(([1] * 10_000, "float"))),
+        ],
+        rank=None,
+    )
+    found = {name: row(rows, f"aten::{name}")["inputs"] for name in ("addmm", "relu", "mul", "endless")}
+    assert found == {"addmm": "8;4,6", "relu": None, "mul": "5,7", "endless": None}

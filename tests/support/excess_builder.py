@@ -39,7 +39,7 @@ def job(
     take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer`,
     `fetching`, `garbage` and `profiling` are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
-    bytes each gives it in a call (not told, where it says nothing).
+    rows each gives it in a call (not told, where it says nothing).
     """
     count, _, width = percents.shape
     ranks = np.arange(width)
@@ -54,12 +54,16 @@ def job(
     def of_told(given: Percents) -> Percents:
         return np.where(given > 0, given, np.nan)
 
+    in_all = sum((given or {}).values(), np.zeros(width))
+
+    def growth(told: Percents) -> Percents:
+        return told / np.median(told[told > 0]) - 1 if (told > 0).any() else np.full(width, np.nan)
+
     def operator(name: str, excess_ns: Percents) -> OperatorExcess:
         called = (calls or {}).get(name, np.ones(width))
         told = of_told((given or {}).get(name, np.zeros(width)))
-        usual = np.median(told[told > 0]) if (told > 0).any() else np.nan
-        of_all = (np.full(width, value) for value in (np.median(called), usual))
-        return OperatorExcess(False, excess_ns, typical, called, next(of_all), told, next(of_all))
+        usual_calls = np.full(width, np.median(called))
+        return OperatorExcess(False, excess_ns, typical, called, usual_calls, growth(told), growth(of_told(in_all)))
 
     steps = tuple(
         StepExcess(
@@ -78,7 +82,7 @@ def job(
             profiling_ns=profiled[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
-            given_bytes=of_told(sum((given or {}).values(), np.zeros(width))),
+            tells_inputs=(in_all > 0).astype(float),
             transfers_ns=np.full(width, transfers * STEP_NS / 100),
             operators={
                 name: operator(name, excess[step] * STEP_NS / 100) for name, excess in (operators or {}).items()

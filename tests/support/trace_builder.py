@@ -50,6 +50,8 @@ class Row:
     seq: int | None = None
     correlation: int | None = None
     size: int | None = None
+    inputs: str | None = None
+    """The dimensions of what it is given; without, one of as many as `size`."""
 
 
 _PLAIN = pa.schema(
@@ -201,6 +203,7 @@ def _columns(
                 "duration_ns": _ns(row.duration),
                 "group": row.group,
                 "bytes": row.size,
+                "inputs": None if row.size is None else row.inputs or str(row.size),
                 "group_seq": row.seq,
                 "correlation": row.correlation,
             }

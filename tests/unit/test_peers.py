@@ -249,10 +249,9 @@ def test_roles_are_the_same_from_a_step_that_is_at_hand(tmp_path: Path, monkeypa
     assert roles(made, step) == read
 
 
-def input_bytes(made: Trace, name: str) -> tuple[list[float], list[float]]:
-    """What a call of an operator is given on each rank, and what is usual."""
-    told, usual = job_excess(made).input_bytes(name, np.array([True]))
-    return told.tolist(), usual.tolist()
+def larger(made: Trace, name: str) -> list[float]:
+    """By what share a call of an operator is given more than usual on each rank, -1 where that is not told."""
+    return np.nan_to_num(job_excess(made).larger_inputs(name, np.array([True]))[0], nan=-1.0).tolist()
 
 
 def test_what_operators_are_given_is_compared_by_call(tmp_path: Path) -> None:
@@ -260,7 +259,7 @@ def test_what_operators_are_given_is_compared_by_call(tmp_path: Path) -> None:
         tmp_path,
         "step 0: 0+30\n0-1 main | mm 0+5 =100\n2 main | mm 0+5 =100 | mm 6+5 =300\n3 main | mm 0+9",
     )
-    assert input_bytes(made, "mm") == ([100, 100, 200, 0], [100, 100, 100, 100])
+    assert larger(made, "mm") == [0, 0, 1, -1]
 
 
 def test_kernels_are_given_what_the_operator_around_their_launch_is(tmp_path: Path) -> None:
@@ -275,5 +274,5 @@ def test_kernels_are_given_what_the_operator_around_their_launch_is(tmp_path: Pa
         2   gpu7 | gemm 5+9 ^7 | fill 21+5 ^8
         """,
     )
-    assert input_bytes(made, "gemm") == ([100, 100, 160], [100, 100, 100])
-    assert input_bytes(made, "fill") == ([0, 0, 0], [0, 0, 0])
+    assert larger(made, "gemm") == pytest.approx([0, 0, 0.6])
+    assert larger(made, "fill") == [-1, -1, -1]

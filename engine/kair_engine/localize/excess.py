@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, present, zero_for_nan
 from kair_engine.frozen import dataclass
+from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median
@@ -63,9 +64,12 @@ class OperatorExcess:
     calls: Floats
     usual_calls: Floats
     """Per rank, how often it was called, and what is usual: the role's median, with calls in place of others."""
-    input_bytes: Floats
-    usual_input_bytes: Floats
-    """Per rank, what a call was given in the mean, and the role's median; NaN where no shapes are recorded."""
+    larger: Floats
+    """Per rank, by what share of the role's median a call's inputs are larger; NaN where no shapes are recorded."""
+    in_all: Floats
+    """The same of all calls of the operators that tell these inputs."""
+    dimensions: Mapping[Dimension, Floats] = field(default_factory=dict)
+    """Per rank, what those are that differ between ranks, in the mean of the calls."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,8 @@ class StepExcess:
     """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
     paused_ns: Floats
     """Per rank, how long they were."""
-    given_bytes: Floats
-    """Per rank, the inputs of all its operators together; NaN where no shapes are recorded."""
+    tells_inputs: Floats
+    """Per rank, whether shapes of its operators' inputs are recorded, 0 or 1."""
     transfers_ns: Floats
     """Per rank, its collectives, sends and receives without waiting, each for as long as on whom it was shortest."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
@@ -145,12 +149,30 @@ class JobExcess:
         calls, usual = (np.stack(of) for of in zip(*of_steps, strict=True))
         return median(np.nan_to_num(calls), axis=0), median(np.nan_to_num(usual), axis=0)
 
-    def input_bytes(self, name: str, later: Bools) -> tuple[Floats, Floats]:
-        """(ranks) each: what a call of an operator is given in the median of these steps, and the usual; 0: untold."""
+    def larger_inputs(self, name: str, later: Bools) -> tuple[Floats, Floats]:
+        """(ranks) each, in the median of these steps: by what share an operator's inputs are larger than usual, of a
+        call, and of all that the operators which tell it are given. NaN where that is not recorded.
+        """
         nothing = (np.full(len(self.ranks), np.nan),) * 2
-        of_steps = [(of.input_bytes, of.usual_input_bytes) for of in self._known(name, later)] or [nothing]
-        told, usual = (zero_for_nan(known_median(np.stack(of))) for of in zip(*of_steps, strict=True))
-        return told, usual
+        of_steps = [(of.larger, of.in_all) for of in self._known(name, later)] or [nothing]
+        larger, in_all = (known_median(np.stack(of)) for of in zip(*of_steps, strict=True))
+        return larger, in_all
+
+    def dimensions(self, name: str, later: Bools) -> dict[Dimension, Floats]:
+        """(ranks) each: the dimensions of an operator's inputs that differ, in the mean of calls in these steps."""
+        known: dict[Dimension, list[tuple[Floats, Floats]]] = {}
+        for of in self._known(name, later):
+            for one, per_rank in of.dimensions.items():
+                known.setdefault(one, []).append((of.calls * per_rank, of.calls))
+        sums = {one: np.nan_to_num(np.array(of)).sum(axis=0) for one, of in known.items()}
+        return {one: np.where(calls > 0, of / np.maximum(calls, 1.0), np.nan) for one, (of, calls) in sums.items()}
+
+    def of_unit_ns(self, name: str, dimension: Dimension, later: Bools) -> Floats:
+        """(ranks): what an operator takes for a unit of a dimension in these steps, where that differs."""
+        known = [of for of in self._known(name, later) if dimension in of.dimensions]
+        spent = zero_for_nan(np.array([of.typical_ns + of.excess_ns for of in known])).sum(axis=0)
+        units = zero_for_nan(np.array([of.calls * of.dimensions[dimension] for of in known])).sum(axis=0)
+        return np.asarray(spent / np.maximum(units, 1.0))
 
     def _known(self, name: str, later: Bools) -> list[OperatorExcess]:
         known = [step.operators.get(name) for step, is_later in zip(self.steps, later, strict=True) if is_later]
@@ -178,9 +200,9 @@ class JobExcess:
         return zero_for_nan(np.stack([step.profiling_ns for step in self.steps]))
 
     @cached_property
-    def given_bytes(self) -> Floats:
-        """(steps × ranks): NaN where that is not recorded."""
-        return np.stack([step.given_bytes for step in self.steps])
+    def tells_inputs(self) -> Bools:
+        """(steps × ranks): whether shapes of inputs are recorded."""
+        return np.stack([step.tells_inputs for step in self.steps]) > 0
 
     @cached_property
     def transfers_ns(self) -> Floats:
@@ -296,18 +318,12 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         profiling_ns=per_rank(times.profiling_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
-        given_bytes=per_rank(_given(times)),
+        tells_inputs=zero_for_nan(per_rank((times.shapes.calls.sum(axis=0) > 0).astype(float))),
         transfers_ns=per_rank(_transfers_ns(sync, (COLLECTIVE, SEND, RECV))),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
         recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
     )
-
-
-def _given(times: RankTimes) -> Floats:
-    """Per rank, the inputs of all operators in bytes; NaN where it tells none."""
-    given = times.input_bytes.values.sum(axis=0)
-    return np.where(given > 0, given, np.nan)
 
 
 def _transfers_ns(sync: Synchronisation, kinds: tuple[int, ...]) -> Floats:
@@ -325,8 +341,6 @@ def _by_operator(
     spent, calls = times.spent_ns.values, times.calls.values
     if not len(spent):
         return {}
-    given = np.where(times.input_bytes.values > 0, times.input_bytes.values / np.maximum(calls, 1.0), np.nan)
-    usually_given = known_role_medians(given, role)
     usual = role_medians(calls, role)
     more = calls - usual
     additional = np.where(more > 0, _additional(more), 1.0)
@@ -334,17 +348,21 @@ def _by_operator(
     typical = role_medians(spent, role)
     excess = (spent - typical) * additional
     kept = np.flatnonzero(excess.max(axis=1) > KEPT_SHARE * step_time_ns)
+    names = {at: times.spent_ns.names[at] for at in kept.tolist()}
+    growth, untold = growths(times.shapes, role, list(names.values())), np.full(calls.shape[1], np.nan)
+    nothing = Growth(untold, untold, {})
     return {
-        times.spent_ns.names[at]: OperatorExcess(
-            times.spent_ns.names[at] in times.fetching,
+        name: OperatorExcess(
+            name in times.fetching,
             per_rank(excess[at]),
             per_rank(typical[at]),
             per_rank(calls[at]),
             per_rank(usual[at]),
-            per_rank(given[at]),
-            per_rank(usually_given[at]),
+            per_rank(growth.get(name, nothing).larger),
+            per_rank(growth.get(name, nothing).in_all),
+            {one: per_rank(of) for one, of in growth.get(name, nothing).dimensions.items()},
         )
-        for at in kept.tolist()
+        for at, name in names.items()
     }
 
 

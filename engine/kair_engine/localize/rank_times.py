@@ -1,13 +1,13 @@
 """What ranks do by themselves in a step, added up per rank: of all ranks at once, or of some after others."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
+from kair_engine.timeline.input_shapes import InputShapes, input_shapes, joined_shapes
 from kair_engine.timeline.operator_sums import ByOperator, by_operator, side_by_side
 from kair_engine.timeline.pauses import Stretches
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
@@ -39,8 +39,8 @@ class RankTimes:
     """On operators that compute or fetch input."""
     calls: ByOperator
     """Of the same."""
-    input_bytes: ByOperator
-    """What the same calls were given, 0 where that is not recorded."""
+    shapes: InputShapes
+    """What the same calls were given, as far as that is recorded."""
     fetching: frozenset[str]
     """The names of those that fetch."""
     counted: ByOperator
@@ -57,8 +57,7 @@ def rank_times(ops: Operations) -> RankTimes:
         chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
-    rows, given = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), ops.given_bytes
-    called, input_ns = by_operator(ops, rows), total(ops.kind == INPUT, own)
+    rows, input_ns = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), total(ops.kind == INPUT, own)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
@@ -71,10 +70,8 @@ def rank_times(ops: Operations) -> RankTimes:
         profiling_ns=total(ops.of_profiler, own),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
-        calls=called,
-        input_bytes=replace(called, values=np.zeros_like(called.values))
-        if given is None
-        else by_operator(ops, rows, np.maximum(given, 0.0)),
+        calls=by_operator(ops, rows),
+        shapes=input_shapes(ops, rows),
         fetching=frozenset(ops.name_text[code] for code in np.unique(ops.name[ops.kind == INPUT]).tolist()),
         counted=calls(ops),
     )
@@ -111,7 +108,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
         ),
         spent_ns=side_by_side([part.spent_ns for part in parts]),
         calls=side_by_side([part.calls for part in parts]),
-        input_bytes=side_by_side([part.input_bytes for part in parts]),
+        shapes=joined_shapes([part.shapes for part in parts]),
         fetching=frozenset().union(*(part.fetching for part in parts)),
         counted=side_by_side([part.counted for part in parts]),
     )

@@ -368,6 +368,7 @@ def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
         dictionary(of["group"], rows.groups.texts),
         nullable(of["sequence"], pa.int64()),
         nullable(of["size"], pa.int64()),
+        pa.nulls(count, SCHEMA.field("inputs").type),
         nullable(of["peer"], pa.int32()),
         absent,
         absent,

@@ -14,7 +14,7 @@ from kair_engine.arrays import NONE, Bools, Codes
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 
-TEXTS = frozenset(("lane", "name", "kind", "phase", "group"))
+TEXTS = frozenset(("lane", "name", "kind", "phase", "group", "inputs"))
 """The columns that are read as codes."""
 
 

@@ -58,6 +58,11 @@ class Operations:
     group_text: Mapping[int, str]
     input_bytes: Ints | None = None
     """What operators on threads are given, NONE where the shapes of that are not recorded; None: of no operation."""
+    inputs: Ints | None = None
+    """A code of the dimensions of what operators on threads are given, NONE where they are not recorded; None: of none.
+    """
+    inputs_text: Mapping[int, str] = field(default_factory=dict)
+    """What those codes stand for: `2048,1408;8` of two tensors."""
     in_device_job: bool = False
     """Whether some rank has a device that these, a part of the step's ranks, need not have."""
     runs_ahead: bool = False
@@ -133,17 +138,28 @@ class Operations:
         return launches(self.rank, self.correlation, self.on_stream)
 
     @cached_property
-    def given_bytes(self) -> Ints | None:
-        """What each row is given: of a kernel what the innermost operator around its launch that tells it is."""
-        if self.input_bytes is None:
-            return None
-        given = self.input_bytes.copy()
+    def given_by(self) -> Ints:
+        """The row that tells what each is given, NONE where none does: its own, or of a kernel that of the innermost
+        operator around its launch that does.
+        """
+        known = [of != NONE for of in (self.input_bytes, self.inputs) if of is not None]
+        if not known:
+            return np.full(len(self), NONE)
+        tells = np.logical_or.reduce(known)
+        told = np.where(tells, np.arange(len(self)), NONE)
         kernels = np.flatnonzero(self.on_stream & (self.kind == COMPUTE))
         around = self.launch[kernels]
-        while (silent := (around != NONE) & (self.input_bytes[around] == NONE)).any():
+        while (silent := (around != NONE) & ~tells[around]).any():
             around = np.where(silent, self.nesting.parent[around], around)
-        given[kernels] = np.where(around == NONE, NONE, self.input_bytes[around])
-        return given
+        told[kernels] = around
+        return told
+
+    @cached_property
+    def given_bytes(self) -> Ints | None:
+        """What each row is given."""
+        if self.input_bytes is None:
+            return None
+        return np.where(self.given_by == NONE, NONE, self.input_bytes[self.given_by])
 
     @cached_property
     def garbage_collections(self) -> Ints:

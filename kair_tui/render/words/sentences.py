@@ -267,12 +267,27 @@ def _longer_batches(one: Evidence) -> str:
 
 
 def _larger_inputs(one: Evidence) -> str:
-    given, usual = size(round(one.figures["input_bytes"])), size(round(one.figures["usual_input_bytes"]))
-    more, excess = percent(one.figures["larger_share"]), duration(one.figures["excess_us_per_step"])
+    of, more, excess = one.figures, percent(one.figures["larger_share"]), duration(one.figures["excess_us_per_step"])
+    if "per_call" not in of:
+        told = f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {more} more than peers do"
+        return f"{told}: that takes {_it(one)} {excess} a step longer"
+    given, usual = count(round(of["per_call"])), count(round(of["usual_per_call"]))
+    least, most = count(round(of["least_per_call"])), count(round(of["most_per_call"]))
+    # Of a matrix these are its rows: tokens, samples, patches.
+    tensor, axis = round(of["tensor"]), round(of["axis"])
+    what, unit = ("rows", "row") if axis == 0 else (f"along dimension {axis} of its tensor {tensor}", "unit")
+    per_unit, usually = _of_unit(of["us_per_unit"]), _of_unit(of["usual_us_per_unit"])
+    spread = "" if least == most else f" ({least} to {most})"
+    same = f"the same {per_unit}" if per_unit == usually else f"{per_unit} (peers {usually})"
     return (
-        f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} a call, peers {usual}; larger inputs, by {more} in "
-        f"the mean, are what takes {_it(one)} {excess} a step longer"
+        f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} {what} a call, peers {usual}{spread}: {more} more, "
+        f"at {same} a {unit}; that takes {_it(one)} {excess} a step longer"
     )
+
+
+def _of_unit(us: float) -> str:
+    """Of so little three digits tell: `0.158 µs`."""
+    return f"{us:.3g} µs" if us < 100 else duration(us)
 
 
 def _larger_batch(one: Evidence) -> str:

@@ -20,7 +20,8 @@ RECORD: Final = np.dtype(
         ("detail", np.int64),
     ]
 )
-"""One event; the last three index the tables of an EventTables, `detail` -1 for none.
+"""One event; the last three index the tables of an EventTables, `detail` -1 for none. `size` is in bytes, but of a
+host's operator indexes its inputs, -1 for unknown ones.
 
 Machine code writes it as whole words: whoever changes it changes compiled/packing.py.
 """

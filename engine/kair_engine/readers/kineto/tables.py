@@ -18,7 +18,7 @@ from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, Nam
 from kair_engine.readers.kineto.collective_details import Details, collective_details
 from kair_engine.readers.kineto.events import NO_ARGS, Event
 from kair_engine.readers.kineto.rows import RECORD, Records, chosen
-from kair_engine.readers.kineto.tensor_sizes import sizes_of_inputs
+from kair_engine.readers.kineto.tensor_sizes import Inputs
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -102,6 +102,7 @@ class EventTables:
     tracks: _Tracks = field(default_factory=_Tracks)
     names: _Names = field(default_factory=_Names)
     details: Details = field(default_factory=Details)
+    inputs: Inputs = field(default_factory=Inputs)
     bad_events: int = 0
     """Events dropped because their time or duration is missing, negative, or no number."""
     without_category: int = 0
@@ -135,7 +136,7 @@ class EventTables:
         for at in np.flatnonzero(category == Category.COPY).tolist():
             result["size"][at] = args[at].size if args[at].size in _INT64 else -1
         operators = np.flatnonzero(category == Category.CPU_OP)
-        result["size"][operators] = sizes_of_inputs([args[at] for at in operators.tolist()])
+        result["size"][operators] = self.inputs.of_all([args[at] for at in operators.tolist()])
         detailed = self.detailed(result["name"])
         result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 

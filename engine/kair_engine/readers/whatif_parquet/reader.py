@@ -205,6 +205,7 @@ class _TableBuilder:
             dictionary(group, self.groups),
             nullable(self._sequence(columns, kind, group), pa.int64()),
             pa.nulls(len(rank), pa.int64()),
+            pa.nulls(len(rank), SCHEMA.field("inputs").type),
             nullable(self._peer_of.ravel()[of_worker], pa.int32()),
             nullable(columns["microbatch"], pa.int32()),
             nullable(columns["chunk"], pa.int32()),

@@ -27,7 +27,7 @@ from kair_engine.trace.steps.memory_limit import require_memory
 from kair_engine.trace.steps.step_batches import step_batches
 
 _GIVEN_INPUTS = (COMPUTE, HOST, INPUT)
-_CODED = ("lane", "name", "group")
+_CODED = ("lane", "name", "group", "inputs")
 _NULLABLE = ("group_seq", "peer", "correlation", "bytes")
 _COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
 
@@ -92,6 +92,8 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
     columns = {**read.of, **coded, **wide}
     if not np.any((columns["bytes"] >= 0) & is_one_of(columns["kind"], _GIVEN_INPUTS)):
         del columns["bytes"]
+    if not texts["inputs"]:
+        del columns["inputs_code"]
     if trace.job.derived is not None:
         columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     return columns, texts
@@ -182,5 +184,7 @@ def _operations(
         lane_text=texts["lane"],
         group_text=texts["group"],
         input_bytes=columns.get("bytes"),
+        inputs=columns.get("inputs_code"),
+        inputs_text=texts["inputs"],
         runs_ahead=job.host_times is not None,
     )

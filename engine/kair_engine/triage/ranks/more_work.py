@@ -13,6 +13,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
+from kair_engine.localize.input_growth import LARGER_INPUTS
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers, on_top_by_chance, places_among
 from kair_engine.localize.persistence import can_accuse
@@ -21,8 +22,6 @@ from kair_engine.stats import TRIM, log_binomial, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.ranks.most_computing import computed_ns
 
-LARGER_INPUTS = 0.01
-"""Inputs that are larger by more than this share than a peer's are of another size."""
 SEEN = 0.25
 """Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""
 MOSTLY = 0.8
@@ -110,26 +109,21 @@ def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:
 
     Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
     not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
-    kernel though it gives all of them together no more: inputs count where they are more in all. Where no shapes tell
-    it, what models are `given` does, at what forward and backward passes usually take.
+    kernel though the operators that launch it are given no more: inputs count where they are more of those, too. Where
+    no shapes tell it, what models are `given` does, at what forward and backward passes usually take.
     """
-    work, in_all = np.zeros((len(job.steps), len(job.ranks))), given_more(job)
+    work = np.zeros((len(job.steps), len(job.ranks)))
     for name, fetches in job.operators.items():
         if not fetches:
             known = [(at, of) for at, step in enumerate(job.steps) if (of := step.operators.get(name)) is not None]
             steps, of_steps = [at for at, _ in known], [of for _, of in known]
-            more = _more_inputs_ns(of_steps, in_all[steps], job)
+            more = _more_inputs_ns(of_steps, job)
             work[steps] += np.where(np.isnan(more), _further_calls_ns(of_steps, job), more)
     if given is not None:
         more = zero_for_nan(growth(given, job.role))
         of_batches = np.where(np.abs(more) > LARGER_INPUTS, more, 0.0) * usual_passes_ns(job)
-        work = np.where(np.isnan(job.given_bytes) & (np.abs(of_batches) > np.abs(work)), of_batches, work)
+        work = np.where(~job.tells_inputs & (np.abs(of_batches) > np.abs(work)), of_batches, work)
     return work
-
-
-def given_more(job: JobExcess) -> Floats:
-    """(steps × ranks): by what share of its role's median a rank gives all its operators together more."""
-    return zero_for_nan(growth(job.given_bytes, job.role))
 
 
 def usual_passes_ns(job: JobExcess) -> Floats:
@@ -161,12 +155,11 @@ def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Flo
     return np.asarray(further * np.median(of_call, axis=0))
 
 
-def _more_inputs_ns(of_steps: Sequence[OperatorExcess], in_all: Floats, job: JobExcess) -> Floats:
-    """(steps × ranks), of one operator, below 0 of less; NaN where a rank or its peers do not tell its inputs.
-
-    `in_all`: by what share all inputs are more.
-    """
-    more = growth(np.stack([of.input_bytes * of.calls for of in of_steps]), job.role)
+def _more_inputs_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
+    """(steps × ranks), of one operator, below 0 of less; NaN where a rank or its peers do not tell its inputs."""
+    calls = np.stack([np.where(of.calls > 0, of.calls, np.nan) for of in of_steps])
+    larger, in_all = (np.stack(of) for of in zip(*((of.larger, of.in_all) for of in of_steps), strict=True))
+    more = (1 + larger) * (1 + growth(calls, job.role)) - 1
     typical = np.median([zero_for_nan(of.typical_ns) for of in of_steps], axis=0)
     is_more = np.minimum(more * np.sign(in_all), np.abs(in_all)) > LARGER_INPUTS
     return np.asarray(np.where(np.isnan(more), np.nan, np.where(is_more, more, 0.0) * typical))

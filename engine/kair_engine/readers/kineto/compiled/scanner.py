@@ -21,7 +21,6 @@ from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
 from kair_engine.readers.kineto.tables import EventTables
-from kair_engine.readers.kineto.tensor_sizes import size_of_inputs
 
 _ROWS: Final = 2017 * 8
 """An odd number of cache lines: columns that begin a power of two apart push each other out."""
@@ -166,7 +165,7 @@ class Scanner:
         return self._with_details(text, rows, result, names[:known]), are_valid
 
     def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
-        """The operators that were parsed, and their inputs' bytes; of how many rows the arguments can be read.
+        """The operators that were parsed, and the numbers of their inputs; of how many rows the arguments can be read.
 
         An operator's shapes are part of the event's: others like it are told theirs.
         """
@@ -178,7 +177,7 @@ class Scanner:
         for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
             if text.find(_INPUT_SHAPES, begin, end) >= 0:
                 try:
-                    sizes[at] = size_of_inputs(_ARGS.decode(text[begin:end]) or NO_ARGS)
+                    sizes[at] = self._tables.inputs.of(_ARGS.decode(text[begin:end]) or NO_ARGS)
                 except _JSON_ERRORS:
                     readable = int(parsed[at])
                     break

@@ -38,6 +38,7 @@ class _Columns:
     group: Int64s
     sequence: Int64s
     size: Int64s
+    inputs: Int64s
     peer: Int64s
     correlation: Int64s
 
@@ -84,6 +85,9 @@ class StepAssembler:
         )
         self._kinds = kinds.astype(np.int64)
         self._names = [*tables.names.items_, STEP_SCOPE]
+        self._bytes_of_inputs = np.array(tables.inputs.bytes_, np.int64)
+        self._shapes = tables.inputs.shapes
+        self._has_shapes = np.array(list(map(bool, self._shapes)), np.bool_)
         self.groups_missing = False
         """Whether communication timed on the host, in the tables made so far, does not say its process group."""
         self.on_device: dict[int, tuple[int, int]] = {}
@@ -133,6 +137,7 @@ class StepAssembler:
         phase[device] = np.where(launch[device] >= 0, phase[launch[device]], UNKNOWN)
         count = len(records)
         correlated = device | (category == Category.RUNTIME)
+        size, inputs = self._given(records, category)
         columns = _Columns(
             lane=thread,
             name=name,
@@ -142,7 +147,8 @@ class StepAssembler:
             duration=duration.copy(),
             group=np.full(count, -1),
             sequence=np.full(count, -1),
-            size=records["size"].astype(np.int64),
+            size=size,
+            inputs=inputs,
             peer=np.full(count, -1),
             correlation=np.where(correlated, records["correlation"], -1),
         )
@@ -158,6 +164,15 @@ class StepAssembler:
             end=end,
         )
         return columns, self._describe_collectives(columns, collectives, launch, device)
+
+    def _given(self, records: Records, category: Int64s) -> tuple[Int64s, Int64s]:
+        """Of each row its bytes, -1 for none, and of operators on threads the number of their inputs' shapes."""
+        size, inputs = records["size"].astype(np.int64), np.full(len(records), -1)
+        given = np.flatnonzero((category == Category.CPU_OP) & (size >= 0))
+        number = size[given]
+        size[given] = self._bytes_of_inputs[number]
+        inputs[given] = np.where(self._has_shapes[number], number, -1)
+        return size, inputs
 
     def _describe_collectives(
         self, columns: _Columns, collectives: StepCollectives, launch: Int64s, device: npt.NDArray[np.bool_]
@@ -235,6 +250,7 @@ class StepAssembler:
             "group": dictionary(columns.group, groups),
             "group_seq": nullable(columns.sequence, pa.int64()),
             "bytes": nullable(columns.size, pa.int64()),
+            "inputs": dictionary(columns.inputs, self._shapes),
             "peer": nullable(columns.peer, pa.int32()),
             "microbatch": absent,
             "chunk": absent,

@@ -8,9 +8,10 @@ from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import PASSES, JobExcess
+from kair_engine.localize.input_growth import LARGER_INPUTS
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
-from kair_engine.triage.ranks.more_work import LARGER_INPUTS, usual_passes_ns
+from kair_engine.triage.ranks.more_work import usual_passes_ns
 from kair_engine.triage.ranks.reasons.reason import Why, peers_of, steps_since
 
 LARGER_LIKE_SLOWER: Final = 0.25
