@@ -16,9 +16,13 @@ _HANDLER_NAME: Final = re.compile(
 _RANK_WORD: Final = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker|trainer|gpu)[-_ =.]?(\d{1,7})(?!\d)", re.IGNORECASE
 )
+# Named by libkineto or a daemon that asks it for a recording: the number is a process.
+_PROCESS_NAME: Final = re.compile(r"^libkineto_", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"(\d+)")
 # Longer numbers are dates, times and process ids.
 _MOST_DIGITS: Final = 4
+# Of the ranks that numbers would stand for, unless 0 is one of them: with fewer recorded they are process ids.
+_FEWEST_RECORDED: Final = 1 / 16
 # XLA's profiles are named for hosts, which may have several ranks each.
 _HOST_FILE: Final = re.compile(r"\.xplane\.pb(\.gz)?$")
 _HOST_FOLDER: Final = re.compile(r"^host=(.+)$")
@@ -46,7 +50,8 @@ def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
     """
     of_folder: dict[Path, list[Path]] = {}
     for path in paths:
-        if rank_from_name(path) is None and not _HANDLER_NAME.match(path.name) and not _HOST_FILE.search(path.name):
+        other = _HANDLER_NAME.match(path.name) or _HOST_FILE.search(path.name) or _PROCESS_NAME.match(path.name)
+        if rank_from_name(path) is None and not other:
             of_folder.setdefault(path.absolute().parent, []).append(path)
     found: dict[Path, int] = {}
     for folder, files in of_folder.items():
@@ -70,8 +75,13 @@ def _beside(folder: Path, files: Sequence[Path]) -> list[str]:
 def _varying(numbers: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """By name, the number that tells the names apart: of several that do, the one of the lowest numbers."""
     columns = [[int(text) for text in column] for column in zip(*numbers.values(), strict=True)]
-    telling = [column for column in columns if len(set(column)) == len(column) > 1 and max(column) < 10**_MOST_DIGITS]
+    telling = [column for column in columns if len(set(column)) == len(column) > 1 and _are_ranks(column)]
     return dict(zip(numbers, min(telling, key=max), strict=True)) if telling else {}
+
+
+def _are_ranks(numbers: Sequence[int]) -> bool:
+    highest = max(numbers)
+    return highest < 10**_MOST_DIGITS and (min(numbers) == 0 or len(numbers) >= _FEWEST_RECORDED * (highest + 1))
 
 
 def host_from_name(path: Path) -> str | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,8 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
 
 _MAX_FILE_WARNINGS: Final = 20
+_NAMED: Final = 2
+"""Files of which a warning says what rank they count as."""
 
 
 @dataclass
@@ -199,10 +201,14 @@ def _number_ranks(
     again = _look_up_numbered(hints, store)
     _parse(again, store, progress, workers, hints)
     fragments = [one for one in fragments if one.info.rank_known]
-    fragments += [file.fragment for file in again if file.fragment is not None]
-    text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank "
-    numbered = sorted(rank for file in again if file.fragment is not None for rank in file.fragment.info.ranks)
-    return fragments, [short_warning("rank_from_order", text + listed(numbered))]
+    # As they were told their ranks, they pass for known ones.
+    of_order = [file.fragment for file in again if file.fragment is not None]
+    of_order = [replace(one, info=replace(one.info, rank_known=False)) for one in of_order]
+    ranks = listed([rank for one in of_order for rank in one.info.ranks])
+    first = ", ".join(f"{Path(one.info.source).name} is rank {listed(one.info.ranks)}" for one in of_order[:_NAMED])
+    more = ", …" if len(of_order) > _NAMED else ""
+    text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank {ranks}"
+    return [*fragments, *of_order], [short_warning("rank_from_order", f"{text}: {first}{more}")]
 
 
 def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:

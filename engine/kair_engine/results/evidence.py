@@ -57,6 +57,7 @@ EvidenceKind = Literal[
     "price_range",
     "exposed",
     "since",
+    "rank_by_order",
     "replayed",
     "others_nearly_as_late",
     "estimated",
@@ -91,6 +92,6 @@ class Evidence:
     ranks: tuple[Rank, ...] = ()
     """Who it is about; empty where that is nobody."""
     about: str | None = None
-    """The cause, operator, process group, pipeline edge, stage or two hosts that the figures are of."""
+    """The cause, operator, process group, pipeline edge, stage, two hosts or file that it is of."""
     root_causes: tuple[RootCause, ...] = ()
     """What made the ranks late, of the kind `made_late`."""

@@ -314,6 +314,8 @@ class Job:
     """Ranks whose files are cut off: what they communicate is known in part."""
     files: dict[int, int] = field(default_factory=dict)
     """rank → how many files hold its recording."""
+    by_order: dict[int, str] = field(default_factory=dict)
+    """rank → its file's name, of ranks that are numbered in the order of the names since no file says its rank."""
     derived: DerivedGroups | None = None
     """None where every operation names its process group, or no other could be meant."""
     communicates: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FixPrice, HostStops
 from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.trace.model import Job
 
 COVERED = 0.25
 """A finding that is worth less than this part of its excess is covered by others that would be as late."""
@@ -24,7 +25,7 @@ SAME_EXCESS = 0.005
 """The excess of a class that is one operator: equal to it, but for what is rounded away in print."""
 SELDOM = 0.05
 """Stops of the mean rank in a step, by signals or a quota: of fewer none is told, as that rounds to none."""
-LINKS_SHOWN, CAUSES_SHOWN = 4, 4
+LINKS_SHOWN, CAUSES_SHOWN, FILES_SHOWN = 4, 4, 4
 _LOCALIZE = ShownBy("localize")
 
 
@@ -81,6 +82,13 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     before, after = (float(np.median(own[of])) / 1e3 for of in (~later, later))
     figures = {"step": anomaly.since, "before_us": before, "after_us": after}
     return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+
+
+def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:
+    """Which files ranks are whose numbers are those of their files' order."""
+    named = [rank for rank in ranks if rank in job.by_order]
+    for rank in named[:FILES_SHOWN]:
+        yield Evidence("rank_by_order", ranks=(rank,), about=job.by_order[rank])
 
 
 def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:

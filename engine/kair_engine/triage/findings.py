@@ -20,7 +20,7 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
-from kair_engine.triage.evidence import rank_evidence, since_evidence
+from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
 from kair_engine.triage.ranks.causes import one_operator, why
 from kair_engine.triage.ranks.held_back import HeldBack, crowded_evidence, held_back_evidence, is_stopped
 from kair_engine.triage.ranks.most_asleep import Asleep
@@ -144,7 +144,7 @@ def new_finding(
         since=since,
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
-        evidence=evidence,
+        evidence=(*evidence, *file_evidence(trace.job, ranks)),
     )
 
 

@@ -194,6 +194,10 @@ def _own_threads(one: Evidence) -> str:
     )
 
 
+def _rank_by_order(one: Evidence) -> str:
+    return f"{_who(one)} is {one.about}: no file says its rank, and they are numbered in the order of their names"
+
+
 def _slow_network(one: Evidence) -> str:
     others = (
         f"{size(round(one.figures['bytes_per_step']))} a step {'from' if one.figures['receives'] else 'to'} other hosts"
@@ -479,6 +483,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
+    "rank_by_order": _rank_by_order,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,
