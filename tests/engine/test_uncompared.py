@@ -51,7 +51,6 @@ def elsewhere(*changes: Change) -> Change:
     [
         (renamed, 1.0, "no_peer", "rank 2 has no peer: no other rank communicates alike"),
         (silent, 1.0, "fewer_recorded", "rank 2 recorded 0 communication calls a step where its peers have 3"),
-        (elsewhere(unmarked), 1.0, "no_common_step", "rank 2 recorded none of the steps that the other ranks did"),
         (elsewhere(counted_from_1000), 1.0, "no_common_step", "rank 2 recorded none of the steps"),
         (nothing, 0.6, "fewer_recorded", "rank 2 recorded 1 communication calls a step where its peers have 3"),
     ],
@@ -123,4 +122,15 @@ def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert result.step_time_us == pytest.approx(94_500, rel=0.01)
     (told,) = [one.message for one in trace.job.warnings]
-    assert "marks no steps (ProfilerStep#N); its 11 steps are told by what repeats from " in told
+    assert "marks no steps (ProfilerStep#N); its 12 steps are told by what repeats up to aten::_fused_sgd_" in told
+
+
+def test_steps_that_one_rank_on_another_host_does_not_mark_are_matched_by_its_collectives(tmp_path: Path) -> None:
+    """Its clock is an hour ahead, and nothing says which of its steps is which."""
+    trace = open_trace(altered(tmp_path / "job", {2: elsewhere(unmarked)}), cache=tmp_path / "cache", workers=1)
+    result = triage(trace)
+    assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
+    assert result.findings[0].time_lost_us_per_step == pytest.approx(22_300, rel=0.02)
+    assert trace.job.step_shift == {2: -min(trace.steps)}
+    (told,) = [one.message for one in trace.job.warnings if one.code == "steps_matched"]
+    assert told.endswith("their steps are matched by when their collectives end")

@@ -265,7 +265,7 @@ def test_a_step_beyond_memory_is_refused(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool, way_out: str
 ) -> None:
     monkeypatch.setattr(reader, "_LARGEST_STEP", 10)
-    events = [event for event in kb.training_steps(3) if marked or "ProfilerStep" not in event["name"]]
+    events = [event for event in kb.training_steps(2) if marked or "ProfilerStep" not in event["name"]]
     with pytest.raises(InputError, match=r"rank0\.json: .* operations, more than 10 cannot be analysed") as failure:
         open_trace(one(tmp_path, events), cache=cache)
     assert way_out in str(failure.value.hint)

@@ -134,6 +134,26 @@ def test_ranks_from_the_file_s_name_and_unnumbered_steps(tmp_path: Path) -> None
     assert [warning.code for warning in info.warnings] == ["steps_inferred"]
 
 
+@pytest.mark.parametrize(
+    ("mark", "told_by"),
+    [
+        ("execute_context_0(0)_generation_8(8)", "execute_context_"),
+        ("[Executor] iteration of the server, 8 requests", "[Executor] iteration of the server,"),
+        (None, "what repeats up to adam"),
+    ],
+)
+def test_steps_without_numbers_are_told_by_what_spans_or_repeats(
+    mark: str | None, told_by: str, tmp_path: Path
+) -> None:
+    trace = open_trace(write_job(tmp_path / "job", range(4), slow=2, mark=mark), cache=tmp_path / "cache")
+    assert trace.steps == tuple(range(8))
+    (told,) = (one.message for one in trace.job.warnings)
+    assert f"its 8 steps are told by {told_by}" in told
+    (finding,) = (one for one in triage(trace).findings if one.ranks)
+    assert finding.ranks == (2,)
+    assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
+
+
 def test_a_report_without_marks_is_one_step(tmp_path: Path) -> None:
     export = Export(tmp_path / "a.sqlite")
     export.kernel(thread_of(4000), "gemm(float*)", 20, 500, launched=5)

@@ -100,18 +100,22 @@ def thread_of(pid: int, thread: int | None = None) -> int:
     return (1 << 48) | (pid << 24) | (pid if thread is None else thread)
 
 
-def training(export: Export, pid: int, *, steps: int = 8, late_us: float = 0, held_us: float = 0) -> None:
+def training(
+    export: Export, pid: int, *, steps: int = 8, late_us: float = 0, held_us: float = 0, mark: str | None = "step {}"
+) -> None:
     """A process' steps of 1 ms: forward, backward, the optimizer, and an all-reduce that ends at 900 µs for everybody.
 
-    `late_us` longer takes the forward kernel; for `held_us` the profiler holds its launch up.
+    `late_us` longer takes the forward kernel; for `held_us` the profiler holds its launch up. `mark` is the range
+    around a step, with its number in place of `{}`; None: the ranges within it are not there either.
     """
     thread = thread_of(pid)
     for number in range(steps):
         at = 1000.0 * number
-        export.span(thread, f"step {20 + number}", at, at + 990)
-        export.span(thread, "forward", at + 10, at + 200 + held_us, registered=True)
-        export.span(thread, "backward", at + 210 + held_us, at + 400 + held_us)
-        export.span(thread, "optimizer", at + 910, at + 980)
+        if mark is not None:
+            export.span(thread, mark.format(20 + number), at, at + 990)
+            export.span(thread, "forward", at + 10, at + 200 + held_us, registered=True)
+            export.span(thread, "backward", at + 210 + held_us, at + 400 + held_us)
+            export.span(thread, "optimizer", at + 910, at + 980)
         export.copy(thread, at + 15, at + 25, launched=at + 12, size=4096)
         late = at + held_us
         export.kernel(thread, "gemm_forward(float*)", late + 30, late + 230 + late_us, launched=at + 20, held=held_us)
@@ -129,11 +133,19 @@ def training(export: Export, pid: int, *, steps: int = 8, late_us: float = 0, he
         export.kernel(thread, "adam(float*)", at + 925, at + 970, launched=at + 915)
 
 
-def write_job(folder: Path, ranks: Sequence[int], *, slow: int | None = None, held: Sequence[int] = ()) -> Path:
+def write_job(
+    folder: Path,
+    ranks: Sequence[int],
+    *,
+    slow: int | None = None,
+    held: Sequence[int] = (),
+    mark: str | None = "step {}",
+) -> Path:
     """An export for every rank, whose environment says it; the profiler holds up those of `held`."""
     for rank in ranks:
         export = Export(folder / f"report{rank + 7}.sqlite", host=f"node{rank // 2}")
         export.environment(RANK=rank, WORLD_SIZE=len(ranks), SLURM_PROCID=0, SLURM_NTASKS=1)
-        training(export, 4000 + rank, late_us=150 if rank == slow else 0, held_us=150 if rank in held else 0)
+        late_us, held_us = 150 * (rank == slow), 150 * (rank in held)
+        training(export, 4000 + rank, late_us=late_us, held_us=held_us, mark=mark)
         export.close()
     return folder

@@ -178,6 +178,10 @@ class Rows:
         self.lane.frombytes(_recoded(lane, good, self.lanes).tobytes())
         self.name.frombytes(_recoded(name, good, self.names).tobytes())
 
+    def column(self, name: str) -> Int64s:
+        """A column's values; -1 for what is absent."""
+        return _numbers(getattr(self, name))
+
     def extent(self) -> tuple[int, int]:
         """The first begin and the last end. Raises ValueError where there are no rows."""
         start, duration = _numbers(self.start), _numbers(self.duration)

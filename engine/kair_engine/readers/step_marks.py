@@ -1,15 +1,17 @@
 """Where training steps begin and end, from marks of any profiler: ranges with numbers, ranges that repeat."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from kair_engine.readers.columns import Int64s
+from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
 
@@ -22,6 +24,16 @@ _STEP_WORD: Final = re.compile(
 )
 # Ranges around the optimizer's own step are no training steps.
 _NO_STEP: Final = re.compile(r"optimi[sz]er|zero_grad|epoch|warm.?up|valid|eval", re.IGNORECASE)
+_COUNTS: Final = re.compile(r"[\d\[({]")
+"""Where a name begins to say which of many it is, how many requests it serves, of what sizes."""
+_COUNT: Final = re.compile(r"\d{1,9}")
+_FEWEST_NAMED: Final = 2
+_FEWEST: Final = 3
+"""Ranges that tell steps: of a name that says it is a step, and of any other."""
+_ROUNDED_NS: Final = 1_000
+"""By so little ranges one after another may overlap: times are written in microseconds."""
+_SPANS: Final = 0.5
+"""Share of the work that lies in ranges that span iterations."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ def steps_of(windows: Iterable[tuple[int, int, int]], inferred_from: str | None 
             longest[number] = (begin, end)
     kept: list[tuple[int, int, int]] = []
     for number, (begin, end) in sorted(longest.items(), key=lambda item: item[1]):
-        if not kept or begin >= kept[-1][2]:
+        if not kept or begin >= kept[-1][2] - _ROUNDED_NS:
             kept.append((number, begin, end))
     columns = np.array(kept, np.int64).reshape(-1, 3)
     return Steps(columns[:, 0], columns[:, 1], columns[:, 2], inferred_from)
@@ -88,18 +100,29 @@ def one_step(extent: tuple[int, int]) -> Steps:
     return Steps(np.array([0]), np.array([extent[0]]), np.array([extent[1]]), is_whole_recording=True)
 
 
-def marked_steps(marks: Sequence[Mark]) -> Steps | None:
-    """The steps that ranges tell: those with numbers (`step 12`), else one that repeats (`train_step`).
+def marked_steps(marks: Sequence[Mark], work: Int64s) -> Steps | None:
+    """The steps that ranges of one thread tell: those with numbers (`step 12`), else one that spans each iteration.
 
-    Of several families the one that names a step, then the one that covers most time. None where no family of at
-    least two ranges, one after another, is there.
+    `work` are the moments at which something was called, launched or run, in order. A range spans iterations where more
+    than half of that lies in it: `train_step`, a server's `execute_context_0(0)_generation_8(8)`. None where no range
+    does.
     """
+    found = max(_numbered(marks), key=_time, default=None)
+    return _spanning(marks, work) if found is None else found
+
+
+def _numbered(marks: Sequence[Mark]) -> Iterator[Steps]:
+    """The steps of each name that says it is one and gives every range another number."""
     families: dict[str, list[tuple[int | None, Mark]]] = {}
     for mark in marks:
         if (named := _stem_and_number(mark.name)) is not None:
             families.setdefault(named[0], []).append((named[1], mark))
-    candidates = [found for stem, some in families.items() if (found := _family(stem, some)) is not None]
-    return max(candidates, key=_worth, default=None)
+    for some in families.values():
+        numbers = {number for number, _ in some}
+        if None not in numbers and len(numbers) == len(some):
+            found = steps_of((number, mark.begin, mark.end) for number, mark in some if number is not None)
+            if len(found.number):
+                yield found
 
 
 @lru_cache(1 << 14)  # a recording has few names, and each of them many times
@@ -112,18 +135,62 @@ def _stem_and_number(name: str) -> tuple[str, int | None] | None:
     return stem, int(numbered["number"]) if numbered else None
 
 
-def _family(stem: str, some: list[tuple[int | None, Mark]]) -> Steps | None:
-    numbers = [number for number, _ in some]
-    ascending = all(number is not None for number in numbers) and len(set(numbers)) == len(numbers)
-    ordered = sorted(some, key=lambda one: one[1].begin)
-    windows = [
-        (number if ascending and number is not None else at, mark.begin, mark.end)
-        for at, (number, mark) in enumerate(ordered)
-    ]
-    found = steps_of(windows, None if ascending else stem)
-    # A single range is a step only where it carries a number.
-    return found if len(found.number) >= (1 if ascending else 2) else None
+def _time(steps: Steps) -> int:
+    return int((steps.end - steps.begin).sum())
 
 
-def _worth(steps: Steps) -> tuple[bool, int]:
-    return steps.inferred_from is None, int((steps.end - steps.begin).sum())
+def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:
+    """The steps of the ranges, alike but for what their names count, that most of the work lies in.
+
+    Of several with as much in them those that name a step, then the outermost.
+    """
+    families: dict[str, list[Mark]] = {}
+    for mark in marks:
+        if (stem := _stem(mark.name)) is not None:
+            families.setdefault(stem, []).append(mark)
+    best: tuple[tuple[bool, float, int, int], Steps] | None = None
+    for stem, some in families.items():
+        windows = _outermost(some)
+        names_a_step = bool(_STEP_WORD.search(stem))
+        if len(windows) < (_FEWEST_NAMED if names_a_step else _FEWEST):
+            continue
+        begin, end = np.array([(one.begin, one.end) for one in windows], np.int64).T.copy()
+        within = np.searchsorted(work, end) - np.searchsorted(work, begin)
+        share = float(within.sum()) / max(len(work), 1)
+        worth = (names_a_step, round(share, 1), -len(windows), int((end - begin).sum()))
+        if share > _SPANS and (best is None or worth > best[0]):
+            best = worth, _one_after_another(stem.strip(), begin, end)
+    return None if best is None else best[1]
+
+
+@lru_cache(1 << 14)
+def _stem(name: str) -> str | None:
+    """What is the same in the names of all iterations; None of a range that is a part of one."""
+    if _NO_STEP.search(name) or name_class_of(name) not in (NameClass.PLAIN, NameClass.STEP):
+        return None
+    return name[:1] + _COUNTS.split(name[1:], maxsplit=1)[0]
+
+
+def _outermost(some: list[Mark]) -> list[Mark]:
+    """The ranges in none of the others, in order; those that are counted from the start in each iteration as one."""
+    windows: list[Mark] = []
+    for mark in sorted(some, key=lambda one: (one.begin, -one.end)):
+        if not windows or mark.end > windows[-1].end:
+            windows.append(mark)
+    numbers = [int(found[0]) if (found := _COUNT.search(one.name)) else -1 for one in windows]
+    firsts = [at for at, number in enumerate(numbers) if number == min(numbers)]
+    apart = {later - sooner for sooner, later in pairwise(firsts)}
+    if len(apart) != 1 or apart == {1}:
+        return windows
+    (each,) = apart
+    whole = [range(first, first + each) for first in firsts if first + each <= len(windows)]
+    if any(numbers[at] >= numbers[at + 1] for of in whole for at in of[:-1]):
+        return windows
+    return [Mark(windows[of[0]].name, windows[of[0]].begin, windows[of[-1]].end) for of in whole]
+
+
+def _one_after_another(stem: str, begin: Int64s, end: Int64s) -> Steps:
+    """What runs between two ranges belongs to the step of the first, unless it takes longer than a step."""
+    until = np.append(begin[1:], end[-1])
+    end = np.where(until - end <= np.median(end - begin), until, end)
+    return Steps(np.arange(len(begin)), begin, end, stem)

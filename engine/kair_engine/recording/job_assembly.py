@@ -59,11 +59,16 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     times = _joined_step_times(infos)
     hosts = {rank: host for info in infos for rank, host in sorted(info.hosts.items())}
     on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
+    paths = [fragment.path for fragment in kept]
+    unmarked = _unmarked(infos)
+    matched, of_matching = _matched(infos, paths, unmarked, hosts)
     by_time = counted_differently(times, hosts) if on_one_clock else {}
-    by_time = borne_out(by_time, hosts, [fragment.path for fragment in kept]) if by_time else {}
-    shift = {**by_time, **_set_apart(infos, times, hosts if on_one_clock else {})}
+    by_time = {rank: more for rank, more in by_time.items() if rank not in matched}
+    by_time = borne_out(by_time, hosts, paths) if by_time else {}
+    apart = _set_apart(unmarked, matched, times, hosts if on_one_clock else {})
+    shift = {rank: more for rank, more in {**by_time, **matched, **apart}.items() if more}
     times = renumbered(times, shift)
-    usable = usable_steps(times, ranks)
+    usable = usable_steps(times, ranks, on_all=bool(matched))
     on_devices = steps_on_devices(times)
     job = Job(
         name=name,
@@ -88,31 +93,64 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
+        by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
     of_input = (*warnings, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
-    of_steps = (*renumbering_warnings(by_time), *usable.warnings)
+    of_steps = (*renumbering_warnings(by_time), *of_matching, *usable.warnings)
     found = (*of_input, *_shared_warnings(infos), *_missing(job), *of_steps, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
 
 
-def _set_apart(infos: Sequence[FragmentInfo], times: StepTimes, hosts: Mapping[int, str]) -> dict[int, int]:
-    """rank → the shift of its steps beyond all others', where they were counted from 0 for want of marks.
+def _by_order(infos: Sequence[FragmentInfo]) -> dict[int, str]:
+    """rank → the name of its file, of ranks that are numbered by the order of several files."""
+    unknown = [info for info in infos if not info.rank_known]
+    return {rank: Path(info.source).name for info in unknown for rank in info.ranks} if len(infos) > 1 else {}
+
+
+def _unmarked(infos: Sequence[FragmentInfo]) -> set[int]:
+    """The ranks whose steps were counted from 0 for want of marks."""
+    return {rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks}
+
+
+def _matched(
+    infos: Sequence[FragmentInfo], paths: Sequence[Path], unmarked: set[int], hosts: Mapping[int, str]
+) -> tuple[dict[int, int], list[KairWarning]]:
+    """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
+    if not unmarked:
+        return {}, []
+    from kair_engine.recording.step_alignment import aligned  # loads numpy, for few jobs
+
+    numbered = {rank for info in infos for rank in info.ranks} - unmarked
+    alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts))
+    return alignment.more, alignment.warnings()
+
+
+def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int, str]:
+    """The clock of each rank that has one in common with others: its host, which may be unknown, or its file."""
+    found: dict[int, str] = {}
+    for info in infos:
+        if info.absolute_time or len(info.ranks) > 1:
+            found |= {rank: hosts.get(rank, "") if info.absolute_time else info.source for rank in info.ranks}
+    return found
+
+
+def _set_apart(
+    unmarked: set[int], matched: Mapping[int, int], times: StepTimes, hosts: Mapping[int, str]
+) -> dict[int, int]:
+    """rank → the shift of its steps beyond all others', of unmarked ones that are not matched though others are marked.
 
     By time they are matched with those of marked ranks on one of `hosts`; else nothing tells which of them is which.
     """
-    inferred = {
-        rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks
-    }
-    marked = {rank for info in infos for rank in info.ranks} - inferred
-    if not inferred or not marked:
+    counted, marked = unmarked - matched.keys(), set(times.rank) - unmarked
+    if not counted or not marked:
         return {}
     beyond = max((step for rank, step in zip(times.rank, times.step, strict=True) if rank in marked), default=0) + 1
     spans = _spans(times)
-    beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in inferred}
+    beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in counted}
     return {rank: -beyond for rank, others in beside.items() if not any(_at_once(spans, rank, one) for one in others)}
 
 

@@ -22,8 +22,12 @@ class UsableSteps:
     warnings: tuple[KairWarning, ...]
 
 
-def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
-    """The steps that at least half the ranks recorded completely; the best covered ones where none is."""
+def usable_steps(times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False) -> UsableSteps:
+    """The steps that at least half the ranks recorded completely; the best covered ones where none is.
+
+    `on_all`: only those that all ranks did, since recordings begin at other moments; where they have too few in common,
+    those of as many ranks as have enough, if that is more than half of them.
+    """
     counts = dict(zip(zip(times.rank, times.step, strict=True), times.operations, strict=True))
     incomplete = incomplete_cells(counts)
     complete_on: dict[int, set[int]] = {step: set() for _, step in counts}
@@ -31,6 +35,10 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
         complete_on[step].add(rank)
     most = max(map(len, complete_on.values()), default=0)
     needed = max(min(len(ranks) / 2, most), 1)
+    if on_all:
+        covered = sorted((len(on) for on in complete_on.values()), reverse=True)
+        enough = covered[_FEW - 1] if len(covered) >= _FEW else 0
+        needed = max(enough if enough > len(ranks) / 2 else most, 1)
     steps = tuple(sorted(step for step, on in complete_on.items() if len(on) >= needed))
     if not steps and not counts:
         return UsableSteps((), {}, ())
@@ -41,7 +49,8 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...]) -> UsableSteps:
     for rank, step in sorted(incomplete):
         if step in steps:
             cut_off[step] = (*cut_off.get(step, ()), rank)
-    return UsableSteps(steps, cut_off, (*_set_aside(complete_on, steps), *_uneven(complete_on, steps, ranks)))
+    set_aside = _set_aside(complete_on, steps, on_all=on_all)
+    return UsableSteps(steps, cut_off, (*set_aside, *_uneven(complete_on, steps, ranks)))
 
 
 def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]:
@@ -86,12 +95,13 @@ def _typical(values: list[int]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...]) -> list[KairWarning]:
+def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...], *, on_all: bool) -> list[KairWarning]:
     gone = sorted(complete_on.keys() - set(steps))
     if not gone:
         return []
     word = "step" if len(gone) == 1 else "steps"
-    text = f"{word} {listed(gone)} set aside: cut off at the recording's edge, or on fewer than half the ranks"
+    which = "not recorded by all ranks" if on_all else "on fewer than half the ranks"
+    text = f"{word} {listed(gone)} set aside: cut off at the recording's edge, or {which}"
     return [short_warning("incomplete_steps", text)]
 
 

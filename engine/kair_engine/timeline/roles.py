@@ -41,7 +41,7 @@ def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
         return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
-    return derived_once(trace, "roles", lambda: _by_program(trace, _calls_of(trace, ops)))
+    return derived_once(trace, "roles", lambda: _by_program(trace, _in_equal_time(trace, _calls_of(trace, ops))))
 
 
 def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
@@ -92,6 +92,18 @@ def _by_program(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Role]:
 def _most_common(of_rank: Mapping[int, int]) -> int:
     """The program of most ranks: that of a rank whose recording ends before it could show its own."""
     return Counter(of_rank.values()).most_common(1)[0][0] if of_rank else 0
+
+
+def _in_equal_time(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Floats]:
+    """The calls as they would be of recordings of one length, where a whole recording stands for one step.
+
+    Such begin and end anywhere: who was recorded for longer runs no other program.
+    """
+    if len(trace.steps) != 1 or "no_step_marks" not in {warning.code for warning in trace.job.warnings}:
+        return dict(calls)
+    times = trace.job.step_times
+    lasted = dict(zip(times.rank, times.duration_ns, strict=True))
+    return {rank: of_rank / max(lasted.get(rank, 1), 1) for rank, of_rank in calls.items()}
 
 
 def _calls_of(trace: Trace, ops: Operations | None) -> dict[int, Floats]:
@@ -163,11 +175,11 @@ def _counted(numbers: Ints, rank: Ints, operator: Ints) -> dict[int, Floats]:
 
 
 def _first_steps(trace: Trace) -> dict[int, int]:
-    """rank → the first chosen step that it recorded."""
-    chosen, times = set(trace.steps), trace.job.step_times
-    return {
-        rank: step for rank, step in sorted(zip(times.rank, times.step, strict=True), reverse=True) if step in chosen
-    }
+    """rank → the first chosen step that it recorded, a whole one where it has one."""
+    chosen, times, cut_off = set(trace.steps), trace.job.step_times, trace.job.cut_off
+    cells = [(rank, step) for rank, step in zip(times.rank, times.step, strict=True) if step in chosen]
+    latest = sorted(cells, key=lambda cell: (cell[0] not in cut_off.get(cell[1], ()), -cell[1]))
+    return dict(latest)
 
 
 def _overlap(a: Floats, b: Floats) -> float:

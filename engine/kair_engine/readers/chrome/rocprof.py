@@ -9,12 +9,13 @@ import msgspec
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.chrome.events import load
-from kair_engine.readers.chrome.writing import recording, steps_from, written
+from kair_engine.readers.chrome.writing import recording, written
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Mark
+from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.model import FragmentInfo
 
 _TOOL: Final = "rocprofiler-sdk-tool"

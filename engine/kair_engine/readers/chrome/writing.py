@@ -6,13 +6,8 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.readers.identity import host_from_name
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
-from kair_engine.readers.step_marks import Mark, Steps, marked_steps, one_step
+from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo, KairWarning
-
-
-def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
-    """The steps that ranges tell, else the whole recording as one."""
-    return marked_steps(marks) or one_step(rows.extent() if len(rows) else (0, 0))
 
 
 def written(

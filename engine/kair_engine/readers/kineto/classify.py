@@ -21,6 +21,8 @@ class Category(IntEnum):
     OVERHEAD = 4
     KERNEL = 5
     COPY = 6
+    DEVICE_ANNOTATION = 7
+    """What an annotation spans on a stream; no operation, but it can tell steps."""
 
 
 class NameClass(IntEnum):
@@ -51,6 +53,7 @@ _CATEGORIES: Final = {
     "user_annotation": Category.ANNOTATION,
     "runtime": Category.RUNTIME,
     "cuda_driver": Category.RUNTIME,
+    "gpu_user_annotation": Category.DEVICE_ANNOTATION,
     "overhead": Category.OVERHEAD,
     "kernel": Category.KERNEL,
     "concurrent_kernel": Category.KERNEL,

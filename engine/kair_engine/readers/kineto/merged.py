@@ -11,7 +11,8 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.rows import Records
-from kair_engine.readers.kineto.steps.found import Int64s, StepFinder, StepWindows
+from kair_engine.readers.kineto.steps.found import StepFinder
+from kair_engine.readers.kineto.steps.windows import Int64s, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 
 Process = int | str

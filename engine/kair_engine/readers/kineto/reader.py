@@ -26,9 +26,10 @@ from kair_engine.readers.kineto.merged import Member, members
 from kair_engine.readers.kineto.processor import UNTOLD, StepProcessor, limits_of, processor_of
 from kair_engine.readers.kineto.rows import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.sent import sent_of
-from kair_engine.readers.kineto.steps.found import OUTSIDE, StepFinder, StepWindows
+from kair_engine.readers.kineto.steps.found import StepFinder
 from kair_engine.readers.kineto.steps.launches import LaunchTables, find_launches
 from kair_engine.readers.kineto.steps.table import StepAssembler
+from kair_engine.readers.kineto.steps.windows import OUTSIDE, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.launch_queue import launched_before
 from kair_engine.trace.format import QUEUE_FULL, FragmentWriter

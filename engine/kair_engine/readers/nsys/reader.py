@@ -9,7 +9,7 @@ from kair_engine.readers.nsys.processes import Process, processes_of
 from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
 from kair_engine.readers.nsys.rows import main_thread, marks_of, rows_of
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, write_recording
-from kair_engine.readers.step_marks import Steps, marked_steps, one_step
+from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.model import FragmentInfo, KairWarning
 
 
@@ -71,9 +71,5 @@ def _device(report: Report) -> str | None:
 def _recording(process: Process, rank: int, base: int, host: str | None) -> RankRecording:
     thread = main_thread(process)
     rows = rows_of(process, base, thread)
-    found = marked_steps(marks_of(process, thread))
-    if found is None:
-        steps = one_step(rows.extent() if len(rows) else (0, 0))
-    else:
-        steps = Steps(found.number, found.begin + base, found.end + base, found.inferred_from)
+    steps = steps_from(marks_of(process, base, thread), rows)
     return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host)

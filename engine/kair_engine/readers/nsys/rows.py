@@ -41,10 +41,10 @@ def _numbered(values: Int64s) -> tuple[list[int], Int64s]:
     return found, by_value[np.searchsorted(keys, values, sorter=by_value)]
 
 
-def marks_of(process: Process, thread: int) -> list[Mark]:
-    """The ranges of its main thread, which may be steps."""
+def marks_of(process: Process, base: int, thread: int) -> list[Mark]:
+    """The ranges of its main thread, which may be steps, `base` ns later than the report has them."""
     host = process.host.where((process.host.is_range > 0) & (process.host.thread == thread))
-    columns = (host.name.tolist(), host.start.tolist(), host.end.tolist())
+    columns = (host.name.tolist(), (host.start + base).tolist(), (host.end + base).tolist())
     return [Mark(process.names[name], start, end) for name, start, end in zip(*columns, strict=True)]
 
 

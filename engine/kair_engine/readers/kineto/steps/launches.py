@@ -11,7 +11,7 @@ from kair_engine.arrays import Bools, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.rows import Records, joined
-from kair_engine.readers.kineto.steps.found import OUTSIDE, StepWindows
+from kair_engine.readers.kineto.steps.windows import OUTSIDE, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, queue_of
 from kair_engine.trace.format import QUEUE_FULL
@@ -53,7 +53,11 @@ class LaunchTables:
         And how many were launched before the recording began, which are of no step of it.
         """
         step = self.windows.index_at(batch["start"])
-        device = np.flatnonzero(is_one_of(tables.categories(), DEVICE_CATEGORIES).take(batch["track"]))
+        category = tables.categories().take(batch["track"])
+        step[category == Category.DEVICE_ANNOTATION] = OUTSIDE
+        if self.windows.on_device:
+            return step, 0
+        device = np.flatnonzero(is_one_of(category, DEVICE_CATEGORIES))
         by_correlation, by_external_id = self.by
         for name, launches in (("external_id", by_external_id), ("correlation", by_correlation)):
             of, known = launches.step_of(batch[name][device])

@@ -14,8 +14,8 @@ from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, Nam
 from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
 from kair_engine.readers.kineto.rows import Records, joined
 from kair_engine.readers.kineto.steps.collectives import StepCollectives
-from kair_engine.readers.kineto.steps.found import StepWindows
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
+from kair_engine.readers.kineto.steps.windows import StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.overheads import before_their_calls
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
