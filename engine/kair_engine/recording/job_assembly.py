@@ -89,7 +89,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         cut_off=usable.cut_off,
         step_shift=shift,
         truncated=_truncated(infos),
-        progress={rank: info.progress for info in infos for rank in info.ranks if info.progress},
+        progress={rank: calls for info in infos for rank, calls in sorted(info.calls.items())},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},

@@ -67,6 +67,16 @@ EvidenceKind = Literal[
     "all_arrived",
     "last_completed",
     "waits_elsewhere",
+    "held_up",
+    "in_no_call",
+    "called_at",
+    "waits_for",
+    "wait_circle",
+    "transfers_met",
+    "no_majority",
+    "called",
+    "no_report",
+    "unreachable",
 ]
 Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.trace.calls import GroupProgress
 
 if TYPE_CHECKING:
     import polars as pl
@@ -209,41 +210,6 @@ class SentToHost:
 
 
 @dataclass(frozen=True)
-class CollectiveCall:
-    """One call of a collective (or of a send or receive), as the rank that made it tells it."""
-
-    sequence: int
-    """Its number in its process group, the same on all members; −1 where that is not recorded."""
-    operation: str
-    sizes: str
-    """Of its inputs and outputs, as recorded: equal text for equal shapes."""
-    created_ns: int
-    is_done: bool
-    is_started: bool
-    """Whether the device was seen to begin with it; collectives on the host never say so."""
-
-
-@dataclass(frozen=True)
-class GroupProgress:
-    """How far one rank came in one of its process groups."""
-
-    name: str
-    description: str
-    ranks: tuple[int, ...]
-    """Its members, as ranks of the job; empty where that is not recorded."""
-    enqueued: int
-    """The number of the last collective that was called, −1 for none."""
-    completed: int
-    """The number of the last that was over."""
-    pending: tuple[CollectiveCall, ...]
-    """Collectives that were called and not over, the first ones."""
-    last: CollectiveCall | None
-    """The last that was over, where it is still recorded."""
-    transfers: tuple[CollectiveCall, ...] = ()
-    """Sends and receives that were called and not over."""
-
-
-@dataclass(frozen=True)
 class FragmentInfo:
     """What one fragment of the operations table holds; kept in its Parquet metadata."""
 
@@ -267,8 +233,8 @@ class FragmentInfo:
     """The process group of all communication, where the file states that the job has no other."""
     process_groups: tuple[ProcessGroup, ...] = ()
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
-    progress: tuple[GroupProgress, ...] = ()
-    """Of a recording of calls without times: how far the rank came. Empty for one of operations."""
+    calls: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
+    """rank → how far it came, of a recording of calls without times. Empty for one of operations."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)

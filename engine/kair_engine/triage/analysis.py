@@ -41,7 +41,7 @@ from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.findings import Measured, rank_finding
 from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
-from kair_engine.triage.hang import hang
+from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import priced, scenarios
@@ -66,7 +66,7 @@ from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
 
 
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
-    """Runs the three stages and puts what they found together into one verdict; of calls without times see hang.py.
+    """Runs the three stages and puts what they found together into one verdict; of calls without times see hangs/.
 
     A finding needs a test of stage 1 (localize/analysis.py), or that the system holds a rank back (ranks/held_back.py):
     blame alone accuses nobody, since in every healthy job somebody arrives last. Findings are priced by a replay of

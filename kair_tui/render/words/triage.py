@@ -15,6 +15,7 @@ from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.text import short_name
 from kair_tui.render.units import ranks_in_words
 from kair_tui.render.words.absorbed import AbsorbedInWords, absorbed_in_words
+from kair_tui.render.words.hangs import what_to_do
 from kair_tui.render.words.sentences import sentence_of
 from kair_tui.render.words.verdict import summary
 
@@ -75,6 +76,7 @@ def suggestion_of(finding: Finding) -> str:
         text = row.job_wide_suggestion
     elif finding.pattern == "group":
         text = row.group_suggestion
+    text = what_to_do(finding) or text
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
     named = f" ({short_name(finding.operator)})" if finding.operator else ""

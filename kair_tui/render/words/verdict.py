@@ -11,7 +11,7 @@ from kair_engine.trace.model import KairWarning
 from kair_tui.render.text import spaced
 from kair_tui.render.units import WORTH_A_FIGURE, count, duration, plural, ranks_in_words
 from kair_tui.render.words.absorbed import absorbed_briefly
-from kair_tui.render.words.hangs import held_up_at, stands_still
+from kair_tui.render.words.hangs import held_up_at, nobody_to_blame, stands_still
 from kair_tui.render.words.warnings import unexplained_briefly, warning_in_words
 
 _MOST_NAMED = 3
@@ -29,6 +29,8 @@ _WHY_INCONCLUSIVE = (
     "unexplained",
 )
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
+_OPEN_HANGS = ("who_is_missing", "transfers_open", "members_untold", "dumps_missing", "completion_untold")
+"""The same of recordings of calls."""
 
 
 def summary(result: TriageResult) -> str:
@@ -67,7 +69,7 @@ def _no_hang(result: TriageResult) -> str:
     """Of recordings of calls, where nobody is waited for."""
     scope = plural(len(result.ranking), "rank")
     if result.verdict == "inconclusive":
-        why = _first(result.warnings, ("dumps_missing", "transfers_open")) or "who is waited for is not told"
+        why = _first(result.warnings, _OPEN_HANGS) or "who is waited for is not told"
         return f"inconclusive: {scope}; {why}"
     return f"no straggler: {scope}, all are through with every collective that they called"
 
@@ -160,7 +162,7 @@ def _job_wide(result: TriageResult) -> str:
     first, *others = result.findings
     if stands_still(first):
         where = f"{_price(first)} {_seen_on(first, result)}"
-        return f"job-wide: {cause_in_words(first.cause)}, {where}; no rank is missing: look at the network between them"
+        return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
     of_step = f"{costs(first)} of the {duration(result.step_time_us)} step{_crowded(first)}"
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]

@@ -5,6 +5,8 @@ file which holds one is refused before anything of it is looked at.
 """
 
 import pickletools
+import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 _MOST_VALUES: Final = 50_000_000
@@ -15,6 +17,8 @@ _VALUES: Final = frozenset((*_NUMBERS, "UNICODE", "BINUNICODE", "SHORT_BINUNICOD
 _TUPLES: Final = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _STORES: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 _LOADS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
+_CUT: Final = re.compile(r"expected \d+ bytes|not enough data|no newline found|exhausted")
+"""What pickletools says of an opcode whose end is missing."""
 _WITHOUT_EFFECT: Final = frozenset(("PROTO", "FRAME"))
 
 
@@ -22,8 +26,16 @@ class NotPlainError(ValueError):
     """The pickle is damaged, or holds something else than plain values."""
 
 
+class CutError(NotPlainError):
+    """The pickle ends early; `held` is what it holds until there, of a dictionary the pairs that are whole."""
+
+    def __init__(self, held: dict[Any, Any]) -> None:
+        super().__init__("it is cut off")
+        self.held = held
+
+
 def load_plain(content: bytes) -> Any:  # noqa: ANN401
-    """The value that `content` holds. Raises NotPlainError."""
+    """The value that `content` holds. Raises NotPlainError, CutError where it is a dictionary that ends early."""
     try:
         return _loaded(content)
     except NotPlainError:
@@ -35,7 +47,7 @@ def load_plain(content: bytes) -> Any:  # noqa: ANN401
 def _loaded(content: bytes) -> Any:  # noqa: ANN401
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+    for count, (opcode, argument, _) in enumerate(_opcodes(content)):
         name = opcode.name
         if count > _MOST_VALUES:
             raise NotPlainError("it holds too much")
@@ -53,7 +65,40 @@ def _loaded(content: bytes) -> Any:  # noqa: ANN401
             return _only(stack)
         elif name not in _WITHOUT_EFFECT:
             _collect(name, stack)
-    raise NotPlainError("it is cut off")
+    held = _held(stack)
+    raise CutError(held) if held else NotPlainError("it is cut off")
+
+
+def _opcodes(content: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
+    """The opcodes, to where one is cut in two."""
+    opcodes = pickletools.genops(content)
+    while True:
+        try:
+            opcode = next(opcodes)
+        except StopIteration:
+            return
+        except ValueError as error:
+            if _CUT.search(str(error)):
+                return
+            raise
+        yield opcode
+
+
+def _held(stack: list[Any]) -> dict[Any, Any]:
+    """What the dictionary at the bottom would have been given, from what is on the stack; what is in it counts alike.
+
+    Containers that were not filled yet get what was collected for them.
+    """
+    while len(stack) > 1:
+        if not any(one is _MARK for one in stack):
+            stack[1:] = [_MARK, *stack[1:]]
+        items = _since_mark(stack)
+        into = stack[-1] if stack else None
+        if isinstance(into, dict):
+            into.update(_pairs(items[: len(items) // 2 * 2]))
+        elif isinstance(into, list):
+            into.extend(items)
+    return stack[0] if stack and isinstance(stack[0], dict) else {}
 
 
 def _collect(name: str, stack: list[Any]) -> None:

@@ -1,0 +1,72 @@
+"""Recordings of calls, without times: which collectives, sends and receives each rank called, and how far they came.
+
+Flight Recorder dumps hold them whole; time-out lines of a job's log and what NCCL's RAS prints hold parts of them.
+"""
+
+from typing import Literal
+
+from kair_engine.frozen import dataclass
+
+NOT_NUMBERED = -1
+UNTOLD = -1
+
+CallState = Literal["open", "returned", "done"]
+"""`open`: called and not over. `returned`: the call came back, and whether it is over is not told. `done`: over."""
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One call of a collective, or of a send or receive, as the rank that made it tells it."""
+
+    sequence: int
+    """Its number in its process group, the same on all members; NOT_NUMBERED where that is not recorded."""
+    operation: str
+    state: CallState
+    sizes: str = ""
+    """For people: the shapes of its inputs and, where they differ from these, of its outputs."""
+    created_ns: int = 0
+    """Since the epoch, by its host's clock; 0 where that is not recorded."""
+    input_elements: int = UNTOLD
+    """Of all its inputs together."""
+    output_elements: int = UNTOLD
+    input_dtypes: str = ""
+    output_dtypes: str = ""
+    location: str = ""
+    """`train.py:120 step`: the innermost frame of the program that made it, without the frames of its libraries."""
+    peer: int = UNTOLD
+    """Of a send or receive: the rank of the job at its other end."""
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """How far one rank came in one of its process groups."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    """Its members, as ranks of the job; empty where that is not recorded."""
+    enqueued: int
+    """The number of the last collective that was called, NOT_NUMBERED for none."""
+    completed: int
+    """The number of the last that was over, NOT_NUMBERED where there is none or that is not told."""
+    tells_completion: bool = True
+    """Whether it is recorded when a call is over: some backends only say that it returned."""
+    calls: tuple[CollectiveCall, ...] = ()
+    """Collectives by number, of which those are left out that are long over."""
+    transfers: tuple[CollectiveCall, ...] = ()
+    """Sends and receives that are open, in the order of their calls; those of one batch have one number."""
+    has_transfers: bool = False
+    """Whether any sends and receives are recorded, over or not."""
+    latest: CollectiveCall | None = None
+    """The last call of any kind."""
+    unreachable: bool = False
+    """Whether something that asked the rank's process got no answer."""
+
+    @property
+    def open_calls(self) -> tuple[CollectiveCall, ...]:
+        """Collectives that were called and are not over."""
+        return tuple(call for call in self.calls if call.state == "open")
+
+    def call(self, sequence: int) -> CollectiveCall | None:
+        """The collective of that number, None where it is not held."""
+        return next((call for call in self.calls if call.sequence == sequence), None)

@@ -1,0 +1,260 @@
+"""The verdict on recordings of calls, which a hang leaves behind: who has not arrived at which call.
+
+Nothing here is a test: who has called what is recorded, and says who is waited for. What is asked, in this order:
+who called something else than most members did; who is waited for and waits for nothing; who wait for each other; of
+whom there is no recording; and, where nobody is missing, what does not come to its end.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.trace.model import Job, Trace
+from kair_engine.triage.hangs import evidence as told
+from kair_engine.triage.hangs.mismatch import Mismatch, mismatch_in
+from kair_engine.triage.hangs.open_questions import open_questions
+from kair_engine.triage.hangs.recordings import Sound, sound_recordings
+from kair_engine.triage.hangs.waits import Place, TransferWait, Waits, waits_of
+
+_MOST_FINDINGS = 16
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A job's recordings of calls, and what follows from them."""
+
+    job: Job
+    sound: Sound
+    waits: Waits
+    mismatches: tuple[Mismatch, ...]
+
+
+def hang(trace: Trace) -> TriageResult:
+    """`straggler` where somebody has not arrived, or called something else; a finding has no price.
+
+    `job_wide` where nobody is missing, or nobody knows who of those is right that differ; `inconclusive` where it is
+    not recorded who is missing.
+    """
+    sound = sound_recordings(trace.job)
+    mismatches = tuple(found for found in map(mismatch_in, sound.groups) if found is not None)
+    asked = _Asked(trace.job, sound, waits_of(sound), mismatches)
+    findings = _one_of_each(_findings(asked))[:_MOST_FINDINGS]
+    accused = {rank for finding in findings for rank in finding.ranks}
+    questions = () if findings else tuple(open_questions(trace.job, sound, asked.waits))
+    return TriageResult(
+        verdict=_verdict(findings, is_open=bool(questions)),
+        findings=findings,
+        ranking=_ranking(trace.job, accused, asked.waits),
+        step_time_us=0.0,
+        waiting_us_per_step=0.0,
+        unattributed_us_per_step=0.0,
+        steps=(),
+        warnings=(*sound.warnings, *questions),
+    )
+
+
+def _verdict(findings: Sequence[Finding], *, is_open: bool) -> Verdict:
+    if any(finding.ranks for finding in findings):
+        return "straggler"
+    if findings:
+        return "job_wide"
+    return "inconclusive" if is_open else "no_straggler"
+
+
+def _findings(asked: _Asked) -> Iterator[Finding]:
+    """The first answer that there is, as what comes behind it follows from it."""
+    for answers in (_unreachable, _mismatches, _missing, _circles, _silent, _nobody_missing):
+        found = list(answers(asked))
+        if found:
+            yield from found
+            return
+
+
+def _unreachable(asked: _Asked) -> Iterator[Finding]:
+    """Whose process did not answer when it was asked."""
+    ranks = tuple(rank for rank, groups in asked.sound.progress.items() if any(one.unreachable for one in groups))
+    if ranks:
+        facts = (Evidence("unreachable", ranks=_ranks(ranks)),)
+        yield _accusing(asked.job, ranks, None, facts)
+
+
+def _mismatches(asked: _Asked) -> Iterator[Finding]:
+    for found in asked.mismatches:
+        group, number = found.group, found.sequence
+        usual = [rank for rank in found.said if rank not in found.odd]
+        where = (*told.called_at(group, number, found.odd), *told.called_at(group, number, usual))
+        operator = group.operation(number, usual)
+        if found.odd:
+            facts = (*told.other_calls(found), *where, *told.last_completed(group))
+            yield _accusing(asked.job, found.odd, operator, facts)
+        else:
+            figures = {"sequence": float(number), "members": float(len(group.members or group.of_rank))}
+            facts = (Evidence("no_majority", figures), *told.differing_calls(found), *where)
+            yield _of_nobody(asked.job, tuple(found.said), operator, (*facts, *told.last_completed(group)))
+
+
+def _missing(asked: _Asked) -> Iterator[Finding]:
+    """Who is waited for and waits for nothing, with all calls that they hold up, directly or by others."""
+    waits, progress = asked.waits, asked.sound.progress
+    of_roots: dict[tuple[int, ...], list[Place | TransferWait]] = {}
+    for place in waits.places:
+        if named := tuple(rank for rank in place.missing if rank in waits.roots):
+            of_roots.setdefault(named, []).append(place)
+    for wait in waits.transfers:
+        if not wait.answered and wait.call.peer in waits.roots:
+            of_roots.setdefault((wait.call.peer,), []).append(wait)
+    for ranks, held in of_roots.items():
+        places = [one for one in held if isinstance(one, Place)]
+        transfers = [one for one in held if isinstance(one, TransferWait)]
+        reached = [place for place in waits.places if place not in places and waits.leads_to(place.missing, ranks)]
+        behind = [one for one in waits.transfers if one not in held and waits.leads_to((one.rank,), ranks)]
+        facts = (
+            *(one for place in places for one in _of_place(place, ranks)),
+            *told.waits_for(transfers),
+            *told.in_no_call(ranks, progress),
+            *(told.held_up(place) for place in reached if not set(place.missing) & waits.roots),
+            *told.waits_for(behind),
+        )
+        operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
+        yield _accusing(asked.job, ranks, operator, facts)
+
+
+def _of_place(place: Place, ranks: Sequence[int]) -> Iterator[Evidence]:
+    named = [rank for rank in ranks if rank in place.missing]
+    yield told.not_arrived(place, named)
+    yield from told.called_at(place.group, place.sequence, place.waiting)
+    yield from told.last_completed(place.group)
+
+
+def _circles(asked: _Asked) -> Iterator[Finding]:
+    """Ranks that wait for each other: the order of their calls differs."""
+    for circle in asked.waits.circles:
+        places = [place for place in asked.waits.places if set(place.waiting) & set(circle)]
+        transfers = [one for one in asked.waits.transfers if one.rank in circle]
+        where = tuple(one for place in places for one in told.called_at(place.group, place.sequence, place.waiting))
+        absent = tuple(told.not_arrived(place, place.missing) for place in places)
+        odd = _odd_order(places) if not transfers else ()
+        if odd:
+            facts = (*absent, Evidence("waits_elsewhere", ranks=_ranks(odd)), *where)
+            yield _accusing(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
+            continue
+        first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
+        facts = (Evidence("wait_circle", ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
+        yield _of_nobody(asked.job, circle, first, facts)
+
+
+def _odd_order(places: Sequence[Place]) -> tuple[int, ...]:
+    """Of two groups the ranks that call them in another order than more than half of those that are in both."""
+    if len(places) != 2:
+        return ()
+    usual, other = places
+    of_both = set(usual.group.of_rank) & set(other.group.of_rank)
+    return other.waiting if 2 * len(of_both & set(usual.waiting)) > len(of_both) else ()
+
+
+def _silent(asked: _Asked) -> Iterator[Finding]:
+    """The one rank of which there is nothing, where others are held in what nobody else is missing from."""
+    waits = asked.waits
+    lacking = waits.lacking
+    if len(lacking) != 1 or not lacking <= waits.silent:
+        return
+    (rank,) = lacking
+    of_log = asked.job.format != "flight_recorder"
+    places = [place for place in waits.places if rank in place.group.silent]
+    transfers = [one for one in waits.transfers if one.call.peer == rank]
+    facts = [*told.waits_for(transfers)]
+    for place in places:
+        facts += [
+            told.no_dump(place, (rank,), of_log=of_log),
+            *told.called_at(place.group, place.sequence, place.waiting),
+        ]
+        facts += told.last_completed(place.group)
+    if not places:
+        facts.append(Evidence("no_dump", ranks=_ranks((rank,))))
+    operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
+    yield _accusing(asked.job, (rank,), operator, facts)
+
+
+def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
+    """What all its members are in, and nobody leaves; and sends whose receives are there."""
+    waits = asked.waits
+    if waits.lacking or waits.waited_for:
+        return
+    for place in waits.places:
+        if place.group.members:
+            where = told.called_at(place.group, place.sequence, place.waiting)
+            facts = (told.all_arrived(place), *where, *told.last_completed(place.group))
+            yield _of_nobody(asked.job, place.waiting, place.group.operation(place.sequence), facts)
+    met = [one for one in waits.transfers if one.answered]
+    if met:
+        ranks = tuple(dict.fromkeys(one.rank for one in met))
+        yield _of_nobody(
+            asked.job,
+            ranks,
+            met[0].call.operation,
+            (Evidence("transfers_met", ranks=_ranks(ranks)), *told.waits_for(met)),
+        )
+
+
+def _one_of_each(findings: Iterator[Finding]) -> tuple[Finding, ...]:
+    """One finding of the same ranks, with the evidence of all groups that wait for them."""
+    merged: dict[tuple[tuple[Rank, ...], tuple[Rank, ...]], Finding] = {}
+    for finding in findings:
+        key = (finding.ranks, finding.seen_on)
+        known = merged.get(key)
+        merged[key] = finding if known is None else replace(known, evidence=(*known.evidence, *finding.evidence))
+    return tuple(merged.values())
+
+
+def _accusing(job: Job, ranks: Collection[int], operator: str | None, facts: Sequence[Evidence]) -> Finding:
+    return _finding(job, _ranks(ranks), operator, facts, seen_on=())
+
+
+def _of_nobody(job: Job, seen_on: Collection[int], operator: str, facts: Sequence[Evidence]) -> Finding:
+    return _finding(job, (), operator, facts, seen_on=_ranks(seen_on))
+
+
+def _finding(
+    job: Job, ranks: tuple[Rank, ...], operator: str | None, facts: Sequence[Evidence], *, seen_on: tuple[Rank, ...]
+) -> Finding:
+    return Finding(
+        cause="hang",
+        pattern="job_wide" if not ranks else "group" if len(ranks) > 1 else "persistent",
+        ranks=ranks,
+        hosts=tuple(dict.fromkeys(job.hosts[rank] for rank in ranks or seen_on if rank in job.hosts)),
+        operator=operator,
+        edge=None,
+        steps=(),
+        p_value=None,
+        time_lost_us_per_step=0.0,
+        slowdown=1.0,
+        evidence=tuple(fact for at, fact in enumerate(facts) if fact not in facts[:at]),
+        seen_on=seen_on,
+    )
+
+
+def _ranking(job: Job, accused: Collection[Rank], waits: Waits) -> tuple[RankedRank, ...]:
+    """Who is accused first, then by how many wait for each; there is no score of a hang."""
+    held_up = Counter(rank for place in waits.places for rank in place.missing for _ in place.waiting)
+    held_up.update(one.call.peer for one in waits.transfers if not one.answered)
+    order = sorted(job.ranks, key=lambda rank: (rank not in accused, -held_up[rank], rank))
+    return tuple(
+        RankedRank(
+            rank=rank,
+            host=job.hosts.get(rank),
+            role="all",
+            score=0.0,
+            flagged=rank in accused,
+            self_time_excess_us=0.0,
+            wait_imposed_us=0.0,
+        )
+        for rank in order
+    )
+
+
+def _ranks(ranks: Collection[int]) -> tuple[Rank, ...]:
+    return tuple(Rank(rank) for rank in sorted(ranks))

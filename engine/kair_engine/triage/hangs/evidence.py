@@ -1,0 +1,132 @@
+"""What speaks for a finding on a hang: who has not called what, what was called instead, and where in the program."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar
+
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Evidence
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
+from kair_engine.triage.hangs.groups import Group, Progress
+from kair_engine.triage.hangs.mismatch import Mismatch
+from kair_engine.triage.hangs.waits import Place, TransferWait
+
+_Said = TypeVar("_Said")
+_MOST_LOCATIONS = 4
+"""Different calls, of as many ranks as make them: more are no list that one reads."""
+
+
+def not_arrived(place: Place, ranks: Collection[int]) -> Evidence:
+    """Who has not called what others are held in."""
+    return Evidence("not_arrived", _figures(place), ranks=_ranks(ranks), about=about(place.group, place.sequence))
+
+
+def held_up(place: Place) -> Evidence:
+    """Who has not called it either, as it waits itself."""
+    return Evidence("held_up", _figures(place), ranks=_ranks(place.missing), about=about(place.group, place.sequence))
+
+
+def no_dump(place: Place, ranks: Collection[int], *, of_log: bool) -> Evidence:
+    """Members of whom there is nothing, though others are held in a call."""
+    return Evidence(
+        "no_report" if of_log else "no_dump",
+        _figures(place),
+        ranks=_ranks(ranks),
+        about=about(place.group, place.sequence),
+    )
+
+
+def all_arrived(place: Place) -> Evidence:
+    """Nobody is missing, and nobody leaves."""
+    figures = {"sequence": float(place.sequence), "members": float(len(place.group.members or place.group.of_rank))}
+    return Evidence("all_arrived", figures, ranks=_ranks(place.waiting), about=about(place.group, place.sequence))
+
+
+def other_calls(found: Mismatch) -> Iterator[Evidence]:
+    """What each of those called who differ from most members."""
+    figures = {"sequence": float(found.sequence), "others": float(len(found.said) - len(found.odd))}
+    for said, ranks in _by({rank: found.said[rank] for rank in found.odd}):
+        text = f"{said} where the others called {found.usual}, in process group {found.group.words}"
+        yield Evidence("other_call", figures, ranks=_ranks(ranks), about=text)
+
+
+def differing_calls(found: Mismatch) -> Iterator[Evidence]:
+    """What everyone called, where no call is that of most members."""
+    for said, ranks in _by(found.said):
+        text = f"{said} of process group {found.group.words}"
+        yield Evidence("called", {"sequence": float(found.sequence)}, ranks=_ranks(ranks), about=text)
+
+
+def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
+    """Who is held in a send or receive, and where that was called; the first ones."""
+    for one in [*waits][: 2 * _MOST_LOCATIONS]:
+        number = {} if one.call.sequence == NOT_NUMBERED else {"sequence": float(one.call.sequence)}
+        figures = {**number, "peer": float(one.call.peer)}
+        text = f"{one.call.operation} of process group {one.words}"
+        yield Evidence("waits_for", figures, ranks=_ranks((one.rank,)), about=text)
+        if one.call.location:
+            yield Evidence("called_at", number, ranks=_ranks((one.rank,)), about=one.call.location)
+
+
+def last_completed(group: Group) -> Iterator[Evidence]:
+    """The last collective that all are through with of whom it is known."""
+    if group.through is not None:
+        number, operation = group.through
+        yield Evidence("last_completed", {"sequence": float(number)}, about=operation)
+
+
+def called_at(group: Group, sequence: int, ranks: Collection[int]) -> Iterator[Evidence]:
+    """Where in the program ranks made a call, where that is recorded."""
+    told = {rank: call.location for rank, call in group.calls(sequence, ranks).items() if call.location}
+    for location, some in _by(told)[:_MOST_LOCATIONS]:
+        yield Evidence("called_at", {"sequence": float(sequence)}, ranks=_ranks(some), about=location)
+
+
+def in_no_call(ranks: Collection[int], progress: Progress) -> Iterator[Evidence]:
+    """Of those that are waited for: that they wait for nothing, and what they called last."""
+    last = {rank: _last_call(progress[rank]) for rank in ranks if rank in progress}
+    for (what, sequence), some in _by({rank: _told(call) for rank, call in last.items()})[:_MOST_LOCATIONS]:
+        figures = {} if sequence == NOT_NUMBERED else {"sequence": float(sequence)}
+        yield Evidence("in_no_call", figures, ranks=_ranks(some), about=what)
+
+
+def _told(call: CollectiveCall | None) -> tuple[str | None, int]:
+    """What was called and where, and its number."""
+    if call is None:
+        return None, NOT_NUMBERED
+    return f"{_operation(call)} at {call.location}" if call.location else _operation(call), call.sequence
+
+
+def _operation(call: CollectiveCall) -> str:
+    direction = {"send": "to", "recv": "from"}.get(call.operation)
+    return f"{call.operation} {direction} rank {call.peer}" if direction and call.peer != UNTOLD else call.operation
+
+
+def about(group: Group, sequence: int) -> str:
+    """The operation that is waited in, and its process group."""
+    return f"{group.operation(sequence)} of process group {group.words}"
+
+
+def _last_call(groups: Collection[GroupProgress]) -> CollectiveCall | None:
+    calls = [one.latest for one in groups if one.latest is not None]
+    return max(calls, key=lambda call: call.created_ns, default=None)
+
+
+def _figures(place: Place) -> dict[str, float]:
+    return {
+        "sequence": float(place.sequence),
+        "waiting": float(len(place.waiting)),
+        "members": float(len(place.group.members or place.group.of_rank)),
+    }
+
+
+def _by(told: Mapping[int, _Said]) -> list[tuple[_Said, tuple[int, ...]]]:
+    """(what is said, the ranks of whom), of most ranks first."""
+    found: dict[_Said, list[int]] = defaultdict(list)
+    for rank, said in sorted(told.items()):
+        found[said].append(rank)
+    return sorted(((said, tuple(ranks)) for said, ranks in found.items()), key=lambda pair: -len(pair[1]))
+
+
+def _ranks(ranks: Collection[int]) -> tuple[Rank, ...]:
+    return tuple(Rank(rank) for rank in sorted(ranks))

@@ -1,0 +1,148 @@
+"""Each process group as its members tell it: who has called which number, and in which of them each is held.
+
+A collective is known by its process group and its number in it, the same on all members. A member is held in the first
+call that is open; or, where calls are said to be over or to have returned, in the first that another member has not
+made and that cannot end without it: after an abort everything is over, and some backends say nothing of completion.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from operator import itemgetter
+from typing import Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
+from kair_engine.trace.model import Job
+
+_DEFAULT: Final = "default_pg"
+"""What PyTorch calls the process group of all ranks."""
+Progress = Mapping[int, tuple[GroupProgress, ...]]
+ENDS_ALONE: Final = frozenset(
+    ("broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter", "coalesced", "send", "recv")
+)
+"""Operations that some members are through with before others have called them; coalesced ones may consist of these."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group, as the ranks that left a recording tell it; others than its members are not in it."""
+
+    words: str
+    members: tuple[int, ...]
+    """Empty where nobody tells them."""
+    of_rank: Mapping[int, GroupProgress]
+    unread: frozenset[int]
+    """Members of whom a recording is there that does not tell how far they came."""
+
+    @cached_property
+    def silent(self) -> tuple[int, ...]:
+        """Members that left no recording."""
+        return tuple(rank for rank in self.members if rank not in self.of_rank and rank not in self.unread)
+
+    @cached_property
+    def lacking(self) -> frozenset[int]:
+        """Members of whom it is not known whether they called anything."""
+        return frozenset((*self.silent, *self.unread))
+
+    @cached_property
+    def lowest(self) -> int:
+        """The number of the last call that all made of whom it is known."""
+        return min((one.enqueued for one in self.of_rank.values()), default=NOT_NUMBERED)
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """rank → the number of the call it is held in, of those that are held in one."""
+        found = ((rank, self._held_in(one)) for rank, one in self.of_rank.items())
+        return {rank: number for rank, number in found if number is not None}
+
+    def _held_in(self, one: GroupProgress) -> int | None:
+        if one.open_calls:
+            return one.open_calls[0].sequence
+        if one.tells_completion and not one.calls and 0 <= one.completed < one.enqueued:
+            # Called and not over by the group's own count, and dropped from the ring of calls.
+            return one.completed + 1
+        for number in range(self.lowest + 1, one.enqueued + 1):
+            call = one.call(number)
+            if call is None or call.state != "done" or call.operation not in ENDS_ALONE:
+                return number
+        return None
+
+    def missing(self, sequence: int) -> tuple[int, ...]:
+        """Of those known, who has not called that number."""
+        return tuple(rank for rank, one in self.of_rank.items() if one.enqueued < sequence)
+
+    def waiting(self, sequence: int) -> tuple[int, ...]:
+        """Who is held in that number."""
+        return tuple(rank for rank, held in self.places.items() if held == sequence)
+
+    def calls(self, sequence: int, ranks: Collection[int] | None = None) -> dict[int, CollectiveCall]:
+        """rank → its call of that number, of those that made it and still have it; of `ranks` where these are given."""
+        found = ((rank, one.call(sequence)) for rank, one in self.of_rank.items() if ranks is None or rank in ranks)
+        return {rank: call for rank, call in found if call is not None}
+
+    def operation(self, sequence: int, ranks: Collection[int] | None = None) -> str:
+        """What most of them called under that number."""
+        names = Counter(call.operation for call in self.calls(sequence, ranks).values() if call.operation)
+        return max(names, key=lambda name: names[name], default="a collective")
+
+    @cached_property
+    def through(self) -> tuple[int, str] | None:
+        """The last collective that all are through with of whom it is known, and its operation."""
+        number = min((one.completed for one in self.of_rank.values() if one.tells_completion), default=NOT_NUMBERED)
+        number = min(number, self.lowest)
+        return None if number < 0 else (number, self.operation(number))
+
+
+def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Group]:
+    """The process groups, in the order of their names; one name may be several sets of ranks.
+
+    `progress` is that of the ranks whose recordings are of this hang; `unread` ranks left one that tells some of their
+    groups at most.
+    """
+    found: dict[tuple[str, tuple[int, ...]], dict[int, GroupProgress]] = {}
+    for rank, groups in progress.items():
+        for group in groups:
+            of_rank = found.setdefault((group.name, group.ranks), {})
+            if not group.ranks or rank in group.ranks:
+                of_rank[rank] = group
+    return [
+        _group(job, key, of_rank, progress, unread)
+        for key, of_rank in sorted(found.items(), key=itemgetter(0))
+        if of_rank
+    ]
+
+
+def words_of(name: str, description: str) -> str:
+    """`2 (dp)`."""
+    return f"{name} ({description})" if description and description != name else name
+
+
+def _group(
+    job: Job,
+    key: tuple[str, tuple[int, ...]],
+    of_rank: dict[int, GroupProgress],
+    progress: Progress,
+    unread: Collection[int],
+) -> Group:
+    name, ranks = key
+    description = next((one.description for one in of_rank.values() if one.description), "")
+    words = words_of(name, description)
+    # Gloo does not list members; the default group is everybody.
+    members = ranks or (tuple(range(job.world_size)) if description == _DEFAULT else ())
+    known = dict(_sure(of_rank, unread))
+    lacking = [rank for rank in members if rank in progress and rank not in known and rank not in unread]
+    # A group is listed from its first call on: who does not list one that nobody is through with has called nothing.
+    if lacking and all(one.completed <= 0 for one in known.values()):
+        nothing = GroupProgress(name, description, ranks, NOT_NUMBERED, NOT_NUMBERED)
+        known |= dict.fromkeys(lacking, nothing)
+    untold = frozenset(rank for rank in members if rank not in known and (rank in unread or rank in progress))
+    return Group(words, members, dict(sorted(known.items())), untold)
+
+
+def _sure(of_rank: Mapping[int, GroupProgress], unread: Collection[int]) -> Iterator[tuple[int, GroupProgress]]:
+    """Those that tell a number of collectives: where dumps are cut off, sends and receives may be counted along."""
+    mixed = any(one.has_transfers for one in of_rank.values())
+    for rank, one in of_rank.items():
+        if not (mixed and rank in unread):
+            yield rank, one

@@ -1,0 +1,98 @@
+"""Which recordings of calls are of this hang; dumps of another run or of another rank are set aside."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
+from kair_engine.trace.calls import NOT_NUMBERED, GroupProgress
+from kair_engine.trace.model import Job, KairWarning
+from kair_engine.trace.warning_texts import listed, short_warning
+from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, groups_of
+
+RUNS_APART_NS: Final = 3_600 * 10**9
+"""Newest calls of one run are closer: a rank that makes none holds up the others within a step, and clocks of hosts
+differ by less."""
+_DAMAGED: Final = ("unreadable_file", "truncated_file")
+
+
+@dataclass(frozen=True)
+class Sound:
+    """The process groups of the ranks whose recordings are of this hang."""
+
+    groups: tuple[Group, ...]
+    progress: Mapping[int, tuple[GroupProgress, ...]]
+    unread: frozenset[int]
+    """Ranks whose recording is damaged or not of this hang; of some it tells a part."""
+    warnings: tuple[KairWarning, ...]
+
+
+def sound_recordings(job: Job) -> Sound:
+    """What is left without recordings that do not belong to the others; their ranks are unread, and not silent."""
+    strange = _not_of_their_rank(job)
+    older = _of_other_runs({rank: one for rank, one in job.progress.items() if rank not in strange})
+    aside = {*strange, *older}
+    unread = {*aside, *job.truncated, *(rank for one in job.warnings if one.code in _DAMAGED for rank in one.ranks)}
+    progress = {rank: groups for rank, groups in sorted(job.progress.items()) if rank not in aside}
+    groups = groups_of(job, progress, unread)
+    contrary = _contrary(groups)
+    if contrary:
+        progress = {rank: one for rank, one in progress.items() if rank not in contrary}
+        unread |= contrary
+        groups = groups_of(job, progress, unread)
+    told = (
+        (strange, "is in none of the process groups that its own dump lists: the file is another rank's"),
+        (older | contrary, "has a recording of another run: the others' calls fit together without it"),
+    )
+    warnings = tuple(_warning(ranks, text) for ranks, text in told if ranks)
+    return Sound(tuple(groups), progress, frozenset(unread), warnings)
+
+
+def _warning(ranks: set[int], text: str) -> KairWarning:
+    ordered = tuple(Rank(rank) for rank in sorted(ranks))
+    word = "rank" if len(ordered) == 1 else "each of ranks"
+    found = short_warning("other_run", f"{word} {listed(ordered)} {text}; it is set aside")
+    return KairWarning(found.code, found.message, ranks=ordered)
+
+
+def _not_of_their_rank(job: Job) -> set[int]:
+    """Ranks of dumps that list members, and never them."""
+    listing = {rank: [one for one in groups if one.ranks] for rank, groups in job.progress.items()}
+    return {rank for rank, groups in listing.items() if groups and not any(rank in one.ranks for one in groups)}
+
+
+def _of_other_runs(progress: Mapping[int, Sequence[GroupProgress]]) -> set[int]:
+    """Ranks whose newest call is far from those of most ranks, or far before them where there are as many."""
+    newest = {
+        rank: max((one.latest.created_ns for one in of if one.latest), default=0) for rank, of in progress.items()
+    }
+    runs: list[list[int]] = []
+    for rank in sorted((rank for rank, time in newest.items() if time), key=lambda rank: newest[rank]):
+        if runs and newest[rank] - newest[runs[-1][-1]] < RUNS_APART_NS:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    kept = max(reversed(runs), key=len, default=[])
+    return {rank for run in runs if run is not kept for rank in run}
+
+
+def _contrary(groups: Sequence[Group]) -> set[int]:
+    """Ranks that have not called what others are through with, and could not have been without them.
+
+    Of those that say so and those it is said of, the fewer are set aside.
+    """
+    found: set[int] = set()
+    for group in groups:
+        through = {rank: _surely_through(one) for rank, one in group.of_rank.items()}
+        behind = {rank for rank, one in group.of_rank.items() if one.enqueued < max(through.values(), default=-1)}
+        ahead = {rank for rank in through if any(group.of_rank[one].enqueued < through[rank] for one in behind)}
+        found |= behind if len(behind) <= len(ahead) else ahead
+    return found
+
+
+def _surely_through(one: GroupProgress) -> int:
+    """The last call that ended with all members in it; what is over after an abort is no sign of that."""
+    if not one.open_calls or not one.tells_completion:
+        return NOT_NUMBERED
+    done = (call for call in one.calls if call.state == "done" and call.operation not in ENDS_ALONE)
+    return max((call.sequence for call in done if call.sequence < one.open_calls[0].sequence), default=NOT_NUMBERED)

@@ -1,0 +1,157 @@
+"""Who waits for whom: from the calls that ranks are held in to those that have not made theirs, and on to the roots.
+
+A rank is held in a collective that others have not called, or in a send or receive whose other end has none that
+answers it. Whoever is waited for and is held in nothing is a root; where every chain comes back to itself, the ranks
+of such a circle wait for each other.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall
+from kair_engine.triage.hangs.groups import Group, Progress, words_of
+from kair_engine.triage.hangs.recordings import Sound
+
+_ANSWER: Final = {"send": "recv", "recv": "send"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A call of a process group that ranks are held in."""
+
+    group: Group
+    sequence: int
+
+    @cached_property
+    def missing(self) -> tuple[int, ...]:
+        """Who has not called it, of those that are known."""
+        return self.group.missing(self.sequence)
+
+    @cached_property
+    def waiting(self) -> tuple[int, ...]:
+        """Who is held in it."""
+        return self.group.waiting(self.sequence)
+
+
+@dataclass(frozen=True)
+class TransferWait:
+    """A rank that is held in a send or receive."""
+
+    rank: int
+    words: str
+    """Its process group."""
+    call: CollectiveCall
+    answered: bool
+    """Whether the other end is at that moment in the call that answers it."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """All that ranks are held in."""
+
+    ranks: tuple[int, ...]
+    """Who left a recording that tells how far it came."""
+    places: tuple[Place, ...]
+    """Those that hold up most ranks first."""
+    transfers: tuple[TransferWait, ...]
+    unread: frozenset[int]
+    """Of whom a recording is there that does not tell how far they came."""
+
+    @cached_property
+    def held(self) -> frozenset[int]:
+        """Who waits in anything."""
+        return frozenset(rank for place in self.places for rank in place.waiting) | {one.rank for one in self.transfers}
+
+    @cached_property
+    def waited_for(self) -> frozenset[int]:
+        """Who has not made a call that others are held in."""
+        missing = {rank for place in self.places for rank in place.missing}
+        return frozenset(missing | {one.call.peer for one in self.transfers if not one.answered} - {UNTOLD})
+
+    @cached_property
+    def roots(self) -> frozenset[int]:
+        """Who is waited for, and is known to wait for nothing."""
+        return (self.waited_for - self.held) & frozenset(self.ranks)
+
+    @cached_property
+    def lacking(self) -> frozenset[int]:
+        """Who may hold up others: of whom it is not known whether they made a call that nobody else lacks."""
+        places = {rank for place in self.places if not place.missing for rank in place.group.lacking}
+        return frozenset(places | {one.call.peer for one in self.transfers} - {UNTOLD, *self.ranks})
+
+    @cached_property
+    def silent(self) -> frozenset[int]:
+        """Who left no recording at all, of those that others are held by."""
+        unread = {rank for place in self.places for rank in place.group.unread} | self.unread
+        return self.lacking - unread
+
+    def leads_to(self, ranks: Collection[int], roots: Collection[int]) -> bool:
+        """Whether any of `ranks` waits for one of `roots`, directly or by others."""
+        return any(not self._reached_by[rank].isdisjoint(roots) for rank in ranks if rank in self._reached_by)
+
+    @cached_property
+    def _reached_by(self) -> dict[int, frozenset[int]]:
+        peers = {rank: self._peers_of(rank) for rank in self.held}
+        return {rank: frozenset(_reached(rank, peers)) for rank in self.held}
+
+    def _peers_of(self, rank: int) -> set[int]:
+        """Whom a rank waits for, known or not."""
+        found = {peer for place in self.places if rank in place.waiting for peer in place.missing}
+        unanswered = (one for one in self.transfers if one.rank == rank and not one.answered)
+        return found | {one.call.peer for one in unanswered} - {rank, UNTOLD}
+
+    @cached_property
+    def circles(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that wait for each other and for nobody else."""
+        reached = self._reached_by
+        found = {
+            reached[rank]
+            for rank in self.held
+            if rank in reached[rank] and all(reached.get(one) == reached[rank] for one in reached[rank])
+        }
+        return tuple(sorted(tuple(sorted(circle)) for circle in found))
+
+
+def waits_of(sound: Sound) -> Waits:
+    """What the ranks are held in, of all groups."""
+    places = [Place(group, number) for group in sound.groups for number in sorted(set(group.places.values()))]
+    places.sort(key=lambda place: (-len(place.waiting), place.group.words))
+    unread = {rank for group in sound.groups for rank in group.unread} | (sound.unread - sound.progress.keys())
+    known = tuple(rank for rank in sound.progress if rank not in unread)
+    return Waits(known, tuple(places), tuple(_transfer_waits(sound.progress)), frozenset(unread))
+
+
+def _transfer_waits(progress: Progress) -> Iterator[TransferWait]:
+    """The first open sends and receives of each rank in each group: what stands behind them in the queue waits too."""
+    heads = {
+        (rank, group.name, group.ranks): (words_of(group.name, group.description), _first_batch(group.transfers))
+        for rank, groups in progress.items()
+        for group in groups
+        if group.transfers
+    }
+    for (rank, name, ranks), (words, calls) in heads.items():
+        for call in calls:
+            _, there = heads.get((call.peer, name, ranks), ("", ()))
+            answered = any(one.peer == rank and one.operation == _ANSWER.get(call.operation) for one in there)
+            yield TransferWait(rank, words, call, answered)
+
+
+def _first_batch(calls: Sequence[CollectiveCall]) -> tuple[CollectiveCall, ...]:
+    """The first call, with those of its batch."""
+    number = calls[0].sequence
+    return tuple(takewhile(lambda call: call.sequence == number, calls)) if number != NOT_NUMBERED else (calls[0],)
+
+
+def _reached(rank: int, peers: Mapping[int, set[int]]) -> set[int]:
+    """Whom a rank waits for, and whom these wait for, and so on."""
+    reached: set[int] = set()
+    ahead = [*peers.get(rank, ())]
+    while ahead:
+        one = ahead.pop()
+        if one not in reached:
+            reached.add(one)
+            ahead += peers.get(one, ())
+    return reached
