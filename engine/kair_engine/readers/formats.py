@@ -74,12 +74,20 @@ FORMATS: Final = (
         signs.is_flight_recorder,
         f"{_READERS}.flight_recorder.reader:read_flight_recorder",
     ),
+    Format("ras", "what NCCL's RAS prints (ncclras)", signs.is_ras, f"{_READERS}.ras.reader:read_ras"),
     Format("ascend", "Ascend's trace_view.json", signs.is_ascend, f"{_READERS}.chrome.ascend:read_ascend"),
     Format("rocprof", "rocprof's JSON", signs.is_rocprof, f"{_READERS}.chrome.rocprof:read_rocprof"),
     Format("horovod", "Horovod's timeline", signs.is_horovod, f"{_READERS}.chrome.horovod:read_horovod"),
     Format("composer", "Composer's traces", signs.is_composer, f"{_READERS}.chrome.composer:read_composer"),
-    # The last, as it takes any JSON that is too long to tell.
+    # Behind all other JSON, as it takes any that is too long to tell.
     Format("kineto", "PyTorch profiler (Kineto) JSON", signs.is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
+    # Behind all others, as it takes any text: what it reads stands at the end of a log.
+    Format(
+        "job_log",
+        "job logs with time-outs of NCCL's watchdog",
+        signs.is_job_log,
+        f"{_READERS}.job_log.reader:read_job_log",
+    ),
 )
 
 UNSUPPORTED: Final = (
@@ -109,6 +117,16 @@ UNSUPPORTED: Final = (
         "a Chakra execution trace",
         signs.is_chakra,
         "it tells what depends on what, for simulators; give the Kineto traces that were recorded beside it",
+    ),
+    Unsupported(
+        "a dump of stacks by py-spy",
+        signs.is_py_spy,
+        "it tells where one process is, and not who waits for whom: give the job's log or its Flight Recorder dumps",
+    ),
+    Unsupported(
+        "a list of events by ncclras -m",
+        signs.is_ras_monitor,
+        "it tells who came and went: ask the job how far it is with ncclras -v",
     ),
     Unsupported(
         "an OTF2 archive",

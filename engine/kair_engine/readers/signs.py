@@ -16,6 +16,10 @@ _FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|ncc
 _ASCEND: Final = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
 _ROCPROF: Final = re.compile(rb'"rocprofiler-sdk-tool"|"name"\s*:\s*"(CPU HIP API|CPU HSA API|Markers and Ranges)"')
 _CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[\d.]+-chakra|"schema"\s*:\s*"1\.[\d.]+"[^{}]*"nodes"\s*:')
+_RAS: Final = re.compile(rb"^Communicators\.\.\.", re.MULTILINE)
+_RAS_JSON: Final = re.compile(rb'"communicators"\s*:\s*\[.*"(collective_counts|missing_ranks_count)"', re.DOTALL)
+_RAS_MONITOR: Final = re.compile(rb"RAS Monitor Mode|^\[[\d :-]{19}\] PEER_[A-Z]+: ", re.MULTILINE)
+_PY_SPY: Final = re.compile(rb"\AProcess \d+: .*\r?\nPython v\d")
 _SQLITE: Final = b"SQLite format 3\0"
 
 
@@ -72,6 +76,31 @@ def is_flight_recorder(head: Head) -> bool:
         return bool(_FLIGHT_RECORDER.search(head.content))
     text = head.text
     return text.startswith(b"{") and bool(_FLIGHT_RECORDER.search(text)) and b'"traceEvents"' not in text
+
+
+def is_ras(head: Head) -> bool:
+    """What ncclras prints: text with a table of communicators, or JSON of all their ranks."""
+    if head.text.startswith(b"{"):
+        return bool(_RAS_JSON.search(head.content))
+    return not is_binary(head) and bool(_RAS.search(head.content)) and b"in group  per comm" in head.content
+
+
+def is_ras_monitor(head: Head) -> bool:
+    """What ncclras prints of a job that it watches: events."""
+    return not is_binary(head) and bool(_RAS_MONITOR.search(head.content[:4096]))
+
+
+def is_py_spy(head: Head) -> bool:
+    """The stacks of a Python process."""
+    return bool(_PY_SPY.search(head.text[:4096]))
+
+
+def is_job_log(head: Head) -> bool:
+    """Text that is nothing else: what it says stands behind its head."""
+    text = head.text
+    is_json = text.startswith(b"{") or (text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b'"'))
+    others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2)
+    return bool(text) and not is_json and not is_binary(head) and not any(sign(head) for sign in others)
 
 
 def is_ascend(head: Head) -> bool:

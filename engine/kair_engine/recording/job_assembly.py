@@ -8,7 +8,9 @@ from pathlib import Path
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.recording.call_sources import with_calls_once
 from kair_engine.recording.device_steps import steps_on_devices
+from kair_engine.recording.fragment import Fragment
 from kair_engine.recording.step_meetings import borne_out
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
@@ -24,14 +26,6 @@ from kair_engine.trace.model import (
     sent_of_all,
 )
 from kair_engine.trace.warning_texts import listed, short_warning
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """A fragment and what it holds."""
-
-    path: Path
-    info: FragmentInfo
 
 
 @dataclass(frozen=True)
@@ -51,6 +45,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
     """
     if not fragments:
         raise InputError(f"no trace in {source}")
+    fragments, of_calls = with_calls_once(fragments)
     kept, of_world = keep_one_world(fragments)
     kept, doubled = keep_one_of_each(kept)
     infos = [fragment.info for fragment in kept]
@@ -96,7 +91,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
-    of_input = (*warnings, *of_world, *doubled)
+    of_input = (*warnings, *of_calls, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
     of_steps = (*renumbering_warnings(by_time), *of_matching, *usable.warnings)

@@ -14,8 +14,9 @@ import msgspec
 
 from kair_engine.errors import DamagedJobError, InputError
 from kair_engine.frozen import dataclass
+from kair_engine.recording.fragment import Fragment
 from kair_engine.recording.in_use import Hold, hold
-from kair_engine.recording.job_assembly import Fragment, assemble
+from kair_engine.recording.job_assembly import assemble
 from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace

@@ -5,7 +5,8 @@ from itertools import combinations
 from pathlib import Path
 
 from kair_engine.errors import InputError
-from kair_engine.recording.job_assembly import Fragment
+from kair_engine.recording.call_sources import BESIDE
+from kair_engine.recording.fragment import Fragment
 from kair_engine.trace.warning_texts import MAX_MESSAGE_LENGTH, listed
 
 _LISTED = 8
@@ -19,6 +20,7 @@ def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
     not one.
     """
     of_run: dict[Path, list[Fragment]] = {}
+    fragments = [one for one in fragments if one.info.format not in BESIDE] or fragments
     for fragment in fragments:
         path = Path(fragment.info.source)
         of_run.setdefault(path if fragment.info.format == "whatif" else path.parent, []).append(fragment)

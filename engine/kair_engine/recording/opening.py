@@ -16,9 +16,11 @@ from kair_engine.readers.identity import ranks_from_siblings
 from kair_engine.readers.signs import read_head
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
+from kair_engine.recording.call_sources import damaged_dumps
 from kair_engine.recording.discovery import find_files
+from kair_engine.recording.fragment import Fragment
 from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
-from kair_engine.recording.job_assembly import AssembledJob, Fragment, assemble
+from kair_engine.recording.job_assembly import AssembledJob, assemble
 from kair_engine.recording.one_run import require_one_run
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.warning_texts import listed, short_warning
@@ -37,8 +39,15 @@ class _File:
     fragment: Fragment | None = None
     refusal: str | None = None
     """Why it is no trace, where it is something else."""
+    problem: InputError | None = None
+    """Why it cannot be read, though it is one."""
     is_done: bool = False
     """Whether it was parsed just now, or turned down."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing of it is read: it is damaged, or so short that it cannot be told for what it is."""
+        return self.fragment is None and not isinstance(self.problem, UnsupportedFormatError)
 
 
 def open_trace(
@@ -85,9 +94,12 @@ def open_sources(
             raise _no_trace(text, files, problems)
         if len(sources) == 1:
             require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
-        problems += _without_content(files)
+        parsed = [file.fragment for file in files if file.fragment is not None]
+        damaged = damaged_dumps(parsed, {file.source: hints.get(file.source) for file in files if file.is_lost})
+        problems = [one for one in problems if not any(one is file.problem for file in files if file.source in damaged)]
+        problems += _without_content([file for file in files if file.source not in damaged])
         fragments, numbered = _number_ranks(files, store, progress, workers)
-    warnings += [*store.warnings, *_file_warnings(problems), *numbered]
+    warnings += [*store.warnings, *damaged.values(), *_file_warnings(problems), *numbered]
     return assemble(name, text, fragments, warnings)
 
 
@@ -166,7 +178,8 @@ def _parse(
                 file.refusal = outcome.error
             else:
                 problem = InputError if outcome.is_supported else UnsupportedFormatError
-                problems.append(problem(outcome.error or "", outcome.hint))
+                file.problem = problem(outcome.error or "", outcome.hint)
+                problems.append(file.problem)
     except UnwrittenError as error:
         if store.is_temporary:
             raise UnwritableError(store.place, error.reason, CHOOSE) from error

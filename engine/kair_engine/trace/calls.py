@@ -9,6 +9,8 @@ from kair_engine.frozen import dataclass
 
 NOT_NUMBERED = -1
 UNTOLD = -1
+UNTOLD_GROUP = ""
+"""The name of a process group of which it is not told which one it is."""
 
 CallState = Literal["open", "returned", "done"]
 """`open`: called and not over. `returned`: the call came back, and whether it is over is not told. `done`: over."""
@@ -57,6 +59,8 @@ class GroupProgress:
     """Sends and receives that are open, in the order of their calls; those of one batch have one number."""
     has_transfers: bool = False
     """Whether any sends and receives are recorded, over or not."""
+    counts_transfers: bool = False
+    """Whether its numbers count sends and receives along, where the group has any."""
     latest: CollectiveCall | None = None
     """The last call of any kind."""
     unreachable: bool = False

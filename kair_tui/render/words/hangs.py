@@ -74,9 +74,7 @@ def _held_up(one: Evidence) -> str:
 def _in_no_call(one: Evidence) -> str:
     alone = len(one.ranks) == 1
     idle = f"{ranks_in_words(one.ranks)} {'waits' if alone else 'wait'} in no call"
-    if one.about is None:
-        return f"{idle}, and {'has' if alone else 'have'} made none that is recorded"
-    operation, at, location = one.about.partition(" at ")
+    operation, at, location = str(one.about).partition(" at ")
     whose = "its last one is" if alone else "their last ones are"
     return f"{idle}; {whose} {short_name(operation)}{_number(one)}{at and f', at {location}'}"
 
@@ -152,9 +150,8 @@ def _all_arrived(one: Evidence) -> str:
 
 def _last_completed(one: Evidence) -> str:
     number = count(int(one.figures["sequence"]))
-    return (
-        f"the last collective of that group that all were through with is number {number}, {short_name(str(one.about))}"
-    )
+    named = f", {short_name(one.about)}" if one.about else ""
+    return f"the last collective of that group that all were through with is number {number}{named}"
 
 
 def _have(one: Evidence) -> str:

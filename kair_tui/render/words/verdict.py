@@ -29,7 +29,15 @@ _WHY_INCONCLUSIVE = (
     "unexplained",
 )
 """Codes of warnings that leave a verdict open, the first one that there is tells why."""
-_OPEN_HANGS = ("who_is_missing", "transfers_open", "members_untold", "dumps_missing", "completion_untold")
+_OPEN_HANGS = (
+    "ranks_untold",
+    "who_is_missing",
+    "group_untold",
+    "transfers_open",
+    "members_untold",
+    "dumps_missing",
+    "completion_untold",
+)
 """The same of recordings of calls."""
 
 

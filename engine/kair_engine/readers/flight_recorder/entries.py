@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.locations import location_in
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CallState, CollectiveCall, GroupProgress
 
 _KEPT_CALLS: Final = 64
@@ -17,7 +18,6 @@ _LONGEST: Final = 200
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _TRANSFER: Final = re.compile(r"(send|recv)\b\S*(?:\s+(\d{1,7})\s*(?:->|<-)\s*(\d{1,7}))?", re.IGNORECASE)
 _COALESCED: Final = "coalesced"
-_LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python[\d.]+)/|^<|\.(cpp|cc|h|so)$")
 
 Entry = Mapping[str, Any]
 
@@ -48,6 +48,7 @@ def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[Group
             description=descriptions.get(name, "") or configured.get(name, ("", ()))[0],
             ranks=_members(name, configured, names),
             status=status,
+            is_cut=is_cut,
         )
         for name in sorted(names)
     )
@@ -93,8 +94,9 @@ class _Group:
         description: str,
         ranks: tuple[int, ...],
         status: Mapping[Any, Any],
+        is_cut: bool,
     ) -> None:
-        self._name, self._description, self._ranks = name, description, ranks
+        self._name, self._description, self._ranks, self._is_cut = name, description, ranks, is_cut
         self._collectives, self._transfers = _sorted_out(entries)
         told = next((one for key, one in status.items() if _is_of(key, name, entries) and isinstance(one, Mapping)), {})
         # Where a group has sends and receives, its status counts these along: it tells no number of a collective.
@@ -132,6 +134,7 @@ class _Group:
             calls=tuple(kept[number] for number in sorted(kept)),
             transfers=tuple(call for call in transfers if call.state == "open")[:_KEPT_CALLS],
             has_transfers=bool(self._transfers),
+            counts_transfers=self._is_cut,
             latest=self._latest(),
         )
 
@@ -280,19 +283,6 @@ def _frames(frames: Sequence[object]) -> Iterator[tuple[str, int, str]]:
     for frame in frames[:_LONGEST]:
         if isinstance(frame, Mapping):
             yield _text(frame.get("filename")), _count(frame.get("line")), _text(frame.get("name"))
-
-
-def location_in(frames: Sequence[tuple[str, int, str]]) -> str:
-    """`train.py:120 step` of (file, line, function) from the inside out: the first that is of no library, else none.
-
-    Of a path the last two parts are told, which tell files of one name apart.
-    """
-    own = next((frame for frame in frames if frame[0] and not _LIBRARIES.search(frame[0])), None)
-    if own is None:
-        return ""
-    file, line, function = own
-    where = "/".join(file.split("/")[-2:])
-    return f"{where}{f':{line}' if line >= 0 else ''} {function}".strip()[:_LONGEST]
 
 
 def _count(value: object) -> int:

@@ -139,7 +139,8 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
         absent = tuple(told.not_arrived(place, place.missing) for place in places)
         odd = _odd_order(places) if not transfers else ()
         if odd:
-            facts = (*absent, Evidence("waits_elsewhere", ranks=_ranks(odd)), *where)
+            usual, other = places
+            facts = (*absent, _other_order(usual, other, odd), *where)
             yield _accusing(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
             continue
         first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
@@ -154,6 +155,17 @@ def _odd_order(places: Sequence[Place]) -> tuple[int, ...]:
     usual, other = places
     of_both = set(usual.group.of_rank) & set(other.group.of_rank)
     return other.waiting if 2 * len(of_both & set(usual.waiting)) > len(of_both) else ()
+
+
+def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
+    """That some wait in another group; what RAS counts by operation is one group for all of these."""
+    (communicator, _, _), (same, _, _) = usual.group.name.rpartition(" "), other.group.name.rpartition(" ")
+    if not communicator or communicator != same:
+        return Evidence("waits_elsewhere", ranks=_ranks(odd))
+    called, expected = other.group.operation(other.sequence), usual.group.operation(usual.sequence)
+    figures = {"sequence": float(other.sequence), "others": float(len(usual.waiting))}
+    text = f"{called} where the others called {expected}, in process group {communicator}"
+    return Evidence("other_call", figures, ranks=_ranks(odd), about=text)
 
 
 def _silent(asked: _Asked) -> Iterator[Finding]:
@@ -185,7 +197,7 @@ def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
     if waits.lacking or waits.waited_for:
         return
     for place in waits.places:
-        if place.group.members:
+        if place.group.is_whole:
             where = told.called_at(place.group, place.sequence, place.waiting)
             facts = (told.all_arrived(place), *where, *told.last_completed(place.group))
             yield _of_nobody(asked.job, place.waiting, place.group.operation(place.sequence), facts)

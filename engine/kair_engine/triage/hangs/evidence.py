@@ -84,16 +84,14 @@ def called_at(group: Group, sequence: int, ranks: Collection[int]) -> Iterator[E
 
 def in_no_call(ranks: Collection[int], progress: Progress) -> Iterator[Evidence]:
     """Of those that are waited for: that they wait for nothing, and what they called last."""
-    last = {rank: _last_call(progress[rank]) for rank in ranks if rank in progress}
+    last = {rank: call for rank in ranks if (call := _last_call(progress.get(rank, ()))) is not None}
     for (what, sequence), some in _by({rank: _told(call) for rank, call in last.items()})[:_MOST_LOCATIONS]:
         figures = {} if sequence == NOT_NUMBERED else {"sequence": float(sequence)}
         yield Evidence("in_no_call", figures, ranks=_ranks(some), about=what)
 
 
-def _told(call: CollectiveCall | None) -> tuple[str | None, int]:
+def _told(call: CollectiveCall) -> tuple[str, int]:
     """What was called and where, and its number."""
-    if call is None:
-        return None, NOT_NUMBERED
     return f"{_operation(call)} at {call.location}" if call.location else _operation(call), call.sequence
 
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD_GROUP, CollectiveCall, GroupProgress
 from kair_engine.trace.model import Job
 
 _DEFAULT: Final = "default_pg"
@@ -28,12 +28,16 @@ ENDS_ALONE: Final = frozenset(
 class Group:
     """A process group, as the ranks that left a recording tell it; others than its members are not in it."""
 
+    name: str
     words: str
+    """`2 (dp)`."""
     members: tuple[int, ...]
     """Empty where nobody tells them."""
     of_rank: Mapping[int, GroupProgress]
     unread: frozenset[int]
     """Members of whom a recording is there that does not tell how far they came."""
+    is_whole: bool = True
+    """Whether it has no more members than these."""
 
     @cached_property
     def silent(self) -> tuple[int, ...]:
@@ -56,6 +60,11 @@ class Group:
         found = ((rank, self._held_in(one)) for rank, one in self.of_rank.items())
         return {rank: number for rank, number in found if number is not None}
 
+    @property
+    def beyond_lowest(self) -> dict[int, int]:
+        """rank → the first number that some member has not called, of those that have, over or not."""
+        return {rank: self.lowest + 1 for rank, one in self.of_rank.items() if one.enqueued > self.lowest}
+
     def _held_in(self, one: GroupProgress) -> int | None:
         if one.open_calls:
             return one.open_calls[0].sequence
@@ -72,10 +81,6 @@ class Group:
         """Of those known, who has not called that number."""
         return tuple(rank for rank, one in self.of_rank.items() if one.enqueued < sequence)
 
-    def waiting(self, sequence: int) -> tuple[int, ...]:
-        """Who is held in that number."""
-        return tuple(rank for rank, held in self.places.items() if held == sequence)
-
     def calls(self, sequence: int, ranks: Collection[int] | None = None) -> dict[int, CollectiveCall]:
         """rank → its call of that number, of those that made it and still have it; of `ranks` where these are given."""
         found = ((rank, one.call(sequence)) for rank, one in self.of_rank.items() if ranks is None or rank in ranks)
@@ -87,11 +92,13 @@ class Group:
         return max(names, key=lambda name: names[name], default="a collective")
 
     @cached_property
-    def through(self) -> tuple[int, str] | None:
-        """The last collective that all are through with of whom it is known, and its operation."""
+    def through(self) -> tuple[int, str | None] | None:
+        """The last collective that all are through with of whom it is known, and its operation where that is held."""
         number = min((one.completed for one in self.of_rank.values() if one.tells_completion), default=NOT_NUMBERED)
         number = min(number, self.lowest)
-        return None if number < 0 else (number, self.operation(number))
+        if number < 0:
+            return None
+        return number, self.operation(number) if self.calls(number) else None
 
 
 def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Group]:
@@ -100,21 +107,35 @@ def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Gro
     `progress` is that of the ranks whose recordings are of this hang; `unread` ranks left one that tells some of their
     groups at most.
     """
+    sets: dict[str, set[tuple[int, ...]]] = {}
+    for one in (one for groups in progress.values() for one in groups if one.ranks):
+        sets.setdefault(one.name, set()).add(one.ranks)
     found: dict[tuple[str, tuple[int, ...]], dict[int, GroupProgress]] = {}
     for rank, groups in progress.items():
         for group in groups:
-            of_rank = found.setdefault((group.name, group.ranks), {})
-            if not group.ranks or rank in group.ranks:
-                of_rank[rank] = group
-    return [
-        _group(job, key, of_rank, progress, unread)
-        for key, of_rank in sorted(found.items(), key=itemgetter(0))
-        if of_rank
-    ]
+            ranks = group.ranks or _listed_by_others(rank, sets.get(group.name, ()))
+            if not ranks or rank in ranks:
+                found.setdefault((group.name, ranks), {})[rank] = group
+    sure = ((key, of_rank) for key, of_rank in sorted(found.items(), key=itemgetter(0)) if _is_one(key[0], of_rank))
+    return [_group(job, key, of_rank, progress, unread) for key, of_rank in sure]
+
+
+def _listed_by_others(rank: int, sets: Collection[tuple[int, ...]]) -> tuple[int, ...]:
+    """The members of a group that does not list its own, as others list them: logs tell a group's name alone."""
+    fitting = [ranks for ranks in sets if rank in ranks]
+    return fitting[0] if len(fitting) == 1 else ()
+
+
+def _is_one(name: str, of_rank: Mapping[int, GroupProgress]) -> bool:
+    """Of calls whose group is not told, whether they are one: of one number, and one operation."""
+    told = {(call.sequence, call.operation) for one in of_rank.values() for call in one.open_calls}
+    return name != UNTOLD_GROUP or len(told) == 1
 
 
 def words_of(name: str, description: str) -> str:
     """`2 (dp)`."""
+    if name == UNTOLD_GROUP:
+        return "that is not named"
     return f"{name} ({description})" if description and description != name else name
 
 
@@ -128,21 +149,24 @@ def _group(
     name, ranks = key
     description = next((one.description for one in of_rank.values() if one.description), "")
     words = words_of(name, description)
-    # Gloo does not list members; the default group is everybody.
-    members = ranks or (tuple(range(job.world_size)) if description == _DEFAULT else ())
-    known = dict(_sure(of_rank, unread))
+    # Gloo and logs do not list members; the default group is everybody.
+    is_of_all = description == _DEFAULT or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
+    members = ranks or (tuple(range(job.world_size)) if is_of_all else ())
+    known = dict(_sure(of_rank))
     lacking = [rank for rank in members if rank in progress and rank not in known and rank not in unread]
     # A group is listed from its first call on: who does not list one that nobody is through with has called nothing.
     if lacking and all(one.completed <= 0 for one in known.values()):
         nothing = GroupProgress(name, description, ranks, NOT_NUMBERED, NOT_NUMBERED)
         known |= dict.fromkeys(lacking, nothing)
     untold = frozenset(rank for rank in members if rank not in known and (rank in unread or rank in progress))
-    return Group(words, members, dict(sorted(known.items())), untold)
+    # The largest rank of a log may not be the job's.
+    is_whole = bool(members) and (bool(ranks) or job.format != "job_log")
+    return Group(name, words, members, dict(sorted(known.items())), untold, is_whole)
 
 
-def _sure(of_rank: Mapping[int, GroupProgress], unread: Collection[int]) -> Iterator[tuple[int, GroupProgress]]:
-    """Those that tell a number of collectives: where dumps are cut off, sends and receives may be counted along."""
+def _sure(of_rank: Mapping[int, GroupProgress]) -> Iterator[tuple[int, GroupProgress]]:
+    """Those that tell a number of collectives: in a group of sends and receives some numbers count these along."""
     mixed = any(one.has_transfers for one in of_rank.values())
     for rank, one in of_rank.items():
-        if not (mixed and rank in unread):
+        if not (mixed and one.counts_transfers):
             yield rank, one

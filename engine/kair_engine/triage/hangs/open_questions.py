@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kair_engine.ranks import Rank
-from kair_engine.trace.calls import UNTOLD
+from kair_engine.trace.calls import UNTOLD, UNTOLD_GROUP
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.warning_texts import listed, short_warning
 from kair_engine.triage.hangs.recordings import Sound
@@ -13,6 +13,9 @@ from kair_engine.triage.hangs.waits import Waits
 def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning]:
     """What is not recorded, of a job of which nothing can be found; nothing where all are through with all calls."""
     unread = waits.unread
+    if untranslated := next((one for one in job.warnings if one.code == "ranks_untold"), None):
+        yield untranslated
+        return
     lacking = waits.lacking | (waits.waited_for & unread)
     if lacking:
         yield _warning("who_is_missing", _who_is_missing(waits, lacking), lacking)
@@ -22,16 +25,23 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
         yield _warning("transfers_open", text, untold)
     if lacking or untold:
         return
-    if any(not place.group.members for place in waits.places):
-        (first, *_) = (place for place in waits.places if not place.group.members)
-        text = f"nobody is known to be missing from number {first.sequence} of process group {first.group.words}, "
-        yield _warning("members_untold", f"{text}and who its members are is not told", first.waiting)
+    if any(one.name == UNTOLD_GROUP for groups in sound.progress.values() for one in groups) and not waits.places:
+        text = "calls of different numbers timed out, and of which process groups they are the log does not tell"
+        yield KairWarning("group_untold", text)
+        return
+    part = next((place for place in waits.places if not place.group.is_whole), None)
+    if part is not None:
+        text = f"all that are known wait in number {part.sequence} of process group {part.group.words}, "
+        yield _warning("members_untold", f"{text}and whether it has more members is not told", part.waiting)
     elif job.missing_ranks:
         text = "nobody who left a dump waits for anything: of ranks without one nothing is known"
         yield KairWarning("dumps_missing", text)
     elif unread:
         text = "nobody whose dump is whole waits for anything: what is lost of the others is not known"
         yield _warning("dumps_missing", text, unread)
+    elif job.format == "ras":
+        text = "RAS tells of no rank that has launched fewer operations; whether they are over it does not tell"
+        yield KairWarning("completion_untold", text)
     elif any(one.calls and not one.tells_completion for group in sound.groups for one in group.of_rank.values()):
         text = "all have made the same calls; whether these are over is not told by their backend"
         yield KairWarning("completion_untold", text)

@@ -24,16 +24,13 @@ class Place:
 
     group: Group
     sequence: int
+    waiting: tuple[int, ...]
+    """Who is held in it."""
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
         """Who has not called it, of those that are known."""
         return self.group.missing(self.sequence)
-
-    @cached_property
-    def waiting(self) -> tuple[int, ...]:
-        """Who is held in it."""
-        return self.group.waiting(self.sequence)
 
 
 @dataclass(frozen=True)
@@ -116,12 +113,23 @@ class Waits:
 
 
 def waits_of(sound: Sound) -> Waits:
-    """What the ranks are held in, of all groups."""
-    places = [Place(group, number) for group in sound.groups for number in sorted(set(group.places.values()))]
+    """What the ranks are held in, of all groups.
+
+    Where nobody is held in anything, whoever is ahead counts as held: a member is behind though all calls are over.
+    """
+    places = [place for group in sound.groups for place in _places(group, group.places)]
+    transfers = tuple(_transfer_waits(sound.progress))
+    if not places and not transfers:
+        places = [place for group in sound.groups for place in _places(group, group.beyond_lowest)]
     places.sort(key=lambda place: (-len(place.waiting), place.group.words))
     unread = {rank for group in sound.groups for rank in group.unread} | (sound.unread - sound.progress.keys())
     known = tuple(rank for rank in sound.progress if rank not in unread)
-    return Waits(known, tuple(places), tuple(_transfer_waits(sound.progress)), frozenset(unread))
+    return Waits(known, tuple(places), transfers, frozenset(unread))
+
+
+def _places(group: Group, held: Mapping[int, int]) -> Iterator[Place]:
+    for number in sorted(set(held.values())):
+        yield Place(group, number, tuple(rank for rank, one in held.items() if one == number))
 
 
 def _transfer_waits(progress: Progress) -> Iterator[TransferWait]:

@@ -1,0 +1,182 @@
+"""Lines of PyTorch's NCCL watchdog, in the wordings of 1.13 to 2.10: who timed out in what, and how far it was.
+
+A report names a work (`WorkNCCL(SeqNum=808, OpType=ALLREDUCE, …)`) and not its process group; the line behind it names
+the group, and the last works that were enqueued and completed in it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.locations import location_in
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
+
+TRIGGERS: Final = re.compile(
+    rb"atchdog caught collective|last enqueued|Last enqueued|failed collective:|^.{0,64}#\d+ ", re.M
+)
+"""What a line has to hold to be looked at; a quick test of a whole block."""
+_RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
+_GROUP: Final = re.compile(
+    r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s()\]]{1,80})\s?(?:\((?P<words>[^)\]]{0,120})\))? Rank (?P<rank>\d{1,7})\]"
+)
+_WORK: Final = re.compile(
+    r"(?:\[Rank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: "
+    r"WorkNCCL\((?P<fields>.{0,400}?)\) ran for"
+)
+_FIELD: Final = re.compile(r"(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,]*)")
+_STATUS: Final = re.compile(
+    r"last enqueued (?:\w+ )?work: (?P<enqueued>-?\d{1,18})"
+    r"(?:, last started (?:\w+ )?work: -?\d{1,18})?, last completed (?:\w+ )?work: (?P<completed>-?\d{1,18})",
+    re.IGNORECASE,
+)
+_AT_WORK: Final = re.compile(r"(?:work sequence id|at work|at NCCL work): (\d{1,18})")
+_STACK: Final = "Stack trace of the failed collective:"
+_FRAME: Final = re.compile(r"#\d{1,4} (?P<name>.{1,200}?) from (?P<file>.{1,500}):(?P<line>\d{1,9})\s*$")
+_OPERATIONS: Final = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "allreduce_coalesced",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all_single",
+}
+_OF_ALL: Final = "default_pg"
+_TRANSFERS: Final = ("send", "recv", "recvanysource")
+
+
+class Reports:
+    """What the lines of one log say, rank by rank."""
+
+    def __init__(self, rank_of_file: int | None) -> None:
+        self._rank_of_file = rank_of_file
+        self._of_rank: dict[int, _OfRank] = {}
+        self._in_stack: _OfRank | None = None
+
+    def take(self, line: str) -> None:
+        """Looks at one line, which is in the log's order."""
+        frame = _FRAME.search(line)
+        if frame is not None and self._in_stack is not None:
+            self._in_stack.add_frame((frame["file"], int(frame["line"]), frame["name"]))
+            return
+        group, work, status = _GROUP.search(line), _WORK.search(line), _STATUS.search(line)
+        rank = self._rank(line, group, work)
+        if rank is None or rank >= MAX_RANKS:
+            return
+        if _STACK in line:
+            self._in_stack = self._of_rank.get(rank)
+        if work is not None:
+            self._one(rank).timed_out(dict(_FIELD.findall(work["fields"])), group)
+        if group is not None and status is not None:
+            at = _AT_WORK.search(line)
+            self._one(rank).status(group, status, NOT_NUMBERED if at is None else int(at[1]))
+
+    def progress(self, world: int) -> dict[int, tuple[GroupProgress, ...]]:
+        """rank → how far it came in the groups that it reports on; of `world` ranks, if that is more than these."""
+        everybody = tuple(range(world)) if world > max(self._of_rank, default=0) else ()
+        found = {rank: tuple(of_rank.progress(everybody)) for rank, of_rank in sorted(self._of_rank.items())}
+        return {rank: groups for rank, groups in found.items() if groups}
+
+    def _one(self, rank: int) -> "_OfRank":
+        return self._of_rank.setdefault(rank, _OfRank())
+
+    def _rank(self, line: str, group: re.Match[str] | None, work: re.Match[str] | None) -> int | None:
+        """The job's rank: the logging prefix has it; in brackets it is that in the process group."""
+        prefix = _RANK.search(line)
+        if prefix is not None:
+            return int(prefix[1])
+        if group is not None and (_is_of_all(group["name"], group["words"] or "")):
+            return int(group["rank"])
+        if self._rank_of_file is not None:
+            return self._rank_of_file
+        return int(work["rank"]) if work is not None and work["rank"] else None
+
+
+class _OfRank:
+    """The reports of one rank; of a group the first of a time-out, as an abort completes what is left."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, dict[str, str]] = {}
+        self._works_of: dict[str, int] = {}
+        self._status: dict[str, tuple[str, int, int]] = {}
+        self._frames: dict[int, list[tuple[str, int, str]]] = {}
+        self._latest = NOT_NUMBERED
+
+    def timed_out(self, fields: dict[str, str], group: re.Match[str] | None) -> None:
+        number = _number(fields.get("SeqNum"))
+        if number not in self._works:
+            self._works[number] = fields
+        self._latest = number
+        if group is not None:
+            self._works_of.setdefault(group["name"], number)
+
+    def status(self, group: re.Match[str], status: re.Match[str], at: int) -> None:
+        name = group["name"]
+        words, enqueued, completed = group["words"] or "", int(status["enqueued"]), int(status["completed"])
+        if at != NOT_NUMBERED:
+            # A later attempt of the job numbers its works anew.
+            if self._works_of.get(name, at) != at and at in self._works:
+                self._status.pop(name, None)
+            self._works_of[name] = at
+        known = self._status.get(name)
+        if known is None or (at == NOT_NUMBERED and name not in self._works_of):
+            self._status[name] = (words, enqueued, completed)
+        elif name in self._works_of:
+            self._status[name] = (known[0] or words, max(known[1], enqueued), min(known[2], completed))
+
+    def add_frame(self, frame: tuple[str, int, str]) -> None:
+        self._frames.setdefault(self._latest, []).append(frame)
+
+    def progress(self, everybody: tuple[int, ...]) -> Iterator[GroupProgress]:
+        told = set()
+        for name, (words, enqueued, completed) in sorted(self._status.items()):
+            number = self._works_of.get(name, NOT_NUMBERED)
+            told.add(number)
+            ranks = everybody if _is_of_all(name, words) else ()
+            yield self._group((name, words, ranks), number, enqueued, completed)
+        for number in sorted(self._works.keys() - told):
+            name = next((name for name, one in self._works_of.items() if one == number), UNTOLD_GROUP)
+            yield self._group((name, "", everybody if _is_of_all(name, "") else ()), number, number, number - 1)
+
+    def _group(
+        self, group: tuple[str, str, tuple[int, ...]], number: int, enqueued: int, completed: int
+    ) -> GroupProgress:
+        name, words, ranks = group
+        call = self._call(number) if number in self._works else None
+        is_transfer = call is not None and call.operation in _TRANSFERS
+        collectives = () if call is None or is_transfer else (call,)
+        return GroupProgress(
+            name=name,
+            description="" if words == "undefined" else words,
+            ranks=ranks,
+            enqueued=NOT_NUMBERED if is_transfer else max(enqueued, number),
+            completed=NOT_NUMBERED if is_transfer else completed,
+            calls=collectives,
+            transfers=(call,) if call is not None and is_transfer else (),
+            has_transfers=is_transfer,
+            counts_transfers=True,
+            latest=call,
+        )
+
+    def _call(self, number: int) -> CollectiveCall:
+        fields = self._works[number]
+        operation = fields.get("OpType", "").strip()
+        inputs, outputs = _number(fields.get("NumelIn")), _number(fields.get("NumelOut"))
+        return CollectiveCall(
+            sequence=number,
+            operation=_OPERATIONS.get(operation, operation.lower())[:40],
+            state="open",
+            sizes="" if inputs < 0 else f"{inputs} elements" + ("" if outputs in (inputs, -1) else f" → {outputs}"),
+            input_elements=inputs if inputs >= 0 else UNTOLD,
+            output_elements=outputs if outputs >= 0 else UNTOLD,
+            location=location_in(self._frames.get(number, [])),
+        )
+
+
+def _is_of_all(name: str, words: str) -> bool:
+    """Whether it is the process group of all ranks: the first that a job makes."""
+    return words == _OF_ALL or (name == "0" and not words)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text.strip()) else -1
