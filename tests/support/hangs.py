@@ -8,7 +8,7 @@ import json
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +262,7 @@ def _otherwise(kind: str, chance: random.Random, change: Callable[[Call], Call])
 
 
 def other_size(chance: random.Random) -> Hang:
-    return _otherwise("another size", chance, lambda call: Call(call.group, call.operation, call.line + 5, (1025,)))
+    return _otherwise("another size", chance, lambda call: replace(call, line=call.line + 5, shape=(1025,)))
 
 
 def other_type(chance: random.Random) -> Hang:

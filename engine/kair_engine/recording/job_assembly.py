@@ -215,7 +215,8 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
     others = sorted({fragment.info.world_size for fragment in aside if fragment.info.world_size not in (None, world)})
     sizes = f"worlds of {world} and of {', '.join(map(str, others))} ranks" if others else "different formats"
     text = f"traces of {sizes} are mixed; set aside: {_names(aside)}"
-    return kept, [short_warning("mixed_world_sizes", text)]
+    ranks = tuple(sorted({Rank(rank) for fragment in aside for rank in fragment.info.calls}))
+    return kept, [replace(short_warning("mixed_world_sizes", text), ranks=ranks)]
 
 
 def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:

@@ -108,6 +108,7 @@ class _Group:
         self._tells_completion = "completed" in states or self._completed >= 0
         self._retired: CallState = "open" if "completed" in states else "done" if self._tells_completion else "returned"
         self._last = entries[-1] if entries else None
+        self._has_status = bool(status) or self._last is not None
 
     @property
     def is_told_by_status(self) -> bool:
@@ -130,11 +131,12 @@ class _Group:
             ranks=self._ranks,
             enqueued=enqueued,
             completed=completed,
-            tells_completion=self._tells_completion or not calls,
+            # Of a group without calls that its status counts as such there is nothing to be told.
+            tells_completion=self._tells_completion or (not calls and self._has_status),
             calls=tuple(kept[number] for number in sorted(kept)),
             transfers=tuple(call for call in transfers if call.state == "open")[:_KEPT_CALLS],
             has_transfers=bool(self._transfers),
-            counts_transfers=self._is_cut,
+            counts_transfers=self._is_cut or self._last is None,
             latest=self._latest(),
         )
 

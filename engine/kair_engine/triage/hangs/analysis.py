@@ -41,7 +41,7 @@ def hang(trace: Trace) -> TriageResult:
     """
     sound = sound_recordings(trace.job)
     mismatches = tuple(found for found in map(mismatch_in, sound.groups) if found is not None)
-    asked = _Asked(trace.job, sound, waits_of(sound), mismatches)
+    asked = _Asked(trace.job, sound, waits_of(trace.job, sound), mismatches)
     findings = _one_of_each(_findings(asked))[:_MOST_FINDINGS]
     accused = {rank for finding in findings for rank in finding.ranks}
     questions = () if findings else tuple(open_questions(trace.job, sound, asked.waits))
@@ -169,12 +169,11 @@ def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
 
 
 def _silent(asked: _Asked) -> Iterator[Finding]:
-    """The one rank of which there is nothing, where others are held in what nobody else is missing from."""
+    """The one rank of which there is nothing, where all others are held in what nobody else is missing from."""
     waits = asked.waits
-    lacking = waits.lacking
-    if len(lacking) != 1 or not lacking <= waits.silent:
+    rank = waits.only_suspect
+    if rank is None:
         return
-    (rank,) = lacking
     of_log = asked.job.format != "flight_recorder"
     places = [place for place in waits.places if rank in place.group.silent]
     transfers = [one for one in waits.transfers if one.call.peer == rank]

@@ -54,18 +54,17 @@ class Group:
         """The number of the last call that all made of whom it is known."""
         return min((one.enqueued for one in self.of_rank.values()), default=NOT_NUMBERED)
 
-    @cached_property
-    def places(self) -> dict[int, int]:
-        """rank → the number of the call it is held in, of those that are held in one."""
-        found = ((rank, self._held_in(one)) for rank, one in self.of_rank.items())
+    def held(self, level: int) -> dict[int, int]:
+        """rank → the number of the call it is held in, of those that are held in one.
+
+        At level 0 calls that are open or only known to have returned hold a rank. At level 1, where all are over, those
+        that cannot have ended without a member that has not made them, as after an abort. At level 2 any that a member
+        has not made.
+        """
+        found = ((rank, self._held_in(one, level)) for rank, one in self.of_rank.items())
         return {rank: number for rank, number in found if number is not None}
 
-    @property
-    def beyond_lowest(self) -> dict[int, int]:
-        """rank → the first number that some member has not called, of those that have, over or not."""
-        return {rank: self.lowest + 1 for rank, one in self.of_rank.items() if one.enqueued > self.lowest}
-
-    def _held_in(self, one: GroupProgress) -> int | None:
+    def _held_in(self, one: GroupProgress, level: int) -> int | None:
         if one.open_calls:
             return one.open_calls[0].sequence
         if one.tells_completion and not one.calls and 0 <= one.completed < one.enqueued:
@@ -73,7 +72,9 @@ class Group:
             return one.completed + 1
         for number in range(self.lowest + 1, one.enqueued + 1):
             call = one.call(number)
-            if call is None or call.state != "done" or call.operation not in ENDS_ALONE:
+            is_over = call.state == "done" if call is not None else one.tells_completion
+            ends_alone = call is not None and call.operation in ENDS_ALONE
+            if not is_over or level == 2 or (level == 1 and not ends_alone):
                 return number
         return None
 
@@ -132,6 +133,11 @@ def _is_one(name: str, of_rank: Mapping[int, GroupProgress]) -> bool:
     return name != UNTOLD_GROUP or len(told) == 1
 
 
+def is_of_all(one: GroupProgress) -> bool:
+    """Whether it is the process group of all ranks: the first that a job makes."""
+    return one.description == _DEFAULT or (one.name == "0" and not one.description)
+
+
 def words_of(name: str, description: str) -> str:
     """`2 (dp)`."""
     if name == UNTOLD_GROUP:
@@ -150,12 +156,12 @@ def _group(
     description = next((one.description for one in of_rank.values() if one.description), "")
     words = words_of(name, description)
     # Gloo and logs do not list members; the default group is everybody.
-    is_of_all = description == _DEFAULT or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
-    members = ranks or (tuple(range(job.world_size)) if is_of_all else ())
+    of_all = description == _DEFAULT or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
+    members = ranks or (tuple(range(job.world_size)) if of_all else ())
     known = dict(_sure(of_rank))
     lacking = [rank for rank in members if rank in progress and rank not in known and rank not in unread]
     # A group is listed from its first call on: who does not list one that nobody is through with has called nothing.
-    if lacking and all(one.completed <= 0 for one in known.values()):
+    if lacking and all((one.completed if one.tells_completion else one.enqueued - 1) <= 0 for one in known.values()):
         nothing = GroupProgress(name, description, ranks, NOT_NUMBERED, NOT_NUMBERED)
         known |= dict.fromkeys(lacking, nothing)
     untold = frozenset(rank for rank in members if rank not in known and (rank in unread or rank in progress))

@@ -1,5 +1,6 @@
 """Which recordings of calls are of this hang; dumps of another run or of another rank are set aside."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -8,12 +9,12 @@ from kair_engine.ranks import Rank
 from kair_engine.trace.calls import NOT_NUMBERED, GroupProgress
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.warning_texts import listed, short_warning
-from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, groups_of
+from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, Progress, groups_of, is_of_all
 
-RUNS_APART_NS: Final = 3_600 * 10**9
-"""Newest calls of one run are closer: a rank that makes none holds up the others within a step, and clocks of hosts
-differ by less."""
-_DAMAGED: Final = ("unreadable_file", "truncated_file")
+RUNS_APART_NS: Final = 600 * 10**9
+"""Newest calls of one run are closer: who makes none holds up the others within a step. Those of an earlier run are
+older by its time-out at least, which is 10 minutes for NCCL."""
+_DAMAGED: Final = ("unreadable_file", "truncated_file", "mixed_world_sizes")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,13 @@ class Sound:
 def sound_recordings(job: Job) -> Sound:
     """What is left without recordings that do not belong to the others; their ranks are unread, and not silent."""
     strange = _not_of_their_rank(job)
-    older = _of_other_runs({rank: one for rank, one in job.progress.items() if rank not in strange})
+    fitting = {rank: one for rank, one in job.progress.items() if rank not in strange}
+    older = _of_other_runs(fitting) | _of_other_worlds(fitting)
     aside = {*strange, *older}
     unread = {*aside, *job.truncated, *(rank for one in job.warnings if one.code in _DAMAGED for rank in one.ranks)}
     progress = {rank: groups for rank, groups in sorted(job.progress.items()) if rank not in aside}
     groups = groups_of(job, progress, unread)
-    contrary = _contrary(groups)
+    contrary = _contrary(groups, progress)
     if contrary:
         progress = {rank: one for rank, one in progress.items() if rank not in contrary}
         unread |= contrary
@@ -76,23 +78,33 @@ def _of_other_runs(progress: Mapping[int, Sequence[GroupProgress]]) -> set[int]:
     return {rank for run in runs if run is not kept for rank in run}
 
 
-def _contrary(groups: Sequence[Group]) -> set[int]:
+def _of_other_worlds(progress: Progress) -> set[int]:
+    """Ranks that list other members of the group of all ranks than most do."""
+    worlds = {rank: one.ranks for rank, of in progress.items() for one in of if one.ranks and is_of_all(one)}
+    counts = Counter(worlds.values())
+    usual = max(counts, key=lambda ranks: counts[ranks], default=())
+    return {rank for rank, ranks in worlds.items() if ranks != usual}
+
+
+def _contrary(groups: Sequence[Group], progress: Progress) -> set[int]:
     """Ranks that have not called what others are through with, and could not have been without them.
 
-    Of those that say so and those it is said of, the fewer are set aside.
+    Of those that say so and those it is said of, the fewer are set aside, of as many both.
     """
     found: set[int] = set()
+    # What is over on a rank that has nothing open may be so by an abort.
+    alive = {rank for rank, of in progress.items() if any(one.transfers or one.open_calls for one in of)}
     for group in groups:
-        through = {rank: _surely_through(one) for rank, one in group.of_rank.items()}
+        through = {rank: _through(one) for rank, one in group.of_rank.items() if rank in alive}
         behind = {rank for rank, one in group.of_rank.items() if one.enqueued < max(through.values(), default=-1)}
-        ahead = {rank for rank in through if any(group.of_rank[one].enqueued < through[rank] for one in behind)}
-        found |= behind if len(behind) <= len(ahead) else ahead
+        least = min((group.of_rank[rank].enqueued for rank in behind), default=-1)
+        ahead = {rank for rank in through if behind and through[rank] > least}
+        found |= {*(behind if len(behind) <= len(ahead) else ()), *(ahead if len(ahead) <= len(behind) else ())}
     return found
 
 
-def _surely_through(one: GroupProgress) -> int:
-    """The last call that ended with all members in it; what is over after an abort is no sign of that."""
-    if not one.open_calls or not one.tells_completion:
-        return NOT_NUMBERED
+def _through(one: GroupProgress) -> int:
+    """The last call that ended with all members in it."""
+    until = one.open_calls[0].sequence if one.open_calls else one.enqueued + 1
     done = (call for call in one.calls if call.state == "done" and call.operation not in ENDS_ALONE)
-    return max((call.sequence for call in done if call.sequence < one.open_calls[0].sequence), default=NOT_NUMBERED)
+    return max((call.sequence for call in done if call.sequence < until), default=NOT_NUMBERED)

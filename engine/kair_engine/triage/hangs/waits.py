@@ -11,7 +11,8 @@ from itertools import takewhile
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
+from kair_engine.trace.model import Job
 from kair_engine.triage.hangs.groups import Group, Progress, words_of
 from kair_engine.triage.hangs.recordings import Sound
 
@@ -51,6 +52,8 @@ class Waits:
 
     ranks: tuple[int, ...]
     """Who left a recording that tells how far it came."""
+    unknown: frozenset[int]
+    """All other ranks of the job."""
     places: tuple[Place, ...]
     """Those that hold up most ranks first."""
     transfers: tuple[TransferWait, ...]
@@ -79,11 +82,15 @@ class Waits:
         places = {rank for place in self.places if not place.missing for rank in place.group.lacking}
         return frozenset(places | {one.call.peer for one in self.transfers} - {UNTOLD, *self.ranks})
 
-    @cached_property
-    def silent(self) -> frozenset[int]:
-        """Who left no recording at all, of those that others are held by."""
-        unread = {rank for place in self.places for rank in place.group.unread} | self.unread
-        return self.lacking - unread
+    @property
+    def only_suspect(self) -> int | None:
+        """The one rank that left no recording, where all others did, and all of them are held.
+
+        Then it is what they are held by. Were there others, known to be held in nothing or not known, it might wait for
+        one of them itself.
+        """
+        is_sure = len(self.unknown) == 1 and self.unknown <= self.lacking - self.unread and self.held >= {*self.ranks}
+        return next(iter(self.unknown)) if is_sure else None
 
     def leads_to(self, ranks: Collection[int], roots: Collection[int]) -> bool:
         """Whether any of `ranks` waits for one of `roots`, directly or by others."""
@@ -112,19 +119,25 @@ class Waits:
         return tuple(sorted(tuple(sorted(circle)) for circle in found))
 
 
-def waits_of(sound: Sound) -> Waits:
-    """What the ranks are held in, of all groups.
-
-    Where nobody is held in anything, whoever is ahead counts as held: a member is behind though all calls are over.
-    """
-    places = [place for group in sound.groups for place in _places(group, group.places)]
+def waits_of(job: Job, sound: Sound) -> Waits:
+    """What the ranks are held in, of all groups, in the strictest sense in which anybody is held in anything."""
     transfers = tuple(_transfer_waits(sound.progress))
-    if not places and not transfers:
-        places = [place for group in sound.groups for place in _places(group, group.beyond_lowest)]
+    places: list[Place] = []
+    for level in range(3):
+        if not places and not (level and transfers):
+            places = [place for group in sound.groups for place in _places(group, group.held(level))]
     places.sort(key=lambda place: (-len(place.waiting), place.group.words))
     unread = {rank for group in sound.groups for rank in group.unread} | (sound.unread - sound.progress.keys())
+    unread |= {rank for rank, of in sound.progress.items() if job.format == "flight_recorder" and _has_counts_alone(of)}
     known = tuple(rank for rank in sound.progress if rank not in unread)
-    return Waits(known, tuple(places), transfers, frozenset(unread))
+    everybody = {*range(job.world_size), *(rank for group in sound.groups for rank in group.members)}
+    return Waits(known, frozenset(everybody.difference(known)), tuple(places), transfers, frozenset(unread))
+
+
+def _has_counts_alone(groups: Sequence[GroupProgress]) -> bool:
+    """Whether a dump without entries counts calls, or does not count them: what its rank is held in is not told."""
+    counts = (one.enqueued != NOT_NUMBERED or not one.tells_completion for one in groups)
+    return all(one.latest is None for one in groups) and any(counts)
 
 
 def _places(group: Group, held: Mapping[int, int]) -> Iterator[Place]:
