@@ -26,10 +26,11 @@ def test_a_rank_that_stopped_is_named_with_the_collective(name: str) -> None:
     result = triaged(DUMPS / name)
     (finding,) = result.findings
     assert (result.verdict, finding.cause, finding.ranks, finding.operator) == ("straggler", "hang", (2,), "all_gather")
-    absent, last = finding.evidence
+    absent, *where, last, idle = finding.evidence
     assert (absent.kind, absent.ranks) == ("not_arrived", (2,))
     assert absent.figures == {"sequence": 4, "waiting": 3, "members": 4}
     assert (last.kind, last.about, last.figures) == ("last_completed", "all_reduce", {"sequence": 3})
+    assert (idle.kind, idle.ranks, {one.kind for one in where} - {"called_at"}) == ("in_no_call", (2,), set())
     assert [row.rank for row in result.ranking if row.flagged] == [2]
     job = recorded(DUMPS / name).job
     assert (job.format, job.ranks, job.world_size, job.steps, job.warnings) == (

@@ -61,6 +61,8 @@ class GroupProgress:
     """Whether any sends and receives are recorded, over or not."""
     counts_transfers: bool = False
     """Whether its numbers count sends and receives along, where the group has any."""
+    is_counted_alone: bool = False
+    """Whether there are numbers, and none of the calls: what its rank is held in is not told."""
     latest: CollectiveCall | None = None
     """The last call of any kind."""
     unreachable: bool = False

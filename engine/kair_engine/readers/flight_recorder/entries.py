@@ -131,12 +131,12 @@ class _Group:
             ranks=self._ranks,
             enqueued=enqueued,
             completed=completed,
-            # Of a group without calls that its status counts as such there is nothing to be told.
-            tells_completion=self._tells_completion or (not calls and self._has_status),
+            tells_completion=self._tells_completion or not calls,
             calls=tuple(kept[number] for number in sorted(kept)),
             transfers=tuple(call for call in transfers if call.state == "open")[:_KEPT_CALLS],
             has_transfers=bool(self._transfers),
             counts_transfers=self._is_cut or self._last is None,
+            is_counted_alone=self._last is None and (enqueued != NOT_NUMBERED or not self._has_status),
             latest=self._latest(),
         )
 

@@ -128,16 +128,14 @@ def waits_of(job: Job, sound: Sound) -> Waits:
             places = [place for group in sound.groups for place in _places(group, group.held(level))]
     places.sort(key=lambda place: (-len(place.waiting), place.group.words))
     unread = {rank for group in sound.groups for rank in group.unread} | (sound.unread - sound.progress.keys())
-    unread |= {rank for rank, of in sound.progress.items() if job.format == "flight_recorder" and _has_counts_alone(of)}
+    unread |= {rank for rank, of in sound.progress.items() if _is_counted_alone(of)}
     known = tuple(rank for rank in sound.progress if rank not in unread)
     everybody = {*range(job.world_size), *(rank for group in sound.groups for rank in group.members)}
     return Waits(known, frozenset(everybody.difference(known)), tuple(places), transfers, frozenset(unread))
 
 
-def _has_counts_alone(groups: Sequence[GroupProgress]) -> bool:
-    """Whether a dump without entries counts calls, or does not count them: what its rank is held in is not told."""
-    counts = (one.enqueued != NOT_NUMBERED or not one.tells_completion for one in groups)
-    return all(one.latest is None for one in groups) and any(counts)
+def _is_counted_alone(groups: Sequence[GroupProgress]) -> bool:
+    return all(one.latest is None for one in groups) and any(one.is_counted_alone for one in groups)
 
 
 def _places(group: Group, held: Mapping[int, int]) -> Iterator[Place]:
