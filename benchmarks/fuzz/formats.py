@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT), str(ROOT / "engine"), str(ROOT / "tests")]
 
-from support import chrome_builder, nsys_builder, xplane_builder  # noqa: E402 (the path above leads there)
+from support import chrome_builder, hang_texts, nsys_builder, xplane_builder  # noqa: E402 (the path above leads there)
 
 from kair_engine.errors import InputError  # noqa: E402
 from kair_engine.recording.importing import ImportTask, import_file  # noqa: E402
@@ -43,6 +43,16 @@ def samples(folder: Path) -> dict[str, Path]:
         "horovod": chrome_builder.horovod(folder / "horovod.json"),
         "composer": chrome_builder.composer(folder / "composer.json", 0),
     }
+
+
+def texts(folder: Path) -> dict[str, Path]:
+    """The same of formats that are text, which has no structure to be damaged from within."""
+    log = folder / "job.log"
+    log.write_text("\n".join(("world_size=4", *hang_texts.timed_out((0, 1, 3)), hang_texts.signalled(2))))
+    ras = folder / "ras.txt"
+    counts = ("31 ranks have launched up to operation 640", hang_texts.process(12))
+    ras.write_text(hang_texts.HEAD + hang_texts.OF_ALL + hang_texts.NONE + hang_texts.mismatch(*counts))
+    return {"job_log": log, "ras": ras}
 
 
 def mutations(content: bytes, chance: random.Random, count: int) -> Iterator[bytes]:
@@ -116,7 +126,7 @@ def main() -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for name, sample in samples(folder).items():
+        for name, sample in {**samples(folder), **texts(folder)}.items():
             if wanted.formats and name not in wanted.formats:
                 continue
             counts = {"answered": 0, "refused": 0}

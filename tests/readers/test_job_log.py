@@ -1,11 +1,11 @@
 """Time-outs of NCCL's watchdog in logs, as several versions of PyTorch word them: the same verdicts as of dumps."""
 
 import shutil
-from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
 from support.cli_samples import kair
+from support.hang_texts import caught, failed, failed_in_2_4, signalled, timed_out
 from support.hangs import Call, Hang
 from support.places import SAMPLES
 
@@ -15,49 +15,6 @@ from kair_engine.readers.job_log.reader import read_job_log
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
-
-CPP = "ProcessGroupNCCL.cpp"
-
-
-def caught(rank: int, *, number: int = 808, operation: str = "ALLREDUCE", elements: int = 4096) -> str:
-    work = f"WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn={elements}, NumelOut={elements}, Timeout(ms)=600000)"
-    return (
-        f"[rank{rank}]:[E626 06:24:44.903881913 {CPP}:632] [Rank {rank}] Watchdog caught collective operation timeout: "
-        f"{work} ran for 600020 milliseconds before timing out."
-    )
-
-
-def failed(rank: int, *, number: int = 808, enqueued: int = 811, group: str = "PG ID 0 PG GUID 0(default_pg)") -> str:
-    return (
-        f"[rank{rank}]:[E626 06:24:44.905538748 {CPP}:2268] [{group} Rank {rank}]  failure detected by watchdog at "
-        f"work sequence id: {number} PG status: last enqueued work: {enqueued}, last completed work: {number - 1}"
-    )
-
-
-def failed_in_2_4(rank: int) -> str:
-    return (
-        f"[rank{rank}]:[E321 02:07:08.465150152 {CPP}:1664] [PG 0 (default_pg) Rank {rank}] Exception (either an error "
-        "or timeout) detected by watchdog at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807."
-    )
-
-
-def signalled(rank: int, *, last: int = 807) -> str:
-    return (
-        f"[rank{rank}]:[E703 15:37:17.178360488 {CPP}:1987] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Received a "
-        f"dump signal due to a collective timeout from  rank 7 and we will try our best to dump the debug info. Last "
-        f"enqueued NCCL work: {last}, last completed NCCL work: {last}.This is most likely caused by incorrect usages"
-    )
-
-
-def stack(rank: int) -> Iterable[str]:
-    yield f"[rank{rank}]:[E606 09:09:08.170255835 {CPP}:801] Stack trace of the failed collective:"
-    yield "#0 all_reduce from /venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:2696"
-    yield "#1 step from /workspace/train.py:120"
-    yield ""
-
-
-def timed_out(ranks: Collection[int]) -> list[str]:
-    return [line for rank in ranks for line in (caught(rank), failed(rank), *stack(rank))]
 
 
 def answer(place: Path, *lines: str, name: str = "job.log") -> TriageResult:
@@ -138,7 +95,11 @@ def test_dumps_go_before_logs_which_tell_the_ranks_without_one(tmp_path: Path) -
     (finding,) = triage(trace).findings
     assert (trace.job.format, trace.job.ranks, finding.ranks) == ("flight_recorder", (0, 1, 2, 3), (2,))
     assert finding.evidence[0].kind == "not_arrived"
-    assert [warning.code for warning in trace.job.warnings] == ["calls_from_log"]
+    (warning,) = trace.job.warnings
+    assert (warning.code, warning.message) == (
+        "calls_from_log",
+        "the calls are told by 3 Flight Recorder dumps, those of rank 2 by the log",
+    )
 
 
 def test_a_log_beside_traces_changes_nothing(tmp_path: Path) -> None:

@@ -6,45 +6,18 @@ from typing import Any
 
 import pytest
 from support.cli_samples import kair
+from support.hang_texts import HEAD, NONE, OF_ALL, mismatch, process
 
 from kair_engine.errors import InputError
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
 
-HEAD = """NCCL version 2.26.2 compiled with CUDA 12.6
-CUDA runtime version 12060, driver version 12060
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      4          8            1         32       32
-
-Communicators... (0.00s)
-=============
-
-Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
-    #  in group  per comm  per node  per comm  in group
-"""
-OF_ALL = "    0         1         4         8        32        32   RUNNING  MISMATCH\n"
-NONE = "\nErrors\n======\n\nWarnings\n========\n\n"
-
 
 def answer(folder: Path, text: str) -> TriageResult:
     folder.mkdir(exist_ok=True)
     (folder / "ras.txt").write_text(text)
     return triage(open_trace(folder / "ras.txt", cache=folder / "cache"))
-
-
-def mismatch(*lines: str, kind: str = "AllGather", name: str = "#0-0 (fa93daea854b060b)") -> str:
-    told = "\n".join(f"  {line}" for line in (f"Communicator ranks have different {kind} operation counts", *lines))
-    return f"{name} MISMATCH\n{told}\n\n"
-
-
-def process(rank: int) -> str:
-    return f"Rank {rank} -- GPU {rank % 8} managed by process {323000 + rank} on node 10.137.190.{rank // 8}"
 
 
 def test_the_ranks_that_are_behind_are_named_though_only_the_others_are_listed(tmp_path: Path) -> None:

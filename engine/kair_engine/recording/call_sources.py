@@ -48,7 +48,7 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
     logs = [one for one in fragments if one.info.format == _LOG]
     if best and any(one.info.format != _DUMPS for one in best):
         return best, []
-    kept = best or ([] if logs else [*fragments])
+    kept = [*best] if best or logs else [*fragments]
     told = {rank for one in kept for rank in one.info.ranks}
     lacking: set[int] = set()
     for log in sorted(logs, key=lambda one: (-sum(map(len, one.info.calls.values())), one.info.source)):

@@ -10,13 +10,14 @@ import msgspec
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError
 from kair_engine.readers.identity import host_from_name, rank_from_name
-from kair_engine.readers.job_log.watchdog import TRIGGERS, Reports
+from kair_engine.readers.job_log.watchdog import SIGNS, Reports
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, StepTimes
 
 _LONGEST_LINE: Final = 16 << 10
 _NCCL: Final = re.compile(rb"NCCL (INFO|WARN|TRACE) ")
 _WORLD: Final = re.compile(rb"""(?i)\bworld[ _-]?size['"]?\s*[:=]\s*(\d{1,7})\b|\bnranks (\d{1,7})\b""")
+_WORLD_WORDS: Final = (b"orld", b"ORLD", b"nranks")
 _WAY_OUT: Final = (
     "ask the hung job with ncclras -v, or run it with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: "
     "Flight Recorder dumps tell who has called what"
@@ -32,9 +33,10 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
     reports, is_of_nccl, world = Reports(of_file), False, 0
     for block in _whole_lines(source):
-        is_of_nccl = is_of_nccl or _NCCL.search(block) is not None
-        world = max([world, *(int(one[1] or one[2]) for one in _WORLD.finditer(block))])
-        if TRIGGERS.search(block):
+        is_of_nccl = is_of_nccl or (b"NCCL " in block and _NCCL.search(block) is not None)
+        if any(word in block for word in _WORLD_WORDS):
+            world = max([world, *(int(one[1] or one[2]) for one in _WORLD.finditer(block))])
+        if reports.is_in_stack or any(sign in block for sign in SIGNS):
             for line in block.split(b"\n"):
                 reports.take(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip())
     progress = reports.progress(world)

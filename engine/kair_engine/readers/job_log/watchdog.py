@@ -12,10 +12,8 @@ from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.locations import location_in
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
 
-TRIGGERS: Final = re.compile(
-    rb"atchdog caught collective|last enqueued|Last enqueued|failed collective:|^.{0,64}#\d+ ", re.M
-)
-"""What a line has to hold to be looked at; a quick test of a whole block."""
+SIGNS: Final = (b"atchdog caught collective", b"nqueued", b"failed collective:")
+"""One of them is in every line that says something: a block without any need not be taken apart."""
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
 _GROUP: Final = re.compile(
     r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s()\]]{1,80})\s?(?:\((?P<words>[^)\]]{0,120})\))? Rank (?P<rank>\d{1,7})\]"
@@ -53,12 +51,19 @@ class Reports:
         self._of_rank: dict[int, _OfRank] = {}
         self._in_stack: _OfRank | None = None
 
+    @property
+    def is_in_stack(self) -> bool:
+        """Whether the next lines may be the frames of a stack."""
+        return self._in_stack is not None
+
     def take(self, line: str) -> None:
         """Looks at one line, which is in the log's order."""
         frame = _FRAME.search(line)
         if frame is not None and self._in_stack is not None:
             self._in_stack.add_frame((frame["file"], int(frame["line"]), frame["name"]))
             return
+        if not line.strip():
+            self._in_stack = None
         group, work, status = _GROUP.search(line), _WORK.search(line), _STATUS.search(line)
         rank = self._rank(line, group, work)
         if rank is None or rank >= MAX_RANKS:

@@ -95,9 +95,8 @@ class Group:
     @cached_property
     def through(self) -> tuple[int, str | None] | None:
         """The last collective that all are through with of whom it is known, and its operation where that is held."""
-        number = min((one.completed for one in self.of_rank.values() if one.tells_completion), default=NOT_NUMBERED)
-        number = min(number, self.lowest)
-        if number < 0:
+        number = min((one.completed for one in self.of_rank.values()), default=NOT_NUMBERED)
+        if number < 0 or not all(one.tells_completion for one in self.of_rank.values()):
             return None
         return number, self.operation(number) if self.calls(number) else None
 
