@@ -75,6 +75,13 @@ def test_sends_whose_other_end_the_log_does_not_tell(tmp_path: Path) -> None:
     assert (result.verdict, [one.code for one in result.warnings]) == ("inconclusive", ["transfers_open"])
 
 
+def test_of_a_job_that_was_started_again_the_last_attempt_counts(tmp_path: Path) -> None:
+    again = "[default] Worker group FAILED. 3/3 attempts left; will restart worker group"
+    first = [line for rank in range(4) for line in (caught(rank, number=900), failed(rank, number=900))]
+    result = answer(tmp_path, "world_size=4", *first, again, *timed_out((0, 1, 2)), signalled(3))
+    assert [one.ranks for one in result.findings] == [(3,)]
+
+
 def test_a_folder_with_a_log_of_each_rank(tmp_path: Path) -> None:
     for rank in range(4):
         folder = tmp_path / "logs" / "attempt_0" / str(rank)

@@ -3,6 +3,7 @@
 Flight Recorder dumps hold them whole; time-out lines of a job's log and what NCCL's RAS prints hold parts of them.
 """
 
+from functools import cached_property
 from typing import Literal
 
 from kair_engine.frozen import dataclass
@@ -68,11 +69,15 @@ class GroupProgress:
     unreachable: bool = False
     """Whether something that asked the rank's process got no answer."""
 
-    @property
+    @cached_property
     def open_calls(self) -> tuple[CollectiveCall, ...]:
         """Collectives that were called and are not over."""
         return tuple(call for call in self.calls if call.state == "open")
 
     def call(self, sequence: int) -> CollectiveCall | None:
         """The collective of that number, None where it is not held."""
-        return next((call for call in self.calls if call.sequence == sequence), None)
+        return self._by_number.get(sequence)
+
+    @cached_property
+    def _by_number(self) -> dict[int, CollectiveCall]:
+        return {call.sequence: call for call in self.calls}

@@ -12,7 +12,7 @@ from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.locations import location_in
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
 
-SIGNS: Final = (b"atchdog caught collective", b"nqueued", b"failed collective:")
+SIGNS: Final = (b"atchdog caught collective", b"nqueued", b"failed collective:", b"will restart worker group")
 """One of them is in every line that says something: a block without any need not be taken apart."""
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
 _GROUP: Final = re.compile(
@@ -29,6 +29,8 @@ _STATUS: Final = re.compile(
     re.IGNORECASE,
 )
 _AT_WORK: Final = re.compile(r"(?:work sequence id|at work|at NCCL work): (\d{1,18})")
+_RESTART: Final = "will restart worker group"
+"""What torchrun says when it starts a job again."""
 _STACK: Final = "Stack trace of the failed collective:"
 _FRAME: Final = re.compile(r"#\d{1,4} (?P<name>.{1,200}?) from (?P<file>.{1,500}):(?P<line>\d{1,9})\s*$")
 _OPERATIONS: Final = {
@@ -44,7 +46,7 @@ _TRANSFERS: Final = ("send", "recv", "recvanysource")
 
 
 class Reports:
-    """What the lines of one log say, rank by rank."""
+    """What the lines of one log say, rank by rank; of a job that was started again, those of its last attempt."""
 
     def __init__(self, rank_of_file: int | None) -> None:
         self._rank_of_file = rank_of_file
@@ -58,6 +60,8 @@ class Reports:
 
     def take(self, line: str) -> None:
         """Looks at one line, which is in the log's order."""
+        if _RESTART in line:
+            self._of_rank, self._in_stack = {}, None
         frame = _FRAME.search(line)
         if frame is not None and self._in_stack is not None:
             self._in_stack.add_frame((frame["file"], int(frame["line"]), frame["name"]))
