@@ -134,6 +134,33 @@ def test_nccl_s_dumps_and_what_is_said_of_them(tmp_path: Path) -> None:
     assert (refused.status, "kair triage says who has not arrived" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize(("cut", "ranks"), [(0, (2,)), (2, (2,)), (1, (2,))])
+def test_a_dump_that_is_cut_tells_how_far_its_rank_came_by_its_status(
+    cut: int, ranks: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank, (called, completed) in enumerate(((9, 8), (9, 8), (8, 8))):
+        nccl(folder, rank, called=called, completed=completed)
+    path = folder / f"nccl_trace_rank_{cut}"
+    path.write_bytes(path.read_bytes()[:-300])
+    trace = open_trace(folder, cache=tmp_path / "cache")
+    assert [finding.ranks for finding in triage(trace).findings] == [ranks]
+    assert [warning.code for warning in trace.job.warnings] == ["truncated_file"]
+
+
+def test_a_dump_that_is_cut_before_its_status_leaves_it_open(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank, (called, completed) in enumerate(((9, 8), (9, 8), (8, 8))):
+        nccl(folder, rank, called=called, completed=completed)
+    path = folder / "nccl_trace_rank_2"
+    for size in (0, 10, 60):
+        path.write_bytes(path.read_bytes()[:size])
+        result = triage(open_trace(folder, cache=tmp_path / "cache"))
+        assert (result.verdict, [warning.code for warning in result.warnings]) == ("inconclusive", ["who_is_missing"])
+
+
 class _Runs:
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return (print, ("run",))

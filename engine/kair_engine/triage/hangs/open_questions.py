@@ -57,7 +57,8 @@ def _who_is_missing(waits: Waits, lacking: frozenset[int]) -> str:
         return f"rank {listed(held)} waits in sends and receives, and what rank {ranks} called is not recorded"
     call = f"{where.group.operation(where.sequence)} number {where.sequence} of process group {where.group.words}"
     who = f"of rank {ranks} there is no whole recording" if one else f"of ranks {ranks} there are no whole recordings"
-    return f"{len(where.waiting)} ranks wait in {call}; {who}, and nobody else is missing"
+    waiting = len(where.waiting)
+    return f"{waiting} {'rank waits' if waiting == 1 else 'ranks wait'} in {call}; {who}, and nobody else is missing"
 
 
 def _warning(code: str, text: str, ranks: frozenset[int] | set[int] | tuple[int, ...]) -> KairWarning:
