@@ -4,43 +4,31 @@ import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.hangs import KINDS, PER_KIND, VERSIONS, Call, Hang, all_hangs, job_of
+from support.hangs import (
+    KINDS,
+    PER_KIND,
+    VERSIONS,
+    Call,
+    Hang,
+    all_hangs,
+    damaged,
+    dumps_of,
+    job_of,
+    judged,
+    named,
+)
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
 from kair_engine.triage.hangs.analysis import hang
 
-HOUR_NS = 3_600 * 10**9
-Dumps = dict[int, dict[str, Any]]
-
 
 @cache
 def hangs() -> list[Hang]:
     return all_hangs()
-
-
-def dumps_of(one: Hang, version: str = "2.10") -> Dumps:
-    return {rank: one.dump(rank, version) for rank in range(one.world) if rank not in one.silent}
-
-
-def named(result: TriageResult) -> set[int]:
-    return {rank for finding in result.findings for rank in finding.ranks}
-
-
-def judged(one: Hang, result: TriageResult) -> str:
-    """`whole`: who, which call, where; `who`: those alone; `some` of them; `open`; or `innocent`: one that is."""
-    who, first = named(result), next(iter(result.findings), None)
-    if not who <= {*one.culprits}:
-        return "innocent"
-    if who != {*one.culprits} or first is None or (result.verdict == "straggler") != bool(one.culprits):
-        return "some" if who else "open"
-    where = " ".join(fact.about or "" for finding in result.findings for fact in finding.evidence)
-    is_where = not one.line or f"train.py:{one.line} " in where
-    return "whole" if is_where and one.operator in ("", first.operator) else "who"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -52,29 +40,10 @@ def test_hangs_of_all_kinds_are_told_whole_in_every_version(version: str) -> Non
     assert len(hangs()) == PER_KIND * len(KINDS) == sum(counts.values())
 
 
-def without(dumps: Dumps, *ranks: int) -> Dumps:
-    return {rank: dump for rank, dump in dumps.items() if rank not in ranks}
-
-
 @pytest.mark.parametrize("version", ["2.1", "2.5", "2.10"])
 def test_damaged_dumps_accuse_nobody_who_is_innocent(version: str) -> None:
     for at, one in enumerate(hangs()):
-        chance, dumps = random.Random(at), dumps_of(one, version)
-        innocent = chance.choice([rank for rank in dumps if rank not in one.culprits])
-        culprit = chance.choice([rank for rank in dumps if rank in one.culprits] or [innocent])
-        two, most = chance.sample(sorted(dumps), 2), chance.sample(sorted(dumps), len(dumps) - 1)
-        other = chance.choice([one for one in hangs() if one.world > max(innocent, culprit)])
-        older = {rank: other.dump(rank, version, shift_ns=-HOUR_NS) for rank in (innocent, culprit)}
-        damaged = {
-            "innocent's gone": without(dumps, innocent),
-            "culprit's gone": without(dumps, culprit),
-            "two gone": without(dumps, *two),
-            "all but one gone": without(dumps, *most),
-            "innocent's of an earlier run": {**dumps, innocent: older[innocent]},
-            "culprit's of an earlier run": {**dumps, culprit: older[culprit]},
-            "no entries": {**dumps, innocent: {**dumps[innocent], "entries": []}},
-        }
-        for what, left in damaged.items():
+        for what, left in damaged(one, version, hangs(), random.Random(at)).items():
             result = hang(job_of(left, one.world))
             if "gone" in what and result.verdict == "straggler" and not one.culprits and len(left) == one.world - 1:
                 # Who left no dump, and who has not arrived, look the same.

@@ -14,6 +14,7 @@ from typing import Any
 
 from kair_engine.ranks import Rank
 from kair_engine.readers.flight_recorder.entries import progress_of
+from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Job, StepTimes, Trace
 
 VERSIONS = tuple(f"2.{minor}" for minor in range(11))
@@ -418,3 +419,50 @@ def job_of(dumps: Mapping[int, Mapping[str, Any]], world: int) -> Trace:
         progress={rank: progress_of(dump) for rank, dump in sorted(dumps.items())},
     )
     return Trace(job, (), ())
+
+
+Dumps = dict[int, dict[str, Any]]
+_HOUR_NS = 3_600 * 10**9
+
+
+def dumps_of(one: Hang, version: str = "2.10") -> Dumps:
+    return {rank: one.dump(rank, version) for rank in range(one.world) if rank not in one.silent}
+
+
+def named(result: TriageResult) -> set[int]:
+    return {rank for finding in result.findings for rank in finding.ranks}
+
+
+def judged(one: Hang, result: TriageResult) -> str:
+    """`whole`: who, which call, where; `who`: those alone; `some` of them; `open`; or `innocent`: one that is."""
+    who, first = named(result), next(iter(result.findings), None)
+    if not who <= {*one.culprits}:
+        return "innocent"
+    if who != {*one.culprits} or first is None or (result.verdict == "straggler") != bool(one.culprits):
+        return "some" if who else "open"
+    where = " ".join(fact.about or "" for finding in result.findings for fact in finding.evidence)
+    is_where = not one.line or f"train.py:{one.line} " in where
+    return "whole" if is_where and one.operator in ("", first.operator) else "who"
+
+
+def without(dumps: Dumps, *ranks: int) -> Dumps:
+    return {rank: dump for rank, dump in dumps.items() if rank not in ranks}
+
+
+def damaged(one: Hang, version: str, others: Sequence[Hang], chance: random.Random) -> dict[str, Dumps]:
+    """Its dumps without some of them, or with some of another run."""
+    dumps = dumps_of(one, version)
+    innocent = chance.choice([rank for rank in dumps if rank not in one.culprits])
+    culprit = chance.choice([rank for rank in dumps if rank in one.culprits] or [innocent])
+    two, most = chance.sample(sorted(dumps), 2), chance.sample(sorted(dumps), len(dumps) - 1)
+    other = chance.choice([one for one in others if one.world > max(innocent, culprit)])
+    older = {rank: other.dump(rank, version, shift_ns=-_HOUR_NS) for rank in (innocent, culprit)}
+    return {
+        "an innocent's gone": without(dumps, innocent),
+        "a culprit's gone": without(dumps, culprit),
+        "two gone": without(dumps, *two),
+        "all but one gone": without(dumps, *most),
+        "an innocent's of an earlier run": {**dumps, innocent: older[innocent]},
+        "a culprit's of an earlier run": {**dumps, culprit: older[culprit]},
+        "an innocent's without entries": {**dumps, innocent: {**dumps[innocent], "entries": []}},
+    }
