@@ -10,7 +10,7 @@ from support.hangs import Call, Hang
 from support.places import SAMPLES
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError
+from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.job_log.reader import read_job_log
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
@@ -119,9 +119,11 @@ def test_a_log_beside_traces_changes_nothing(tmp_path: Path) -> None:
 def test_what_is_recognised_and_not_read_has_its_way_out(tmp_path: Path) -> None:
     nccl = tmp_path / "nccl.log"
     nccl.write_text("host:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0 - Init COMPLETE\n")
-    with pytest.raises(UnsupportedFormatError, match="without a time-out") as found:
+    with pytest.raises(NotATraceError, match="without a time-out") as found:
         read_job_log(nccl, tmp_path / "out.parquet")
     assert "ncclras" in (found.value.hint or "")
+    said = kair("triage", str(tmp_path))
+    assert (said.status, "ncclras" in said.err, said.err.count("\n")) == (3, True, 2)
     plain = tmp_path / "notes.txt"
     plain.write_text("nothing\n")
     with pytest.raises(NotATraceError):

@@ -39,6 +39,8 @@ class _File:
     fragment: Fragment | None = None
     refusal: str | None = None
     """Why it is no trace, where it is something else."""
+    way_out: str | None = None
+    """What to do about that, where something can be done."""
     problem: InputError | None = None
     """Why it cannot be read, though it is one."""
     is_done: bool = False
@@ -175,7 +177,7 @@ def _parse(
             if outcome.info is not None:
                 file.fragment = Fragment(store.fragment(file.key), outcome.info)
             elif not outcome.is_trace:
-                file.refusal = outcome.error
+                file.refusal, file.way_out = outcome.error, outcome.hint
             else:
                 problem = InputError if outcome.is_supported else UnsupportedFormatError
                 file.problem = problem(outcome.error or "", outcome.hint)
@@ -273,6 +275,7 @@ def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError
         return InputError(f"{problems[0]}{more}", problems[0].hint)
     if not files:
         return InputError(f"{source} is empty: no trace in it", hint)
-    if len(files) == 1:
-        return InputError(f"{files[0].source} is not a trace: {files[0].refusal}", hint)
+    known = next((file for file in files if file.way_out is not None), files[0])
+    if len(files) == 1 or known.way_out is not None:
+        return InputError(f"{known.source} is not a trace: {known.refusal}", known.way_out or hint)
     return InputError(f"no trace in {source} ({len(files)} files looked at)", hint)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.readers.blocks import BlockReader
-from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError
+from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.identity import host_from_name, rank_from_name
 from kair_engine.readers.job_log.watchdog import SIGNS, Reports
 from kair_engine.trace.format import write_fragment
@@ -27,8 +27,8 @@ _WAY_OUT: Final = (
 def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
     """Writes an empty fragment `out`, and says how far the ranks came that the watchdog reports on.
 
-    A line's rank is in it; `rank_hint`, or the file's name, is that of lines without. Raises UnsupportedFormatError
-    where the log has lines of NCCL and none of the watchdog, NotATraceError where it has neither.
+    A line's rank is in it; `rank_hint`, or the file's name, is that of lines without. Raises NotATraceError where
+    the watchdog says nothing, with the way out where the log is one of NCCL.
     """
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
     reports, is_of_nccl, world = Reports(of_file), False, 0
@@ -42,8 +42,8 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     progress = reports.progress(world)
     if not progress:
         if is_of_nccl:
-            text = f"{source.name} is a log of NCCL without a time-out of PyTorch's watchdog: not read"
-            raise UnsupportedFormatError(text, _WAY_OUT)
+            # Beside traces such logs are usual: they are passed over in silence.
+            raise NotATraceError("it is a log of NCCL without a time-out of PyTorch's watchdog", _WAY_OUT)
         raise NotATraceError("it is text, and no time-out of NCCL's watchdog is in it")
     host = host_from_name(source)
     info = FragmentInfo(
