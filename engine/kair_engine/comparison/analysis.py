@@ -9,13 +9,14 @@ import numpy as np
 from kair_engine.comparison.changes import (
     FALSE_ALARM_RATE,
     FEWEST_STEPS,
-    SMALLEST_RATIO,
     SMALLEST_SHARE,
     Change,
     Differences,
     Rows,
     differences,
+    is_large,
     rows_of,
+    shorter_step_us,
 )
 from kair_engine.comparison.pricing import added_us
 from kair_engine.comparison.profile import profile_of
@@ -81,6 +82,7 @@ def _result(base: RunProfile, new: RunProfile, found: Differences) -> CompareRes
         changes=tuple(_change(one, found.ranks, new) for one in found.changes),
         explained_us=None,
         unexplained_us=None,
+        noise_us=found.step_noise_us,
         standing=(),
         subgraphs=tuple(_subgraphs(base, new, found.ranks)),
         operators=tuple(sorted(_operators(found), key=_size, reverse=True)),
@@ -208,9 +210,8 @@ def _subgraphs(base: RunProfile, new: RunProfile, ranks: Sequence[int]) -> Itera
         if not len(rows):
             continue
         shift = rows.shift()
-        least = max(SMALLEST_SHARE * base.step_time_us, SMALLEST_RATIO * shift.base_us)
         p_value = min(1.0, shift.p_value * len(parts))
-        changed = p_value < FALSE_ALARM_RATE and abs(shift.new_us - shift.base_us) >= least
+        changed = p_value < FALSE_ALARM_RATE and is_large(shift, SMALLEST_SHARE * shorter_step_us(base, new))
         yield SubgraphChange(
             name,
             "phase" if sort == "phase" else "stage",

@@ -20,9 +20,9 @@ from kair_engine.stats import MAD_TO_SIGMA, mad, student_t_tail
 FALSE_ALARM_RATE: Final = 0.01
 """Of a comparison of two runs that do not differ, over all that is tested."""
 SMALLEST_SHARE: Final = 0.005
-"""Of the step: smaller changes of a rank's self time are not told."""
+"""Of the shorter step: smaller changes of a rank's self time are not told."""
 SMALLEST_RATIO: Final = 0.02
-"""Of the operator's own time; devices differ by less from one start of a job to the next."""
+"""Of the operator's own time, where that is less; devices differ by less from one start of a job to the next."""
 SMALLEST_STEP_CHANGE: Final = 0.01
 """Of the step time: it changed where it is surely beyond this, which the slowest of other devices of the same kind
 explains."""
@@ -73,11 +73,13 @@ class Differences:
     step_p_value: float
     step_changed: bool
     """Whether that is surely beyond SMALLEST_STEP_CHANGE."""
+    step_noise_us: float | None
+    """By how much the mean steps of two runs that do not differ can be apart; None of a single step."""
 
 
 def differences(base: RunProfile, new: RunProfile) -> Differences:
     """Compares two profiles. Ranks are matched by number where both runs have as many, else only means are compared."""
-    least = SMALLEST_SHARE * base.step_time_us
+    least = SMALLEST_SHARE * shorter_step_us(base, new)
     pairs = matched(base.operators, new.operators, least)
     ranks = shared_ranks(base, new)
     tests = sum(_largest(pair) >= least for pair in pairs)
@@ -91,7 +93,18 @@ def differences(base: RunProfile, new: RunProfile) -> Differences:
         whole.append(rows.shift())
         changes += _told(pair, rows, least, tests)
     step = new.step_time_us - base.step_time_us
-    return Differences(tuple(pairs), tuple(whole), tuple(changes), ranks, step, *_step_change(base, new))
+    told = (tuple(pairs), tuple(whole), tuple(changes), ranks, step, *_step_change(base, new))
+    return Differences(*told, _step_noise_us(base, new))
+
+
+def shorter_step_us(base: RunProfile, new: RunProfile) -> float:
+    """What shares of the step are shares of, so that the other way round the same is told."""
+    return min(base.step_time_us, new.step_time_us)
+
+
+def is_large(shift: "Shift", least_us: float) -> bool:
+    """Whether that much changed is told: `least_us`, and a part of what it takes in the run where that is less."""
+    return abs(shift.new_us - shift.base_us) >= max(least_us, SMALLEST_RATIO * min(shift.base_us, shift.new_us))
 
 
 def shared_ranks(base: RunProfile, new: RunProfile) -> tuple[int, ...]:
@@ -122,9 +135,10 @@ class Rows:
 
     @property
     def relative(self) -> Floats:
-        """Per rank, the change over what it took before."""
-        floor = max(float(self.base_us.max(initial=0.0)) * 1e-3, 1e-9)
-        return np.asarray((self.new_us - self.base_us) / np.maximum(self.base_us, floor))
+        """Per rank, the logarithm of new over base: the same with the sign turned the other way round."""
+        both = np.stack((self.base_us, self.new_us))
+        was, now = np.log(np.maximum(both, max(float(both.max(initial=0.0)) * 1e-3, 1e-9)))
+        return np.asarray(now - was)
 
     def of(self, chosen: Ints) -> "Rows":
         """Some of the matched entries."""
@@ -197,8 +211,7 @@ def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
 
     def worth(shift: Shift, sets: int) -> Iterator[Change]:
         p_value = min(1.0, shift.p_value * tests * sets)
-        large = abs(shift.new_us - shift.base_us) >= max(least, SMALLEST_RATIO * shift.base_us)
-        if large and p_value < FALSE_ALARM_RATE / 2:
+        if is_large(shift, least) and p_value < FALSE_ALARM_RATE / 2:
             yield Change(pair, shift, sets == 1 and len(shift.places) in (0, len(rows)), p_value)
 
     both = pair.base is not None and pair.new is not None
@@ -244,7 +257,7 @@ def _apart(rows: Rows) -> tuple[Ints, Ints] | None:
 def _surely_apart(rows: Rows, low: Ints, high: Ints, gap: float) -> bool:
     """Whether the gap is beyond the errors of the ranks' own means, whichever of them was next to it."""
     errors = [float(of.max()) for of in (rows.base_error_us, rows.new_error_us)]
-    scale = float(np.median(rows.base_us[np.r_[low, high]]))
+    scale = float(np.median((rows.base_us + rows.new_us)[np.r_[low, high]])) / 2
     p_value = two_sided(gap * scale, (2**0.5 * errors[0], 2**0.5 * errors[1]), rows.df)
     return p_value * len(rows) < FALSE_ALARM_RATE
 
@@ -254,6 +267,23 @@ def _step_change(base: RunProfile, new: RunProfile) -> tuple[float, bool]:
     of_runs = [np.array(run.step_times_us) for run in (base, new)]
     (was, *of_base), (now, *of_new) = (trimmed(steps, inflation(steps[:, None])) for steps in of_runs)
     errors, df = (of_base[0], of_new[0]), (of_base[1], of_new[1])
-    beyond = abs(now - was) - SMALLEST_STEP_CHANGE * base.step_time_us
+    beyond = abs(now - was) - SMALLEST_STEP_CHANGE * shorter_step_us(base, new)
     surely = beyond > 0 and two_sided(beyond, errors, df) < FALSE_ALARM_RATE / 2
     return two_sided(now - was, errors, df), surely
+
+
+def _step_noise_us(base: RunProfile, new: RunProfile) -> float | None:
+    """What the difference of the mean steps exceeds by chance in one of a hundred comparisons."""
+    errors, freedom = [], []
+    for steps in (np.array(run.step_times_us) for run in (base, new)):
+        if len(steps) < 2:
+            return None
+        inflated = inflation(steps[:, None])
+        errors.append(float(np.sqrt(steps.var(ddof=1) * inflated / len(steps))))
+        freedom.append(max(len(steps) / inflated - 1, 1.0))
+    low, high = 0.0, 1e3 * max(*errors, 1e-9)
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        chance = two_sided(middle, (errors[0], errors[1]), (freedom[0], freedom[1]))
+        low, high = (middle, high) if chance > FALSE_ALARM_RATE else (low, middle)
+    return high

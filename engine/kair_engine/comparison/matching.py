@@ -78,7 +78,9 @@ def _can_be(old: OperatorProfile, new: OperatorProfile) -> bool:
 
 def _likeness(old: OperatorProfile, new: OperatorProfile) -> float:
     """Of the names without template parameters, and of the places."""
-    names = SequenceMatcher(None, _bare(old.operator or ""), _bare(new.operator or ""), autojunk=False).ratio()
+    # What is common is found from the first name on: in one order, whichever run is the base.
+    first, second = sorted((_bare(old.operator or ""), _bare(new.operator or "")))
+    names = SequenceMatcher(None, first, second, autojunk=False).ratio()
     return names - abs(old.place - new.place)
 
 

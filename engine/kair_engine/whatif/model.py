@@ -5,7 +5,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
 from kair_engine.results.fix import Fix
@@ -57,8 +57,45 @@ class StoppedSteps:
     """(steps)."""
 
 
-Counterfactual = Baseline | Undisturbed | tuple[Fix, ...]
-"""What is supposed of the job: a baseline, what would disturb no rank, or fixes that are made together."""
+@dataclass(frozen=True)
+class Parts:
+    """What the time of steps is made of: arrays of one length. The same part of another step is equal in `which`."""
+
+    step: Ints
+    """The step's number."""
+    at: Ints
+    """The place among the parts of its step."""
+    rank: Ints
+    """The rank's number."""
+    operator: Ints
+    """Whose time it is, a code; NONE at the end of a step."""
+    kind: Ints
+    """Index into FIX_KINDS, or NONE: what no fix changes."""
+    which: Ints
+    """(4 × parts): the phase, which call of the operator in it, the sort of part, the how many-th of these."""
+    delay: Bools
+    """Whether it is the time before the operation, and not its own."""
+    transfer: Ints
+    """Equal for members of one communication, NONE of all else."""
+    value_ns: Floats
+    operators: Mapping[int, str]
+
+
+class Transplanted:
+    """Some parts are as long as in another recording; each is a question of its own."""
+
+    def __init__(self, layers: Sequence[Mapping[int, tuple[Ints, Floats]]]) -> None:
+        """Per layer: step → (places among the parts of the step, by how much they are longer, ns)."""
+        self.layers = layers
+
+    def of_step(self, step: int) -> Iterator[tuple[Ints, Floats]]:
+        """What is added to some parts of one step."""
+        return (layer[step] for layer in self.layers if step in layer)
+
+
+Counterfactual = Baseline | Undisturbed | Transplanted | tuple[Fix, ...]
+"""What is supposed of the job: a baseline, what would disturb no rank, what another recording of it has, or fixes that
+are made together."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +183,9 @@ class Model(Protocol):
 
     def require(self, fix: Fix) -> None:
         """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+
+    def parts(self) -> Iterator[Parts]:
+        """What all steps are made of, some steps at a time."""
 
     def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         """Step times; each counterfactual is replayed once, however often it is asked for.

@@ -9,7 +9,7 @@ from kair_engine.results.runs.compare import CompareResult, SubgraphChange
 from kair_tui.render.column import Column
 from kair_tui.render.units import duration, gain, p_value, percent, plural, ratio, signed_duration
 from kair_tui.render.view import View
-from kair_tui.render.words.compare import operator_in_words, summary, whom
+from kair_tui.render.words.compare import left_in_words, operator_in_words, summary, whom
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -72,8 +72,7 @@ def _body(result: CompareResult, page: Page) -> None:
     if result.explained_us is not None and result.changes:
         page.bullet(
             f"of {signed_duration(result.step_change_us)} a step the changes explain "
-            f"{signed_duration(result.explained_us)}, by replay; {signed_duration(result.unexplained_us or 0.0)} is "
-            "left: noise, and changes too small to be told"
+            f"{signed_duration(result.explained_us)}, by replay; {left_in_words(result)}"
         )
     for title, run in (("base", result.base), ("new", result.new)):
         page.fact(

@@ -30,6 +30,17 @@ def summary(result: CompareResult) -> str:
     return f"{step}: {', '.join(parts) or 'no operator changed beyond chance'}"
 
 
+def left_in_words(result: CompareResult) -> str:
+    """What the changes do not explain, and whether that is more than noise."""
+    left = f"{signed_duration(result.unexplained_us or 0.0)} is left"
+    if result.noise_us is None:
+        return f"{left}: whether that is noise a single step does not tell"
+    varies = f"the ±{duration(result.noise_us)} that mean steps differ by chance"
+    if abs(result.unexplained_us or 0.0) <= result.noise_us:
+        return f"{left}, within {varies}"
+    return f"{left}, more than {varies}: no operator that surely changed explains it"
+
+
 def change_in_words(one: OperatorChange) -> str:
     """`+5.2 ms attention_backward on all ranks`; of changes that were not replayed their own time."""
     cost = one.new_us - one.base_us if one.step_us is None else one.step_us

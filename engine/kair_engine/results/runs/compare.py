@@ -104,7 +104,10 @@ class CompareResult:
     explained_us: float | None
     """What all changes together add to the step, by replay; null where nothing was replayed."""
     unexplained_us: float | None
-    """The rest of the step time's change: noise, and changes too small to be told."""
+    """The rest of the step time's change: noise up to `noise_us`, beyond that what no change that is told explains."""
+    noise_us: float | None
+    """So far apart the mean steps of two runs that do not differ are in one of a hundred comparisons, by how much steps
+    of these runs vary; null of a single step."""
     standing: tuple[RankStanding, ...]
     """Ranks that one run flags and the other does not, the highest score in the new run first."""
     subgraphs: tuple[SubgraphChange, ...]

@@ -11,7 +11,7 @@ from kair_engine.results.fix import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.model import Baseline, Counterfactual, Undisturbed
+from kair_engine.whatif.model import Baseline, Counterfactual, Transplanted, Undisturbed
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.ideals import ideal_ns
 from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
@@ -106,13 +106,25 @@ class FixedDurations:
             less = self.stopped.disturbed_ns(of)
             shorter = np.flatnonzero(less)
             return self._node[shorter], -less[shorter]
+        if isinstance(of, Transplanted):
+            return self._difference(self._transplanted(of))
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
         if len(fixes) == 1 and _is_plain(fixes[0]) and not self._of_many(fixes[0]).any():
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
-        value = self.values_ns(fixes)
+        return self._difference(self.values_ns(fixes))
+
+    def _difference(self, value: Floats) -> tuple[Codes, Floats]:
         different = np.flatnonzero(value != self._value)
         return self._node[different], value[different] - self._value[different]
+
+    def _transplanted(self, of: Transplanted) -> Floats:
+        value = self._value.copy()
+        for place, ops in enumerate(self._recorded):
+            mine = np.flatnonzero(self._parts.step == place)
+            for at, longer in of.of_step(ops.step):
+                value[mine[at]] += longer
+        return value
 
     def values_ns(self, fixes: Sequence[Fix]) -> Floats:
         """Per part of the steps, with all of `fixes` made."""

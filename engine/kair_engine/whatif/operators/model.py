@@ -21,6 +21,7 @@ from kair_engine.whatif.model import (
     Baseline,
     Counterfactual,
     Foreseen,
+    Parts,
     ReplayedSteps,
     StoppedSteps,
     Symptoms,
@@ -30,6 +31,7 @@ from kair_engine.whatif.operators.batches import Batch, batches
 from kair_engine.whatif.operators.fitting import Present, must_fit, present
 from kair_engine.whatif.operators.prices import replayed_steps
 from kair_engine.whatif.operators.stops.found import StopTally
+from kair_engine.whatif.operators.told_parts import parts_told
 from kair_engine.whatif.ratios import OfParts
 from kair_engine.whatif.remembered import RememberedSteps
 
@@ -88,6 +90,12 @@ class OperatorModel:
         if self._present is None:
             self._present = present(self._trace)
         return self._present
+
+    def parts(self) -> Iterator[Parts]:
+        """What all steps are made of, some steps at a time."""
+        self._keep_batches()
+        for batch in self._kept or self._batches():
+            yield parts_told(batch.dependencies, batch.steps)
 
     def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         """Step times."""
@@ -149,8 +157,7 @@ class OperatorModel:
         return operator_timeline(self._trace)
 
     def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
-        if self._keep and not self._kept:
-            self._kept, self._synchronised = list(self._batches()), ()
+        self._keep_batches()
         look, more = None, None
         if not self._stops.steps:
             look = partial(_tally_stops, self._stops, self.job.hosts)
@@ -161,6 +168,10 @@ class OperatorModel:
         known = known_steps(times[0])
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
         return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))
+
+    def _keep_batches(self) -> None:
+        if self._keep and not self._kept:
+            self._kept, self._synchronised = list(self._batches()), ()
 
     def _foreseen(self, foreseen: Foreseen, measured: Floats) -> Sequence[Counterfactual]:
         return foreseen(self._stops.result(float(measured.mean())))

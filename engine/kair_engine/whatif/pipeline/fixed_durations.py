@@ -6,11 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
 from kair_engine.causes import FixKind
-from kair_engine.results.fix import Fix
+from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job
+from kair_engine.whatif.model import Parts, Transplanted
 from kair_engine.whatif.pipeline.rows import COMMUNICATION, GARBAGE, TYPES
 from kair_engine.whatif.pipeline.times import PipelineTimes
 from kair_engine.whatif.prices import nothing_fits
@@ -30,10 +31,7 @@ class FixedDurations:
         rows = self.times.rows
         mask = np.ones(len(rows), dtype=bool)
         if fix.ranks or fix.hosts:
-            ranks = np.full((rows.dp_size, rows.pp_size), -1)
-            for at, rank in self.rank_of.items():
-                ranks[at] = rank
-            mask &= np.isin(ranks[rows.dp, rows.stage], self._ranks(fix))
+            mask &= np.isin(self._rank_of_row, self._ranks(fix))
         if fix.stages:
             mask &= np.isin(rows.stage, fix.stages)
         types = [
@@ -61,6 +59,40 @@ class FixedDurations:
                 ideal = self.times.ideal_ns if of_stage else self.peers_ideal(named)
                 durations = np.where(mask, np.minimum(durations, ideal), durations)
         return durations
+
+    def parts(self) -> Parts:
+        """Every operation of every step is a part."""
+        rows = self.times.rows
+        kinds = np.array([FIX_KINDS.index(kind_of(name)) for name in TYPES])
+        none = np.zeros(len(rows), dtype=np.int64)
+        return Parts(
+            step=np.array(rows.steps, dtype=np.int64)[rows.step],
+            at=np.arange(len(rows)) - np.searchsorted(rows.step, rows.step),
+            rank=self._rank_of_row,
+            operator=rows.type.astype(np.int64),
+            kind=kinds[rows.type],
+            which=np.stack((none, rows.turn.astype(np.int64), none, none)),
+            delay=np.zeros(len(rows), dtype=bool),
+            transfer=np.asarray(self.times.graph.group),
+            value_ns=self.times.own_ns,
+            operators=dict(enumerate(TYPES)),
+        )
+
+    def transplanted(self, of: Transplanted) -> Floats:
+        """Per row, with some as long as in another recording."""
+        rows, durations = self.times.rows, self.times.own_ns.copy()
+        for begin, step in zip(np.searchsorted(rows.step, np.arange(len(rows.steps))), rows.steps, strict=True):
+            for at, longer in of.of_step(step):
+                durations[begin + at] += longer
+        return durations
+
+    @property
+    def _rank_of_row(self) -> Ints:
+        rows = self.times.rows
+        ranks = np.full((rows.dp_size, rows.pp_size), NONE, dtype=np.int64)
+        for at, rank in self.rank_of.items():
+            ranks[at] = rank
+        return np.asarray(ranks[rows.dp, rows.stage])
 
     def peers_ideal(self, named: Collection[int] = ()) -> Floats:
         """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.

@@ -10,7 +10,16 @@ from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.fix import Fix
 from kair_engine.results.whatif import PartEffect, Remedy
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, Foreseen, ReplayedSteps, Symptoms
+from kair_engine.whatif.model import (
+    Attribution,
+    Baseline,
+    Counterfactual,
+    Foreseen,
+    Parts,
+    ReplayedSteps,
+    Symptoms,
+    Transplanted,
+)
 from kair_engine.whatif.pipeline.attribution import attribute, explained, slowest_workers
 from kair_engine.whatif.pipeline.choices import Choice
 from kair_engine.whatif.pipeline.fixed_durations import FixedDurations
@@ -58,6 +67,10 @@ class PipelineModel:
     def require(self, fix: Fix) -> None:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
         self._durations.fitting(fix)
+
+    def parts(self) -> Iterator[Parts]:
+        """What all steps are made of: their operations."""
+        yield self._durations.parts()
 
     def replay(
         self,
@@ -145,6 +158,8 @@ class PipelineModel:
             return replayed_with_delays(self._times)
         if counterfactual is Baseline.IDEAL:
             return self._times.steps_with(self._times.ideal_ns)
+        if isinstance(counterfactual, Transplanted):
+            return self._times.steps_with(self._durations.transplanted(counterfactual))
         fixes = counterfactual if isinstance(counterfactual, tuple) else ()
         return self._times.steps_with(self._durations.of(fixes))
 
