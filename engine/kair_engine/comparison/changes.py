@@ -225,11 +225,14 @@ def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
         yield from of_rest
         yield from worth(some, len(rows))
         return
-    # All changed, and some of them more: what those would take with the others' change is their new base.
+    # All changed, and some of them more: that is on top of what the run takes where it takes less, with all changed.
     ratio, whole = rest.new_us / rest.base_us, rows.shift()
-    everybody = Shift(whole.places, whole.base_us, whole.base_us * ratio, rest.p_value)
-    yield Change(pair, everybody, True, of_rest[0].p_value)
-    yield from worth(Shift(some.places, some.base_us * ratio, some.new_us, some.p_value), len(rows))
+    if ratio > 1:
+        everybody, on_top = (whole.base_us, whole.base_us * ratio), (some.base_us * ratio, some.new_us)
+    else:
+        everybody, on_top = (whole.new_us / ratio, whole.new_us), (some.base_us, some.new_us / ratio)
+    yield Change(pair, Shift(whole.places, *everybody, rest.p_value), True, of_rest[0].p_value)
+    yield from worth(Shift(some.places, *on_top, some.p_value), len(rows))
 
 
 def _apart(rows: Rows) -> tuple[Ints, Ints] | None:

@@ -97,18 +97,19 @@ class _Run:
 
     def _layer(self, change: Change, changes: Sequence[Change]) -> Layer:
         """By how much the change's parts are shorter in the other run."""
-        own, value = self.own, self.own.value_ns
+        own, there = self.own, self.there_ns
         others = [one for one in changes if one.pair is change.pair and one is not change]
         mine = of_operator = self.chosen & (own.number == self.number_of[id(change.pair)])
-        less = self.there_ns - value
+        less = there - own.value_ns
         if change.everywhere:
-            in_proportion = ~self.shared | self._on(others)
-            less = np.where(in_proportion, value * (self._ratio(change) - 1), less)
+            longer = self._times(change)
+            less = np.where(self._on(others), there * (1 - longer), less)
+            less = np.where(self.shared, less, own.value_ns * (1 / longer - 1))
         else:
             mine = of_operator & self._on([change])
             # All members of a communication end together.
             mine |= of_operator & np.isin(own.transfer, own.transfer[mine & (own.transfer != NONE)])
-            less -= sum(value * (self._ratio(one) - 1) for one in others if one.everywhere)
+            less += sum(there * (self._times(one) - 1) for one in others if one.everywhere)
         rows = np.flatnonzero(mine)
         rows = rows[np.argsort(own.step[rows], kind="stable")]
         steps, first = np.unique(own.step[rows], return_index=True)
@@ -120,9 +121,10 @@ class _Run:
         places = [place for one in changes for place in one.shift.places]
         return np.isin(self.own.rank, self.ranks[places])
 
-    def _ratio(self, change: Change) -> float:
-        shift = change.shift
-        return shift.new_us / shift.base_us if self.is_base else shift.base_us / shift.new_us
+    def _times(self, change: Change) -> float:
+        """How many times as long the operator takes as in the other run."""
+        there, here = sorted((change.shift.base_us, change.shift.new_us))
+        return here / max(there, 1e-9)
 
 
 def _runs(base: Model, new: Model, changes: Sequence[Change], ranks: Sequence[int]) -> tuple[_Run, _Run]:

@@ -82,13 +82,19 @@ def there_ns(own: Concerned, other: Concerned) -> tuple[Floats, Bools]:
     groups = int(whose.max(initial=NONE)) + 1
     here, there = whose[:split], whose[split:]
     spent = [
-        np.bincount(of, weights=values / run.steps, minlength=groups)
+        np.bincount(of, weights=values, minlength=groups) / (run.steps * np.maximum(_ranks_of(of, run, groups), 1))
         for of, values, run in ((here, own.value_ns, own), (here, matched, own), (there, other.value_ns, other))
     ]
     before, found, wanted = (np.maximum(of, 0.0) for of in spent)
     few = found < _ALIKE * wanted
     value = np.where(few[here], own.value_ns, matched)
     return value * (wanted / np.maximum(np.where(few, before, found), 1e-9))[here], surely[of_own]
+
+
+def _ranks_of(group: Ints, run: Concerned, groups: int) -> Ints:
+    """How many ranks of the run each group has."""
+    _, first = np.unique(dense(np.stack((group, run.rank))), return_index=True)
+    return np.bincount(group[first], minlength=groups)
 
 
 def _quantiles(values: Floats, code: Ints, others: Floats, code_of_other: Ints, codes: int) -> Floats:

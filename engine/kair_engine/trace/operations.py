@@ -19,6 +19,7 @@ PHASE_NAMES = ("forward", "backward", "optimizer", "input")
 COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
 STEP_SCOPE = "step"
 QUEUE_FULL = "launch queue full"
+INSIDE_UNKNOWN = "(inside not recorded)"
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,12 @@ class Operations:
         """Whether each is what a launch waited before it for a place in the queue to its device."""
         codes = [code for code, text in self.name_text.items() if text == QUEUE_FULL]
         return np.asarray(is_one_of(self.name, codes) & (self.kind == SYNC))
+
+    @cached_property
+    def inside_unknown(self) -> Bools:
+        """Whether each is a CUDA graph of which only begin and end are recorded: what it ran, and waited for, is not."""
+        codes = [code for code, text in self.name_text.items() if text.endswith(INSIDE_UNKNOWN)]
+        return np.asarray(is_one_of(self.name, codes) & self.on_stream)
 
     @cached_property
     def step_time_ns(self) -> float:

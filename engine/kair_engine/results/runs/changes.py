@@ -39,9 +39,10 @@ class OperatorChange:
     host: str | None
     """Of whose ranks all are concerned, and nobody else."""
     base_us: float
-    """In the base run; of a change on some ranks beside one on all, with that of all made."""
+    """In the base run. Where some ranks changed on top of what changed on all, either is as if it had been made where
+    the operator takes less: first that of all, then what is on top."""
     new_us: float
-    """In the new run; of a change on all ranks beside one on some, without what is on top on those."""
+    """In the new run; the same."""
     ratio: float | None
     """New over base; null of an operator that the base run lacks."""
     base_calls: float
@@ -51,7 +52,8 @@ class OperatorChange:
     p_value: float
     """Family-wise, over all that was compared."""
     step_us: float | None = None
-    """What the change adds to the step, by replay: one change after the other is undone. Null: not replayed."""
+    """What the change adds to the step, by replay: taken out, call by call, of the run where it takes longer; of what
+    changes hide for each other all have their part. Null: not replayed."""
     share_of_step: float | None = None
     """The same over the base run's step time."""
 
