@@ -34,6 +34,7 @@ CLEAN_GAP: Final = 0.5
 """Two sorts of ranks are told apart where nobody is in between: over this part of what sets them apart."""
 BEYOND_SPREAD: Final = 5.0
 """The same gap over how much the ranks of one sort differ, in standard deviations."""
+_BISECTIONS: Final = 24
 
 
 @dataclass(frozen=True)
@@ -284,8 +285,8 @@ def _step_noise_us(base: RunProfile, new: RunProfile) -> float | None:
         inflated = inflation(steps[:, None])
         errors.append(float(np.sqrt(steps.var(ddof=1) * inflated / len(steps))))
         freedom.append(max(len(steps) / inflated - 1, 1.0))
-    low, high = 0.0, 1e3 * max(*errors, 1e-9)
-    while high - low > 1e-3 * high:
+    low, high = 0.0, 1e3 * max(errors)
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         chance = two_sided(middle, (errors[0], errors[1]), (freedom[0], freedom[1]))
         low, high = (middle, high) if chance > FALSE_ALARM_RATE else (low, middle)
