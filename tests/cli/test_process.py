@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import answering, kair
-from support.places import MEGATRON
+from support.places import MEGATRON, SAMPLES
 
 from kair_tui.cli import completion
 from kair_tui.cli.output.progress import ProgressBar
 
 KAIR = (sys.executable, "-m", "kair_tui")
+SAMPLE = SAMPLES / "slow_operator"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
@@ -39,9 +40,12 @@ def test_help_into_a_closed_pipe_is_silent_too() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_full_disk_under_stdout_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "asked", [("spec",), ("steps", str(SAMPLE), "--json", "-q"), ("steps", str(SAMPLE), "-o", "ndjson", "-q")]
+)
+def test_a_full_disk_under_stdout_is_one_line(asked: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
-        run = subprocess.run([*KAIR, "spec"], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+        run = subprocess.run([*KAIR, *asked], stdout=full, stderr=subprocess.PIPE, check=False, text=True)
     assert run.returncode == 3
     assert run.stderr == "kair: error: standard output: No space left on device\n"
 

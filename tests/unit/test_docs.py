@@ -16,6 +16,7 @@ from support.forked_kair import forked_kair
 
 from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
+from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.commands.machines.schema import schema_of
 
@@ -100,6 +101,11 @@ def rows_below(heading: str) -> list[list[str]]:
     section = SCRIPTS.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
+
+
+def test_every_exit_status_is_told() -> None:
+    told = re.findall(r"^\| `(\d+)` \|", SCRIPTS.read_text().partition("\n## ")[0], re.MULTILINE)
+    assert list(map(int, told)) == sorted(ExitCode)
 
 
 def names_in(cell: str) -> list[str]:
