@@ -18,6 +18,9 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NO
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
     contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
     globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+    contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
+    globalPid INTEGER, graphId INTEGER NOT NULL, graphExecId INTEGER NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
     contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
     globalPid INTEGER, bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL);
@@ -83,6 +86,13 @@ class Export:
         short = self.text(name.partition("(")[0])
         row = (round(start * US), round(end * US), 0, 1, None, stream, number, process, self.text(name), short, None)
         self.insert("CUPTI_ACTIVITY_KIND_KERNEL", *row)
+
+    def graph(self, thread: int, number: int, start: float, end: float, *, launched: float) -> int:
+        """A CUDA graph as a whole, `--cuda-graph-trace=graph`; the launch's number."""
+        launch = self.call(thread, "cudaGraphLaunch_v10000", launched, launched + 8)
+        row = (round(start * US), round(end * US), 0, 1, None, 7, launch, thread >> 24 << 24, number, number)
+        self.insert("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *row)
+        return launch
 
     def copy(self, thread: int, start: float, end: float, *, launched: float, size: int) -> None:
         number = self.call(thread, "cudaMemcpyAsync_v3020", launched, launched + 5)

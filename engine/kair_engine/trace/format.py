@@ -35,6 +35,8 @@ PHASES: Final = ("forward", "backward", "optimizer", "input")
 STEP_SCOPE: Final = "step"
 QUEUE_FULL: Final = "launch queue full"
 """What a launch waits for while too many before it are not over: readers tell such a wait apart from the call."""
+INSIDE_UNKNOWN: Final = "(inside not recorded)"
+"""How the name of a CUDA graph ends of which a recording has only begin and end: what it ran may have waited."""
 
 # A lane is a device's queue or a host's thread; its prefix says which.
 STREAM_PREFIX: Final = "stream "

@@ -183,7 +183,7 @@ class Operations:
 
     @cached_property
     def inside_unknown(self) -> Bools:
-        """Whether each is a CUDA graph of which only begin and end are recorded: what it ran, and waited for, is not."""
+        """Whether each is a CUDA graph of which only begin and end are recorded, and not what it waited for."""
         codes = [code for code, text in self.name_text.items() if text.endswith(INSIDE_UNKNOWN)]
         return np.asarray(is_one_of(self.name, codes) & self.on_stream)
 

@@ -1,7 +1,7 @@
 """The whole investigation: is there a straggler, which rank, which operator, why, what it costs, what to do."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -39,6 +39,7 @@ from kair_engine.triage.absorbed import absorbed
 from kair_engine.triage.checks import Checked, check
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
+from kair_engine.triage.devices.unknown_inside import without_unknown_inside
 from kair_engine.triage.findings import Measured, rank_finding
 from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
 from kair_engine.triage.hangs.analysis import hang
@@ -108,13 +109,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     if stopped is not found:
         found = stopped
         about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
-    patterns = tuple(job_patterns(found, to_be_priced=True))
-    wide = (*job_wide_findings(trace, patterns, step_time), *shared.findings(found.job))
     parts = parts_of_step(trace)
-    known = {finding.cause for finding in wide}
-    of_network = (one for one in measured.networks if not one.ranks)
-    wide += tuple(one for one in (*of_network, *exposed(trace, parts, step_time)) if one.cause not in known)
-    raised = about(shared.stops, wide)
+    wide = _of_all(trace, found, shared, (*measured.networks, *exposed(trace, parts, step_time)), step_time)
+    raised, untold = without_unknown_inside(
+        about(shared.stops, wide), devices, step_time, waits_known=bool(blamed.collectives)
+    )
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact())
@@ -138,11 +137,13 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
             next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
             for again in costs.findings
         )
-    # Whoever is named with what it costs, though it stays open, explains the rest.
-    uneven = () if told or checked.contradicted else tuple(unexplained(replays, findings, step_time / 1e3))
-    warnings = tuple(dict.fromkeys((*limits, *blamed.warnings, *checked.warnings, *uneven)))
+    # Whoever is named with what it costs, though it stays open, explains the rest; so does what was not recorded.
+    is_named = told or untold or checked.contradicted
+    uneven = () if is_named else tuple(unexplained(replays, findings, step_time / 1e3))
+    warnings = tuple(dict.fromkeys((*untold, *limits, *blamed.warnings, *checked.warnings, *uneven)))
+    undecided = bool(found.undecided or uncompared or untold)
     return TriageResult(
-        verdict=_verdict(found, checked, uncompared, is_open=leaves_verdict_open(uneven)),
+        verdict=_verdict(found, checked, undecided=undecided, is_open=leaves_verdict_open(uneven)),
         findings=findings,
         ranking=_ranking(trace, found, blamed, findings),
         step_time_us=step_time / 1e3,
@@ -154,6 +155,16 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         parts=parts,
         absorbed=tuple(absorbed(found.job, devices.leads, checked.absorbed)),
     )
+
+
+def _of_all(
+    trace: Trace, found: Localization, shared: SharedCosts, more: Sequence[Finding], step_time_ns: float
+) -> tuple[Finding, ...]:
+    """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
+    patterns = tuple(job_patterns(found, to_be_priced=True))
+    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shared.findings(found.job))
+    known = {finding.cause for finding in wide}
+    return *wide, *(one for one in more if not one.ranks and one.cause not in known)
 
 
 def _saving_us(replays: Replays, rank: Rank) -> float:
@@ -277,13 +288,13 @@ def _look_at(
     return excesses, tally, devices, next(iter(together), None)
 
 
-def _verdict(found: Localization, checked: Checked, uncompared: Collection[Rank], *, is_open: bool) -> Verdict:
+def _verdict(found: Localization, checked: Checked, *, undecided: bool, is_open: bool) -> Verdict:
     """`is_open`: whether a replay finds so much that nothing explains."""
     if checked.contradicted:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
         return "straggler"
-    if found.undecided or uncompared:
+    if undecided:
         return "inconclusive"
     if checked.findings:
         return "job_wide"

@@ -21,6 +21,7 @@ _FEW_RUNS = 3
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _WHY_INCONCLUSIVE = (
     "price_and_waiting",
+    "graphs_not_recorded",
     *_NOT_COMPARED,
     "waited_for",
     "one_rank",

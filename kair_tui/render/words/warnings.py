@@ -81,6 +81,14 @@ def _giant_step(one: KairWarning) -> str:
     )
 
 
+def _graphs_not_recorded(one: KairWarning) -> str:
+    return (
+        f"devices are busy with CUDA graphs for {percent(one.figures['share_of_step'])} of the step, and what is in "
+        "them (kernels, collectives) is not recorded, so that it cannot be told which rank is slow: "
+        "record with nsys profile --cuda-graph-trace=node"
+    )
+
+
 def _rare_delays(one: KairWarning) -> str:
     steps, time = percent(one.figures["share_of_steps"], 2), percent(one.figures["share_of_time"])
     return (
@@ -251,6 +259,7 @@ def _busy_machine(one: KairWarning) -> str:
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
     "giant_step": _giant_step,
+    "graphs_not_recorded": _graphs_not_recorded,
     "busy_machine": _busy_machine,
     "rare_delays": _rare_delays,
     "unmatched_collectives": _unknown_members,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kair_engine.readers.columns import Int64s
 from kair_engine.readers.nsys.database import Column, Report
+from kair_engine.trace.format import INSIDE_UNKNOWN
 
 NONE: Final = -(1 << 63)
 """What is no number, or not recorded."""
@@ -56,7 +57,7 @@ class _Columns:
 
 @dataclass(frozen=True)
 class DeviceRows(_Columns):
-    """Kernels, then copies."""
+    """Kernels and graphs, then copies."""
 
     device: Int64s
     stream: Int64s
@@ -134,7 +135,8 @@ def processes_of(report: Report) -> list[Process]:
         if isinstance(number, int) and isinstance(value, str)
     )
     names = _Names()
-    device = DeviceRows.joined([*_kernels(report, texts, names), *_copies(report, names)])
+    kernels = DeviceRows.joined(list(_kernels(report, texts, names)))
+    device = DeviceRows.joined([kernels, *_graphs(report, names, kernels), *_copies(report, names)])
     if not len(device.start):
         return []
     numbers = in_order(device.process)
@@ -165,6 +167,26 @@ def _kernels(report: Report, texts: _Texts, names: _Names) -> Iterable[DeviceRow
     optional = ("demangledName", "shortName", "globalPid")
     for *numbers, name, short, owner in report.columns("CUPTI_ACTIVITY_KIND_KERNEL", _ON_DEVICE, optional):
         yield _device_rows(numbers, found.of(zip(name, short, strict=True)), owner, None)
+
+
+def _graphs(report: Report, names: _Names, kernels: DeviceRows) -> Iterable[DeviceRows]:
+    """CUDA graphs recorded as a whole, `nsys profile --cuda-graph-trace=graph`: one row for each launch.
+
+    None of launches whose kernels are recorded, too.
+    """
+    found = _Found(names, lambda number: f"CUDA graph {number} {INSIDE_UNKNOWN}".replace(" None ", " "))
+    inside = {
+        number: rows.correlation for number, rows in kernels.where(kernels.correlation != NONE).by_process().items()
+    }
+    optional = ("graphId", "globalPid")
+    for *numbers, graph, owner in report.columns("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _ON_DEVICE, optional):
+        name = found.of(number if isinstance(number, int) else None for number in graph)
+        # CUPTI writes 0 for times that it could not collect.
+        rows = _device_rows(numbers, name, owner, None)
+        rows = rows.where((rows.start > 0) & (rows.end > rows.start))
+        for number, known in inside.items():
+            rows = rows.where((rows.process != number) | ~np.isin(rows.correlation, known))
+        yield rows
 
 
 def _copies(report: Report, names: _Names) -> Iterable[DeviceRows]:

@@ -1,6 +1,9 @@
 """Nsight Systems reports, exported to SQLite: one file to one fragment, a rank for each process with a GPU."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from kair_engine.errors import InputError
 from kair_engine.readers.identity import host_from_name, rank_from_name
@@ -10,7 +13,9 @@ from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
 from kair_engine.readers.nsys.rows import main_thread, marks_of, rows_of
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, write_recording
 from kair_engine.readers.step_search import steps_from
+from kair_engine.trace.format import INSIDE_UNKNOWN
 from kair_engine.trace.model import FragmentInfo, KairWarning
+from kair_engine.trace.warning_texts import short_warning
 
 
 def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
@@ -30,7 +35,7 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         base, device = _epoch(report), _device(report)
         host = host_from_name(source) or host_name(report)
     recordings = [_recording(process, rank, base, host) for process, rank in zip(processes, ranks, strict=True)]
-    warnings: tuple[KairWarning, ...] = recordings[0].steps.warnings(source, "an NVTX range for each, `step N`")
+    warnings = (*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source))
     about = About(
         format="nsys",
         rank_known=are_known,
@@ -66,6 +71,19 @@ def _epoch(report: Report) -> int:
 def _device(report: Report) -> str | None:
     names = (name for (name,) in report.rows("TARGET_INFO_GPU", ("name",)))
     return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def _graphs(processes: list[Process], source: Path) -> Iterator[KairWarning]:
+    launches = sum(
+        int(np.count_nonzero(np.isin(process.device.name, _named(process, INSIDE_UNKNOWN)))) for process in processes
+    )
+    if launches:
+        text = f"{source.name} has {launches} launches of CUDA graphs without what is in them"
+        yield short_warning("graphs_as_a_whole", f"{text}: record with nsys profile --cuda-graph-trace=node")
+
+
+def _named(process: Process, ending: str) -> list[int]:
+    return [number for number, name in enumerate(process.names) if name.endswith(ending)]
 
 
 def _recording(process: Process, rank: int, base: int, host: str | None) -> RankRecording:

@@ -31,6 +31,8 @@ class Balance:
     unknown_ns: Floats
     """Idle for as long as launches take, or before what nobody is known to have launched."""
     length_ns: Floats
+    unknown_inside_ns: Floats
+    """Of the busy time, in CUDA graphs of which only begin and end are recorded."""
     waits: Floats
     """How often it was idle though something was launched."""
     longest_ns: float
@@ -58,6 +60,8 @@ def balance(ops: Operations, free_ns: Ints) -> Balance:
     order = np.argsort(start, kind="stable")
     start, end, rows = start[order], end[order], rows[order]
     busy = Spans.united(start, end)
+    whole = ops.inside_unknown[rows]
+    graphs = Spans.united(start[whole], end[whole])
     # Idle are the times before each span of work, and after the last.
     rank = clock.rank(busy.begin)
     opens = np.concatenate(([True], rank[1:] != rank[:-1])) if len(rank) else np.zeros(0, dtype=bool)
@@ -82,6 +86,7 @@ def balance(ops: Operations, free_ns: Ints) -> Balance:
         ready_ns=held,
         unknown_ns=length - ran - late - held,
         length_ns=length,
+        unknown_inside_ns=graphs.by_rank(clock, ranks, graphs.length_ns),
         waits=by_rank(long.astype(np.int64)),
         longest_ns=float(ready[long].max(initial=0)),
         awaited_ns=_awaited_ns(ops),

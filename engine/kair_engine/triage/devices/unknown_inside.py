@@ -1,0 +1,39 @@
+"""CUDA graphs of which only begin and end are recorded: ranks may have waited for one another in them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kair_engine.causes import CAUSES
+from kair_engine.results.triage import Finding
+from kair_engine.trace.model import KairWarning
+from kair_engine.trace.operations import INSIDE_UNKNOWN
+from kair_engine.triage.devices.tally import DeviceTally
+
+HIDDEN_SHARE: Final = 0.1
+"""Of the step, in such graphs: a rank that takes a tenth longer in them costs the smallest share of a step that is
+told of a rank."""
+
+
+def without_unknown_inside(
+    findings: Sequence[Finding], devices: DeviceTally, step_time_ns: float, *, waits_known: bool
+) -> tuple[tuple[Finding, ...], tuple[KairWarning, ...]]:
+    """(the findings that stand, why the verdict is open without one: nothing where such graphs hide nobody).
+
+    A rank is in its graph for longer if it waits there. `waits_known`: ranks meet in collectives beside the graphs, and
+    wait there for who is late. If that is one rank whose graph is longer, it did not wait in it; of several any may
+    have waited for another.
+    """
+    hidden_ns = float(devices.of_device("unknown_inside_ns").max(initial=0.0))
+    if hidden_ns < HIDDEN_SHARE * step_time_ns:
+        return tuple(findings), ()
+    stand = tuple(one for one in findings if not _of_graph(one) or (waits_known and len(one.ranks) == 1))
+    if waits_known and len(stand) == len(findings):
+        return stand, ()
+    figures = {"share_of_step": min(hidden_ns / step_time_ns, 1.0)}
+    return stand, (KairWarning("graphs_not_recorded", figures=figures),)
+
+
+def _of_graph(finding: Finding) -> bool:
+    """Whether it says that ranks compute longer in a graph, or all ranks in one step than in another."""
+    in_graph = finding.operator is not None and finding.operator.endswith(INSIDE_UNKNOWN)
+    return CAUSES[finding.cause].time_class == "compute" and (in_graph or not finding.ranks)
