@@ -4,19 +4,20 @@ Each rank's main thread fetches input and launches kernels ahead of its device, 
 gradients on another; the step is over when both are done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
 from support.trace_builder import Row, build
 
+from kair_engine.arrays import Floats
 from kair_engine.trace.model import Trace
 
 RANKS, STEPS = 4, 8
 Longer = Callable[[str, int, int], float]
-"""(operation, which call in the step, rank) → how much longer it takes, in µs; below nothing it is left out."""
+"""(operation, which call in the step, rank) → how much longer it takes, in µs."""
 
-_CALLS = ("norm", "gemm", "gelu", "gemm", "gelu", "gemm", "norm", "gemm", "reduce", "gemm", "reduce", "gemm", "update")
+CALLS = ("norm", "gemm", "gelu", "gemm", "gelu", "gemm", "norm", "gemm", "reduce", "gemm", "reduce", "gemm", "update")
 _TAKES = {"fetch": 250.0, "norm": 80.0, "gemm": 500.0, "gelu": 120.0, "reduce": 300.0, "update": 200.0, "launch": 8.0}
 
 
@@ -31,20 +32,22 @@ def job(
     *,
     seed: int = 0,
     jitter: float = 0.003,
-    calls: tuple[str, ...] = _CALLS,
+    calls: tuple[str, ...] = CALLS,
     ranks: int = RANKS,
+    steps: Collection[int] = range(STEPS),
 ) -> Trace:
-    """The recording of one run; `seed` is its noise, `jitter` the standard deviation of what an operation takes."""
+    """The recording of one run, longer in some `steps`; `seed` is its noise, `jitter` what operations vary by (1 σ)."""
     noise = np.random.default_rng(seed)
     rows: list[Row] = []
     spans: dict[tuple[int, int], tuple[float, float]] = {}
     now = np.zeros(ranks)
     for step in range(STEPS):
         seen: dict[str, int] = {}
+        changed = longer if step in steps else as_it_is
 
-        def takes(name: str, seen: dict[str, int] = seen) -> np.ndarray:
+        def takes(name: str, seen: dict[str, int] = seen, changed: Longer = changed) -> Floats:
             call = seen[name] = seen.get(name, -1) + 1
-            wanted = np.array([_TAKES.get(name, 100.0) + longer(name, call, rank) for rank in range(ranks)])
+            wanted = np.array([_TAKES.get(name, 100.0) + changed(name, call, rank) for rank in range(ranks)])
             return wanted * np.maximum(1 + jitter * noise.standard_normal(ranks), 0.0)
 
         begin, host, compute, reduced = now.copy(), now + 2.0, now.copy(), now.copy()
