@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, offsets
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, offsets, one_of_each
 from kair_engine.results.fix import FIX_KINDS
 from kair_engine.results.runs.changes import ChangeKind
+from kair_engine.stats import TRIM
 from kair_engine.whatif.model import Model, Parts
 
 HOST: Final = (None, "host")
@@ -65,53 +66,82 @@ def names_coded() -> Callable[[str], int]:
 def there_ns(own: Concerned, other: Concerned) -> tuple[Floats, Bools]:
     """(what each of a run's own parts takes in the other run, whether it is surely its operator's, here or there).
 
-    Of the steps with a part, that in which it takes longest gets what it takes longest in the other run, and so on:
-    what happens in some steps only stays so, and the mean becomes the other's. A call that the other run has not takes
-    nothing there; what it spends on calls that are not here is spread over those that are.
+    A call that the other run has not takes nothing there; what it spends on calls that are not here is spread over
+    those that are.
     """
+    unit, mine = _calls(own)
+    _, theirs = _calls(other)
+    there, surely = _calls_there(mine, theirs)
+    # What a call takes more is put to its parts as it is spent on them.
+    spent = np.maximum(own.value_ns, 0.0)
+    of_call = np.bincount(unit, weights=spent, minlength=len(mine.value_ns))[unit]
+    share = np.where(of_call > 0, spent / np.maximum(of_call, 1e-9), 1 / np.bincount(unit)[unit])
+    return own.value_ns + (there - mine.value_ns)[unit] * share, surely[unit]
+
+
+def _calls(run: Concerned) -> tuple[Ints, Concerned]:
+    """(per part the number of its call, or of the delay before it; these, in sum over their parts)."""
+    unit = dense(np.concatenate((np.stack((run.step, run.rank)), run.same)))
+    first = one_of_each(unit)
+    sure = np.bincount(unit, weights=run.surely, minlength=len(first)) > 0
+    taken = {name: getattr(run, name)[..., first] for name in ("number", "step", "at", "rank", "same", "transfer")}
+    value = np.bincount(unit, weights=run.value_ns, minlength=len(first)).astype(float)
+    return unit, Concerned(**taken, surely=sure, value_ns=value, steps=run.steps)
+
+
+def _calls_there(own: Concerned, other: Concerned) -> tuple[Floats, Bools]:
+    """The same of whole calls."""
     split = len(own.number)
     code = dense(np.concatenate((own.same, other.same), axis=1))
     codes = int(code.max(initial=NONE)) + 1
     of_own, of_other = code[:split], code[split:]
-    surely = np.zeros(codes, dtype=bool)
+    surely, here, there = (np.zeros(codes, dtype=bool) for _ in range(3))
     surely[of_own[own.surely]] = True
     surely[of_other[other.surely]] = True
-    matched = _quantiles(own.value_ns, of_own, other.value_ns, of_other, codes)
+    here[of_own], there[of_other] = True, True
+    matched = np.where(there[of_own], own.value_ns + _longer(own.value_ns, of_own, other.value_ns, of_other), 0.0)
     # Of each operator and rank.
     whose = dense(np.concatenate((own.same[:2], other.same[:2]), axis=1))
     groups = int(whose.max(initial=NONE)) + 1
-    here, there = whose[:split], whose[split:]
-    spent = [
-        np.bincount(of, weights=values, minlength=groups) / (run.steps * np.maximum(_ranks_of(of, run, groups), 1))
-        for of, values, run in ((here, own.value_ns, own), (here, matched, own), (there, other.value_ns, other))
-    ]
-    before, found, wanted = (np.maximum(of, 0.0) for of in spent)
-    few = found < _ALIKE * wanted
-    value = np.where(few[here], own.value_ns, matched)
-    return value * (wanted / np.maximum(np.where(few, before, found), 1e-9))[here], surely[of_own]
+    of_own_group, of_group = whose[:split], whose[split:]
+
+    def spent(of: Ints, values: Floats, run: Concerned) -> Floats:
+        """Per group what its mean rank spends on it in a step."""
+        _, first = np.unique(dense(np.stack((of, run.rank))), return_index=True)
+        ranks = np.bincount(of[first], minlength=groups)
+        return np.maximum(np.bincount(of, weights=values, minlength=groups), 0.0) / np.maximum(ranks * run.steps, 1)
+
+    whole = spent(of_group, other.value_ns, other)
+    alike = spent(of_group, np.where(here[of_other], other.value_ns, 0.0), other)
+    few = alike < _ALIKE * whole
+    in_proportion = whole / np.maximum(np.where(few, spent(of_own_group, own.value_ns, own), alike), 1e-9)
+    return np.where(few[of_own_group], own.value_ns, matched) * in_proportion[of_own_group], surely[of_own]
 
 
-def _ranks_of(group: Ints, run: Concerned, groups: int) -> Ints:
-    """How many ranks of the run each group has."""
-    _, first = np.unique(dense(np.stack((group, run.rank))), return_index=True)
-    return np.bincount(group[first], minlength=groups)
+def _longer(values: Floats, code: Ints, others: Floats, code_of_other: Ints) -> Floats:
+    """By how much the same quantile of the others of its code is longer than each value; 0 where there are none.
 
-
-def _quantiles(values: Floats, code: Ints, others: Floats, code_of_other: Ints, codes: int) -> Floats:
-    """Each value replaced by the same quantile of the others of its code; 0 where there is none."""
+    The outermost steps are as much longer as those next to them: what delays a call now and then is no change of it.
+    """
+    codes = int(max(code.max(initial=NONE), code_of_other.max(initial=NONE))) + 1
     begin, begin_other = offsets(code, codes), offsets(code_of_other, codes)
-    sorted_others = others[np.lexsort((others, code_of_other))]
-    order = np.lexsort((values, code))
-    of = code[order]
-    have, there = np.diff(begin)[of], np.diff(begin_other)[of]
-    last = np.maximum(there - 1, 0)
-    place = np.clip((np.arange(len(of)) - begin[of] + 0.5) / have * there - 0.5, 0.0, last)
-    known = np.flatnonzero(there)
-    low, first = np.floor(place[known]).astype(np.int64), begin_other[of[known]]
-    below, above = sorted_others[first + low], sorted_others[first + np.minimum(low + 1, last[known])]
+    order, order_other = np.lexsort((values, code)), np.lexsort((others, code_of_other))
+    own, other, of = values[order], others[order_other], code[order]
+    known = np.flatnonzero(np.diff(begin_other)[of])
+    of = of[known]
+    share = np.clip((known - begin[of] + 0.5) / np.diff(begin)[of], TRIM, 1 - TRIM)
     result = np.zeros(len(values))
-    result[order[known]] = below + (above - below) * (place[known] - low)
+    result[order[known]] = _quantile(other, begin_other, of, share) - _quantile(own, begin, of, share)
     return result
+
+
+def _quantile(ordered: Floats, begin: Ints, code: Ints, share: Floats) -> Floats:
+    """Of the sorted values of each code the one below which a share of them lies, between two of them in proportion."""
+    count = np.diff(begin)[code]
+    place = np.clip(share * count - 0.5, 0.0, count - 1)
+    low = np.floor(place).astype(np.int64)
+    below, above = ordered[begin[code] + low], ordered[begin[code] + np.minimum(low + 1, count - 1)]
+    return np.asarray(below + (above - below) * (place - low))
 
 
 def _of(
@@ -135,7 +165,7 @@ def _of(
         "step": parts.step[rows],
         "at": parts.at[rows],
         "rank": rank,
-        "same": np.stack((number, peers(rank), name, *parts.which[:, rows])),
+        "same": np.stack((number, peers(rank), name, parts.delay[rows], *parts.which[:, rows])),
         "surely": ~unsure[rows],
         # Numbers of communications are those of their batch.
         "transfer": np.where(transfer == NONE, NONE, transfer * _MOST_BATCHES + batch),

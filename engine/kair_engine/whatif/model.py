@@ -59,7 +59,7 @@ class StoppedSteps:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the time of steps is made of: arrays of one length. The same part of another step is equal in `which`."""
+    """What the time of steps is made of: arrays of one length. A call of an operation can have several parts."""
 
     step: Ints
     """The step's number."""
@@ -72,7 +72,7 @@ class Parts:
     kind: Ints
     """Index into FIX_KINDS, or NONE: what no fix changes."""
     which: Ints
-    """(4 × parts): the phase, which call of the operator in it, the sort of part, the how many-th of these."""
+    """(2 × parts): the phase, and which call of the operator in it; equal for the same call of all steps."""
     delay: Bools
     """Whether it is the time before the operation, and not its own."""
     transfer: Ints

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Ints, dense, offsets, order_by
+from kair_engine.arrays import NONE, Ints
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Parts
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
-from kair_engine.whatif.operators.parts import REST
 
 
 def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
@@ -22,10 +21,8 @@ def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
         mine = np.flatnonzero(parts.step == place)
         at[mine], number[mine], rank[mine] = np.arange(len(mine)), ops.step, ops.ranks[parts.rank[mine]]
         mine = mine[parts.row[mine] != NONE]
-        row = parts.row[mine].astype(np.int64)
-        operator[mine], phase[mine], call[mine] = ops.name[_fetch(ops)[row]], ops.phase[row], ops.occurrence[row]
-    sort = parts.key % (REST + 1)
-    within = dense(np.stack([of_part.astype(np.int64) for of_part in (parts.step, parts.rank, parts.row, sort)]))
+        row = _fetch(ops)[parts.row[mine]]
+        operator[mine], phase[mine], call[mine] = ops.name[row], ops.phase[row], ops.occurrence[row]
     group = of.graph.group[parts.node]
     return Parts(
         step=number,
@@ -33,7 +30,7 @@ def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
         rank=rank,
         operator=operator,
         kind=parts.kind.astype(np.int64),
-        which=np.stack((phase, call, sort, _turn(within))),
+        which=np.stack((phase, call)),
         delay=parts.delay,
         transfer=np.where(parts.own, group, NONE),
         value_ns=parts.value_ns,
@@ -48,11 +45,3 @@ def _fetch(ops: Operations) -> Ints:
     while (inside := in_phase[owner] & (parent[owner] != NONE) & in_phase[parent[owner]]).any():
         owner = np.where(inside, parent[owner], owner)
     return owner
-
-
-def _turn(code: Ints) -> Ints:
-    """Per entry how many of its code come before it."""
-    order = order_by(code)
-    result = np.empty(len(code), dtype=np.int64)
-    result[order] = np.arange(len(code)) - offsets(code, 0)[code[order]]
-    return result

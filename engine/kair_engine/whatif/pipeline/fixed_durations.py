@@ -64,14 +64,13 @@ class FixedDurations:
         """Every operation of every step is a part."""
         rows = self.times.rows
         kinds = np.array([FIX_KINDS.index(kind_of(name)) for name in TYPES])
-        none = np.zeros(len(rows), dtype=np.int64)
         return Parts(
             step=np.array(rows.steps, dtype=np.int64)[rows.step],
             at=np.arange(len(rows)) - np.searchsorted(rows.step, rows.step),
             rank=self._rank_of_row,
             operator=rows.type.astype(np.int64),
             kind=kinds[rows.type],
-            which=np.stack((none, rows.turn.astype(np.int64), none, none)),
+            which=np.stack((np.zeros(len(rows), dtype=np.int64), rows.turn.astype(np.int64))),
             delay=np.zeros(len(rows), dtype=bool),
             transfer=np.asarray(self.times.graph.group),
             value_ns=self.times.own_ns,
