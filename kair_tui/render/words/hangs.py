@@ -121,8 +121,9 @@ def _unreachable(one: Evidence) -> str:
 
 
 def _no_dump(one: Evidence) -> str:
-    left = f"{ranks_in_words(one.ranks)} left no dump"
-    return f"{left}; {_waiting(one)} in {_call(one)}" if one.figures else left
+    left = f"{ranks_in_words(one.ranks)} left no dump, as one that is in no call does"
+    lost = "if it was only lost, it may be in the call too: then look at the network"
+    return f"{left}; {_waiting(one)} in {_call(one)} ({lost})" if one.figures else left
 
 
 def _no_report(one: Evidence) -> str:
