@@ -377,7 +377,7 @@ def test_the_content_decides_how_it_is_unpacked(tmp_path: Path, form: str) -> No
     assert (info.operations, len(info.step_times.step)) == (28, 2)
 
 
-def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) -> None:
+def test_the_host_comes_from_the_folder_the_trace_or_the_name(tmp_path: Path) -> None:
     content = kb.trace(kb.training_steps(1))
     for name, host in (
         ("gpu-node12_4242.1700000000000000000.pt.trace.json.gz", "gpu-node12"),
@@ -388,8 +388,10 @@ def test_the_host_comes_from_the_name_the_folder_or_the_trace(tmp_path: Path) ->
     ):
         info = read_kineto(kb.write(tmp_path / name, content), tmp_path / "out.parquet")
         assert info.hosts == ({0: host} if host else {})
-    info = read_kineto(kb.write(tmp_path / "z.json", {**content, "host_name": "vm"}), tmp_path / "out.parquet")
-    assert info.hosts == {0: "vm"}
+    stated = {**content, "host_name": "vm"}
+    for name, host in (("z.json", "vm"), ("node3_4242.pt.trace.json", "vm"), ("host=node7/x.json", "node7")):
+        info = read_kineto(kb.write(tmp_path / name, stated), tmp_path / "out.parquet")
+        assert info.hosts == {0: host}
 
 
 @pytest.mark.parametrize(

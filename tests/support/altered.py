@@ -25,7 +25,7 @@ def altered(
 ) -> Path:
     """The sample with the files of some ranks changed, and (`kept` below 1) cut off after so much of their text."""
     folder.mkdir(parents=True)
-    for rank, (name, text) in _files(sample).items():
+    for rank, (name, text) in sample_files(sample).items():
         if rank not in ranks:
             continue
         if rank in changes:
@@ -38,7 +38,8 @@ def altered(
 
 
 @cache
-def _files(sample: str) -> dict[int, tuple[str, bytes]]:
+def sample_files(sample: str) -> dict[int, tuple[str, bytes]]:
+    """rank → the name of its file, and the text in it."""
     texts = {path.stem: gzip.decompress(path.read_bytes()) for path in sorted((SAMPLES / sample).glob("*.gz"))}
     return {json.loads(text)["distributedInfo"]["rank"]: (name, text) for name, text in texts.items()}
 

@@ -67,11 +67,11 @@ def test_who_is_waited_for_because_its_stage_is_longer_leaves_nothing_open(costs
     assert checked(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
 
 
-def test_what_comes_now_and_then_is_not_worth_what_others_wait_for_in_every_step() -> None:
-    """Half a percent of the step; the others wait for 3 % of it."""
+def test_what_comes_now_and_then_is_no_contradiction_to_what_others_wait_for_in_every_step() -> None:
+    """Half a percent of the step; the others wait for 8 % of it."""
     steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
-    assert checked(waited_for({2: 3}), steady).findings == (steady,)
-    assert checked(waited_for({2: 3}), now_and_then).findings == ()
+    assert codes(checked(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
+    assert codes(checked(waited_for({2: 8, 1: 6}), now_and_then)) == []
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,10 @@ def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_ac
     assert (result.findings, result.contradicted) == (both, False)
 
 
-def test_a_rank_that_costs_a_little_and_is_waited_for_is_accused() -> None:
-    little = finding(2, 0.5)
-    assert checked(waited_for({2: 8, 1: 6}), little) == Checked((little,), (), False)
+def test_a_rank_that_costs_a_little_is_no_finding_though_it_is_waited_for() -> None:
+    assert checked(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Checked((), (), False)
+    much = checked(waited_for({2: 8, 1: 6}), finding(2, 0.5))
+    assert (much.findings, codes(much), much.contradicted) == ((), [("price_and_waiting", (2,))], True)
 
 
 def test_who_is_hidden_by_others_that_are_as_late_need_not_be_waited_for() -> None:

@@ -39,6 +39,19 @@ def test_clocks_are_fitted_across_process_groups(tmp_path: Path, ahead: int) -> 
     assert sync.collectives.rejected == 0
 
 
+@pytest.mark.parametrize("ahead", [-300_000, -7000, 0, 7000])
+def test_stages_that_share_no_collective_are_put_on_one_clock_by_what_they_send(tmp_path: Path, ahead: int) -> None:
+    """A receive ends 20 µs after the send began: clocks that are further off than that are seen to be."""
+    table = """
+        step 0: 0+10000
+        0 gpu7 | gemm 0+1000 | act@pp#0 1000+30 :send | grad@pp#1 1100+2420 :recv
+        1 gpu7 | act@pp#0 0+1020 :recv | gemm 1100+2400 | grad@pp#1 3500+30 :send
+        """
+    sync = synchronise(load_step(trace(tmp_path, table, shift={1: ahead}), 0))
+    off = sync.clocks.offset_ns[1] - sync.clocks.offset_ns[0]
+    assert off == pytest.approx(1000 * ahead, abs=20_000)
+
+
 def test_a_shifted_clock_moves_no_blame(tmp_path: Path) -> None:
     straight = blame(trace(tmp_path / "a", grid()))
     shifted = blame(trace(tmp_path / "b", grid(), shift={0: 5000, 4: -3000}))

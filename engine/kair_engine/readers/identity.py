@@ -84,14 +84,15 @@ def _are_ranks(numbers: Sequence[int]) -> bool:
     return highest < 10**_MOST_DIGITS and (min(numbers) == 0 or len(numbers) >= _FEWEST_RECORDED * (highest + 1))
 
 
-def host_from_name(path: Path) -> str | None:
-    """The host that profiler handlers put into the name, else that of a folder `host=…`, or None."""
+def host_of(path: Path, stated: str | None = None) -> str | None:
+    """The host of a file: that of a folder `host=…`, else the one that it states itself, else the one that profiler
+    handlers put into its name, or None."""
     path = path.absolute()
     for folder in path.parts[-2::-1]:
         if match := _HOST_FOLDER.match(folder):
             return match.group(1)
     handler = _HANDLER_NAME.match(path.name)
-    return handler["host"] if handler else None
+    return stated or (handler["host"] if handler else None)
 
 
 def _rank_word(text: str) -> int | None:

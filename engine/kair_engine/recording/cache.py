@@ -26,7 +26,7 @@ from kair_engine.trace.private_files import OWN, make_folder, read_kept, why_dis
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 38
+READER_VERSION: Final = 39
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-without-cache-"

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
@@ -11,6 +13,8 @@ from kair_engine.ranks import Rank
 from kair_engine.recording.call_sources import with_calls_once
 from kair_engine.recording.device_steps import steps_on_devices
 from kair_engine.recording.fragment import Fragment
+from kair_engine.recording.other_runs import Sorted, sort_out
+from kair_engine.recording.spans import at_one_time, span_of
 from kair_engine.recording.step_meetings import borne_out
 from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
 from kair_engine.recording.usable_steps import usable_steps
@@ -27,6 +31,9 @@ from kair_engine.trace.model import (
 )
 from kair_engine.trace.warning_texts import listed, short_warning
 
+_UNMARKED: Final = frozenset(("steps_inferred", "no_step_marks"))
+"""Codes of warnings about files whose steps are counted by the reader: others may count the same ones otherwise."""
+
 
 @dataclass(frozen=True)
 class AssembledJob:
@@ -41,13 +48,27 @@ class AssembledJob:
 def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[KairWarning]) -> AssembledJob:
     """The job that `fragments` make up; `warnings` are about what did not become one.
 
-    Fragments of another world, and doubled ones, are set aside. Raises InputError where nothing is left.
+    Fragments of another world, doubled ones, and those of another run are set aside. Raises InputError where nothing is
+    left.
     """
     if not fragments:
         raise InputError(f"no trace in {source}")
-    fragments, of_calls = with_calls_once(fragments)
-    kept, of_world = keep_one_world(fragments)
-    kept, doubled = keep_one_of_each(kept)
+    once, of_calls = with_calls_once(fragments)
+    of_world, told = keep_one_world(once)
+    kept, doubled = keep_one_of_each(of_world)
+    made = _joined(name, source, kept, (*warnings, *of_calls, *told, *doubled))
+    runs = _sorted_out(made)
+    if not runs.others:
+        return _with_undecided(made, runs)
+    others = [kept[place] for place in runs.others]
+    # A doubled one may be of the run.
+    rest = [fragment for fragment in fragments if fragment not in others]
+    recorded = {rank for fragment in rest for rank in fragment.info.ranks}
+    return assemble(name, source, rest, (*warnings, _other_run(others, runs, recorded)))
+
+
+def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[KairWarning, ...]) -> AssembledJob:
+    """The job of all these fragments."""
     infos = [fragment.info for fragment in kept]
     ranks = tuple(sorted({Rank(rank) for info in infos for rank in info.ranks}))
     stated = max((info.world_size or 0 for info in infos), default=0)
@@ -91,13 +112,53 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
         by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
-    of_input = (*warnings, *of_calls, *of_world, *doubled)
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
     of_steps = (*renumbering_warnings(by_time), *of_matching, *usable.warnings)
-    found = (*of_input, *_shared_warnings(infos), *_missing(job), *of_steps, *unknown)
+    left_out = {rank for one in of_input if one.code == "other_run" for rank in one.ranks}
+    found = (*of_input, *_shared_warnings(infos), *_missing(job, left_out), *of_steps, *unknown)
     trace = replace(trace, job=replace(job, warnings=found, derived=derived))
     return AssembledJob(trace, tuple(kept), of_input)
+
+
+def _sorted_out(made: AssembledJob) -> Sorted:
+    """Which of the job's fragments are of other runs; of recordings that are gone nothing tells."""
+    if made.trace.job.format == "whatif" or not all(fragment.path.exists() for fragment in made.fragments):
+        return Sorted()
+    infos = [fragment.info for fragment in made.fragments]
+    times = [renumbered(info.step_times, made.trace.job.step_shift) for info in infos]
+    unmarked = {rank for info in infos for one in info.warnings if one.code in _UNMARKED for rank in info.ranks}
+    return sort_out(made.trace, times, frozenset(unmarked), [info.process_groups for info in infos])
+
+
+def _other_run(others: Sequence[Fragment], runs: Sorted, recorded: AbstractSet[int]) -> KairWarning:
+    """`ranks` of the warning are those of which nothing else is `recorded`."""
+    ranks = tuple(sorted({Rank(rank) for fragment in others for rank in fragment.info.ranks}))
+    misfits = min(runs.misfits[place] for place in runs.others)
+    which = f"{'a file of ' if recorded >= {*ranks} else ''}rank {listed(ranks)}"
+    text = (
+        f"{which} left out, recorded in another run: no offset of clocks makes {misfits:.0%} of the collectives those "
+        f"of the other ranks ({_names(others)})"
+    )
+    return replace(short_warning("other_run", text), ranks=tuple(rank for rank in ranks if rank not in recorded))
+
+
+def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
+    """The job, with a warning where its recordings are of several runs and nothing tells which of them is the job's."""
+    if not runs.undecided:
+        return made
+    groups = [
+        tuple(Rank(rank) for place in group for rank in made.fragments[place].info.ranks) for group in runs.undecided
+    ]
+    text = (
+        f"the recordings are of several runs: no offset of clocks makes the collectives of rank "
+        f"{' and rank '.join(listed(group) for group in groups)} the same, and none of these is most of the job"
+    )
+    told = replace(
+        short_warning("several_runs", text), ranks=tuple(sorted({rank for group in groups for rank in group}))
+    )
+    job = replace(made.trace.job, warnings=(*made.trace.job.warnings, told))
+    return replace(made, trace=replace(made.trace, job=job))
 
 
 def _by_order(infos: Sequence[FragmentInfo]) -> dict[int, str]:
@@ -220,13 +281,23 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
 
 
 def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """Fragments without those that hold a (rank, step) twice: the fuller one stays, then the first by name."""
+    """Fragments without those that hold a (rank, step) twice.
+
+    That one stays which most other ranks' were recorded at the time of, then the fuller one, then the first by name.
+    """
     if len(fragments) < 2:
         return list(fragments), []
-    order = sorted(fragments, key=lambda fragment: (-fragment.info.operations, fragment.info.source))
+    number = at_one_time([span_of(fragment.info.step_times) for fragment in fragments])
+    beside: dict[int, set[int]] = {}
+    for fragment, at in zip(fragments, number, strict=True):
+        beside.setdefault(at, set()).update(fragment.info.ranks)
+    by_time = sorted(
+        zip(number, fragments, strict=True),
+        key=lambda one: (-len(beside[one[0]]), -one[1].info.operations, one[1].info.source),
+    )
     taken: set[tuple[int, int]] = set()
     kept, aside = [], []
-    for fragment in order:
+    for _, fragment in by_time:
         times = fragment.info.step_times
         cells = set(zip(times.rank, times.step, strict=True))
         if taken.isdisjoint(cells):
@@ -283,8 +354,8 @@ def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:
     return found
 
 
-def _missing(job: Job) -> list[KairWarning]:
-    missing = job.missing_ranks
+def _missing(job: Job, left_out: AbstractSet[int]) -> list[KairWarning]:
+    missing = tuple(rank for rank in job.missing_ranks if rank not in left_out)
     if not missing:
         return []
     word = "rank" if len(missing) == 1 else "ranks"

@@ -28,11 +28,19 @@ def borne_out(more: Mapping[int, int], hosts: Mapping[int, str], fragments: Sequ
 
 
 def _is_so(ends: _Ends, others: _Ends, more: int) -> bool:
-    """Whether the ends lie nearer to one another with the steps' common numbers than with the rank's own."""
+    """Whether the ends lie more evenly apart with the steps' common numbers than with the rank's own.
+
+    Not nearer to one another: equal host names are no proof of one clock.
+    """
     renumbered, own = (
-        [abs(end - others[step - off]) for step, end in ends.items() if step - off in others] for off in (more, 0)
+        [end - others[step - off] for step, end in ends.items() if step - off in others] for off in (more, 0)
     )
-    return not own or not renumbered or median(renumbered) < median(own)
+    return not own or not renumbered or _scatter(renumbered) < _scatter(own)
+
+
+def _scatter(apart: Sequence[int]) -> float:
+    usual = median(apart)
+    return median(abs(one - usual) for one in apart)
 
 
 def _ends(ranks: set[int], fragments: Sequence[Path]) -> dict[int, dict[int, int]]:

@@ -37,6 +37,10 @@ class KairWarning:
     """The class of operations that they are of."""
 
 
+OF_RUNS = frozenset(("other_run", "several_runs"))
+"""Codes of warnings about ranks whose recordings are of another run than the rest, or may be: nothing clears them."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where a job's ranks stand in its parallel dimensions; sizes are None where the metadata lacks them."""

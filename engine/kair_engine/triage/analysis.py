@@ -29,23 +29,23 @@ from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.given import given_bytes
 from kair_engine.timeline.processor_time import counted_times, told_wholly
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.trace.requirements import require_steps
 from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
 from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.absorbed import absorbed
-from kair_engine.triage.checks import Checked, check
+from kair_engine.triage.checks import Checked, check, is_worth_telling
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.devices.unknown_inside import without_unknown_inside
+from kair_engine.triage.devices.unknown_inside import GRAPHS_NOT_RECORDED, without_unknown_inside
 from kair_engine.triage.findings import Measured, rank_finding
 from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
 from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
-from kair_engine.triage.pricing import priced, scenarios
+from kair_engine.triage.pricing import Priced, priced, scenarios
 from kair_engine.triage.ranks.held_back import crowded, held_back, with_held_back
 from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
 from kair_engine.triage.ranks.more_work import with_more_work
@@ -116,7 +116,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     )
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
-    limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact())
+    of_runs = (warning for warning in trace.job.warnings if warning.code in OF_RUNS)
+    limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact(), *of_runs)
     told = {rank for warning in limits if warning.code == "few_steps" for rank in warning.ranks}
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     checked = check(
@@ -128,24 +129,19 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         uncompared=uncompared,
         saving_us=None if devices.leads is None else partial(_saving_us, replays),
     )
-    findings = checked.findings
-    if len(findings) < len(raised):
+    checked = _of_one_run(checked, limits)
+    if len(checked.findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
-        kept = [one for one in raised if any(_same(one, other) for other in findings)]
-        costs = price(findings=kept)
-        findings = tuple(
-            next((one for one in findings if one.priced_by == "excess" and _same(one, again)), again)
-            for again in costs.findings
-        )
+        costs = price(findings=[one for one in raised if any(_same(one, other) for other in checked.findings)])
+        checked = _priced_again(checked, costs, found.job)
     # Whoever is named with what it costs, though it stays open, explains the rest; so does what was not recorded.
     is_named = told or untold or checked.contradicted
-    uneven = () if is_named else tuple(unexplained(replays, findings, step_time / 1e3))
+    uneven = () if is_named else tuple(unexplained(replays, checked.findings, step_time / 1e3))
     warnings = tuple(dict.fromkeys((*untold, *limits, *blamed.warnings, *checked.warnings, *uneven)))
-    undecided = bool(found.undecided or uncompared or untold)
     return TriageResult(
-        verdict=_verdict(found, checked, undecided=undecided, is_open=leaves_verdict_open(uneven)),
-        findings=findings,
-        ranking=_ranking(trace, found, blamed, findings),
+        verdict=_verdict(found, checked, (*untold, *limits), is_open=leaves_verdict_open(uneven)),
+        findings=checked.findings,
+        ranking=_ranking(trace, found, blamed, checked.findings),
         step_time_us=step_time / 1e3,
         waiting_us_per_step=blamed.waiting_us / len(trace.steps),
         unattributed_us_per_step=blamed.unattributed_us / len(trace.steps),
@@ -288,8 +284,25 @@ def _look_at(
     return excesses, tally, devices, next(iter(together), None)
 
 
-def _verdict(found: Localization, checked: Checked, *, undecided: bool, is_open: bool) -> Verdict:
+def _priced_again(checked: Checked, costs: Priced, job: JobExcess) -> Checked:
+    """The findings at what they cost without those that were dropped, which may be too little."""
+    findings = (
+        next((one for one in checked.findings if one.priced_by == "excess" and _same(one, again)), again)
+        for again, hidden in zip(costs.findings, costs.hidden_us, strict=True)
+        if not again.ranks or is_worth_telling(again, hidden, job)
+    )
+    return replace(checked, findings=tuple(findings))
+
+
+def _of_one_run(checked: Checked, limits: Sequence[KairWarning]) -> Checked:
+    """No findings where ranks are of several runs: nothing that these differ by is anybody's fault."""
+    several = any(warning.code == "several_runs" for warning in limits)
+    return replace(checked, findings=(), contradicted=True) if several else checked
+
+
+def _verdict(found: Localization, checked: Checked, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
     """`is_open`: whether a replay finds so much that nothing explains."""
+    undecided = found.undecided or any(_leaves_open(warning) for warning in limits)
     if checked.contradicted:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in checked.findings):
@@ -299,6 +312,10 @@ def _verdict(found: Localization, checked: Checked, *, undecided: bool, is_open:
     if checked.findings:
         return "job_wide"
     return "no_straggler" if can_accuse(found.job) and not is_open else "inconclusive"
+
+
+def _leaves_open(warning: KairWarning) -> bool:
+    return warning.code == GRAPHS_NOT_RECORDED or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -28,8 +28,6 @@ SEEN_WAITING = 0.5
 OF_ITS_STAGE = 0.25
 """Of what others wait for a rank: a longer stage that costs so much explains it. It costs what is beyond the stages'
 mean, of two half of what the one waits for the other, and pipelines fill and drain besides."""
-NOTHING = 0.005
-"""Of the smallest share: a finding that costs less is worth nothing by the replay."""
 
 LAST_AT, PRICED = 0.8, 1 / 3
 """A rank last at so many of the collectives that were waited for, whose longer kernels a replay prices at less than
@@ -103,12 +101,11 @@ def check(
             if worth < least:
                 hidden_by_queue += [finding] if is_of_host(finding) else []
                 continue
-        # For whom others wait in every step they do for more than its delays now and then.
-        if worth < least and (waited < SMALLEST_SHARE or not alone or finding.pattern == "intermittent"):
-            continue
-        if worth < NOTHING * least and waited > NOTABLE_WAITING:
-            told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
-            contradicted = True
+        if worth < least:
+            # For whom others wait in every step they do for more than its delays now and then.
+            if waited > NOTABLE_WAITING and alone and finding.pattern != "intermittent":
+                told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
+                contradicted = True
             continue
         hides = hidden - finding.time_lost_us_per_step >= least
         if share is not None and waited < SMALLEST_SHARE and not hides and finding.cause != "communication":
@@ -128,6 +125,11 @@ def check(
 def _makes_late(finding: Finding) -> bool:
     """Whether it makes now this rank late and now that one, as transfers, which ranks end together, do not."""
     return finding.pattern == "job_wide" and finding.cause != "exposed_communication"
+
+
+def is_worth_telling(finding: Finding, hidden_us: float, job: JobExcess) -> bool:
+    """Whether it costs the smallest share of the step at least, be it once all others are fixed."""
+    return max(finding.time_lost_us_per_step, hidden_us) * 1e3 >= SMALLEST_SHARE * job.step_time_ns
 
 
 def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess, *, in_doubt: bool) -> bool:

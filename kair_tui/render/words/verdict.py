@@ -20,10 +20,12 @@ _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _WHY_INCONCLUSIVE = (
+    "several_runs",
     "price_and_waiting",
     "graphs_not_recorded",
     *_NOT_COMPARED,
     "waited_for",
+    "other_run",
     "one_rank",
     "few_steps",
     "few_peers",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kair_engine.errors import InputError
-from kair_engine.readers.identity import host_from_name
+from kair_engine.readers.identity import host_of
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo, KairWarning
@@ -41,4 +41,4 @@ def written(
 
 def recording(rank: int, rows: Rows, steps: Steps, main_lane: str, source: Path) -> RankRecording:
     """One rank's part; the host is the one that folders name."""
-    return RankRecording(rank, rows, steps, main_lane, host_from_name(source))
+    return RankRecording(rank, rows, steps, main_lane, host_of(source))

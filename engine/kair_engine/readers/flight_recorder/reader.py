@@ -12,7 +12,7 @@ from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.detect import NotATraceError
 from kair_engine.readers.flight_recorder.entries import progress_of
 from kair_engine.readers.flight_recorder.plain_pickle import CutError, NotPlainError, load_plain
-from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
+from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
@@ -37,7 +37,7 @@ def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = Non
     progress = progress_of(dump, is_cut=is_cut)
     if is_cut and not progress:
         raise _cut_off(source)
-    host = host_from_name(source)
+    host = host_of(source)
     info = FragmentInfo(
         source=str(source),
         format="flight_recorder",

@@ -9,7 +9,7 @@ import msgspec
 
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.identity import host_from_name, rank_from_name
+from kair_engine.readers.identity import host_of, rank_from_name
 from kair_engine.readers.job_log.watchdog import SIGNS, Reports
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, StepTimes
@@ -45,7 +45,7 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
             # Beside traces such logs are usual: they are passed over in silence.
             raise NotATraceError("it is a log of NCCL without a time-out of PyTorch's watchdog", _WAY_OUT)
         raise NotATraceError("it is text, and no time-out of NCCL's watchdog is in it")
-    host = host_from_name(source)
+    host = host_of(source)
     info = FragmentInfo(
         source=str(source),
         format="job_log",

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
-from kair_engine.readers.identity import MAX_RANKS, host_from_name, rank_from_name
+from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.kineto.compiled.choice import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.flight_numbers import number_collectives
@@ -313,7 +313,7 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 def _host(source: Path, header: dict[str, Any]) -> str | None:
     stated = header.get("host_name")
-    return host_from_name(source) or (stated if isinstance(stated, str) and stated else None)
+    return host_of(source, stated if isinstance(stated, str) else None)
 
 
 def _device(header: dict[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from kair_engine.errors import InputError
-from kair_engine.readers.identity import host_from_name, rank_from_name
+from kair_engine.readers.identity import host_of, rank_from_name
 from kair_engine.readers.nsys.database import Report, opened
 from kair_engine.readers.nsys.processes import Process, processes_of
 from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
@@ -33,7 +33,7 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         known = environment(report)
         ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
         base, device = _epoch(report), _device(report)
-        host = host_from_name(source) or host_name(report)
+        host = host_of(source, host_name(report))
     recordings = [_recording(process, rank, base, host) for process, rank in zip(processes, ranks, strict=True)]
     warnings = (*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source))
     about = About(

@@ -8,7 +8,7 @@ from typing import Final
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.identity import host_from_name, rank_from_name
+from kair_engine.readers.identity import host_of, rank_from_name
 from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.classify import device_kind, host_kind, phase_of
@@ -107,7 +107,7 @@ def _base_ns(space: Space) -> int:
 def _host_name(source: Path, space: Space) -> str | None:
     named = source.name.removesuffix(".gz").removesuffix(_SUFFIX) if _SUFFIX in source.name else None
     stated = next((name for name in space.hostnames if name), None)
-    return host_from_name(source) or stated or named or None
+    return host_of(source, stated) or named or None
 
 
 def _recording(rank: int, device: Device, profile: _Profile) -> RankRecording:

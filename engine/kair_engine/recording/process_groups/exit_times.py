@@ -1,7 +1,7 @@
 """Process groups told from exit times: when the ranks of each collective came and left.
 
-Members of a collective leave it together, and nobody before the last one came. Clocks of two hosts
-can be off, and drift: of their ranks' differences only what does not go on steadily counts.
+Members of a collective leave it together, and nobody before the last one came. Clocks of two ranks
+can be off, and drift: of their differences only what does not go on steadily counts.
 """
 
 from collections.abc import Sequence
@@ -104,13 +104,21 @@ def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:
     """Whether the groups of `family` that `pairs` (of ranks) connect leave together although they come apart."""
     part = family.parts(visits.ranks)
     members = [part == group for group in range(int(part.max()) + 1)]
-    came = np.stack([np.fmax.reduce(visits.start_ns[:, group], axis=1) for group in members], axis=1)
-    left = np.stack([np.fmin.reduce(visits.end_ns[:, group], axis=1) for group in members], axis=1)
+    ahead = [_ahead_of_first(visits.end_ns[:, group], visits.clock[group]) for group in members]
+    parts = list(zip(members, ahead, strict=True))
+    came = np.stack([np.fmax.reduce(visits.start_ns[:, group] - of, axis=1) for group, of in parts], axis=1)
+    left = np.stack([np.fmin.reduce(visits.end_ns[:, group] - of, axis=1) for group, of in parts], axis=1)
     # A group on several clocks has one that no other shares.
     clocks = [np.unique(visits.clock[group]) for group in members]
     clock = np.array([one[0] if len(one) == 1 else -1 - at for at, one in enumerate(clocks)])
     connected = as_columns({(min(a, b), max(a, b)) for a, b in part[pairs].T.tolist() if a != b})
     return MARGIN * _spread(left, clock, connected) <= _spread(came, clock, connected)
+
+
+def _ahead_of_first(end_ns: Floats, clock: Ints) -> Floats:
+    """By how much the clocks of a group's members are ahead of its first one's: they leave together."""
+    ahead = known_median(end_ns - end_ns[:, :1])
+    return np.where(np.isnan(ahead) | (clock == clock[0]), 0.0, ahead)
 
 
 def _spread(times: Floats, clock: Ints, pairs: Ints) -> float:

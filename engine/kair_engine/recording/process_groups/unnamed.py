@@ -5,7 +5,7 @@ same call of every step. Collectives thus fall into sets, and of each set the ra
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.recording.process_groups.exit_times import Visits, choose
 from kair_engine.recording.process_groups.families import Family
-from kair_engine.recording.process_groups.host_clocks import aligned
+from kair_engine.recording.process_groups.rank_clocks import aligned
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.model import Job
@@ -81,11 +81,11 @@ def _families_of(
 ) -> list[Family | None]:
     """The family of each set, where the times show it.
 
-    What they show at once puts hosts on one clock; on that, more can be told.
+    What they show at once puts ranks on one clock; on that, more can be told.
     """
     telling = rows.is_any("name", [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)])
     alike = rows.is_any("name", [name for name in rows.texts["name"] if _OF_ONE_SIZE.search(name)])
-    visits = [_visits(rows, of_set[telling[of_set]], keys, job.hosts) for of_set in sets]
+    visits = [_visits(rows, of_set[telling[of_set]], keys) for of_set in sets]
     whole = [bool(alike[of_set].all()) for of_set in sets]
     found = [_family_of(one, known, job.ranks, whole=of) for one, of in zip(visits, whole, strict=True)]
     decided = [(one, family) for one, family in zip(visits, found, strict=True) if family is not None]
@@ -104,8 +104,11 @@ def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int
     return choose(visits, candidates, candidates if whole else rivals)
 
 
-def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[int, str]) -> Visits:
-    """The rows `of_set` as a table of calls, in order, and ranks."""
+def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key]) -> Visits:
+    """The rows `of_set` as a table of calls, in order, and ranks.
+
+    Every rank has a clock of its own, be the names of their hosts equal: containers are all called `localhost`.
+    """
     rank, step, duration = (rows.of[name][of_set] for name in ("rank", "step", "duration_ns"))
     since = rows.of["start_ns"] - rows.of["start_ns"].min()
     ranks, place = np.unique(rank, return_inverse=True)
@@ -116,9 +119,5 @@ def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key], hosts: Mapping[in
     end = np.full_like(start, np.nan)
     start[at, place.reshape(-1)] = since[of_set]
     end[at, place.reshape(-1)] = since[of_set] + duration
-    # A rank whose host is not known has a clock of its own.
-    names = sorted(set(hosts.values()))
-    clock = [names.index(hosts[one]) if one in hosts else len(names) + one for one in ranks.tolist()]
-    return Visits(
-        tuple(ranks.tolist()), np.array(clock, dtype=np.int64), start[:_MOST_COLLECTIVES], end[:_MOST_COLLECTIVES]
-    )
+    clock = ranks.astype(np.int64)
+    return Visits(tuple(ranks.tolist()), clock, start[:_MOST_COLLECTIVES], end[:_MOST_COLLECTIVES])

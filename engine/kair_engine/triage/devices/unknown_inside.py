@@ -9,6 +9,7 @@ from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 from kair_engine.triage.devices.tally import DeviceTally
 
+GRAPHS_NOT_RECORDED: Final = "graphs_not_recorded"
 HIDDEN_SHARE: Final = 0.1
 """Of the step, in such graphs: a rank that takes a tenth longer in them costs the smallest share of a step that is
 told of a rank."""
@@ -30,7 +31,7 @@ def without_unknown_inside(
     if waits_known and len(stand) == len(findings):
         return stand, ()
     figures = {"share_of_step": min(hidden_ns / step_time_ns, 1.0)}
-    return stand, (KairWarning("graphs_not_recorded", figures=figures),)
+    return stand, (KairWarning(GRAPHS_NOT_RECORDED, figures=figures),)
 
 
 def _of_graph(finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""Hosts put on one clock by the collectives whose process groups are known."""
+"""Ranks put on one clock by the collectives whose process groups are known."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from kair_engine.recording.process_groups.families import Family, as_columns
 
 
 def aligned(visits: Sequence[Visits], decided: Sequence[tuple[Visits, Family]]) -> list[Visits]:
-    """`visits` on one clock for all hosts that the groups of `decided` connect: members leave a collective together."""
+    """`visits` on one clock for all ranks that the groups of `decided` connect: members leave a collective together."""
     ahead: dict[int, dict[int, list[float]]] = {}
     resolution = 0.0
     for one, family in decided:
