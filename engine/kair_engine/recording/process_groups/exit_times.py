@@ -112,7 +112,8 @@ def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:
     clocks = [np.unique(visits.clock[group]) for group in members]
     clock = np.array([one[0] if len(one) == 1 else -1 - at for at, one in enumerate(clocks)])
     connected = as_columns({(min(a, b), max(a, b)) for a, b in part[pairs].T.tolist() if a != b})
-    return MARGIN * _spread(left, clock, connected) <= _spread(came, clock, connected)
+    # Who always comes at one moment, by clocks that are put on one, does not come apart.
+    return MARGIN * max(_spread(left, clock, connected), visits.resolution_ns) <= _spread(came, clock, connected)
 
 
 def _ahead_of_first(end_ns: Floats, clock: Ints) -> Floats:
