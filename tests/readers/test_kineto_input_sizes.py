@@ -74,3 +74,10 @@ def test_an_operator_has_the_dimensions_of_its_tensors() -> None:
     )
     found = {name: row(rows, f"aten::{name}")["inputs"] for name in ("addmm", "relu", "mul", "endless")}
     assert found == {"addmm": "8;4,6", "relu": None, "mul": "5,7", "endless": None}
+
+
+@pytest.mark.parametrize("dtype", ["float", "c10::BFloat16", "c10::Float8_e4m3fn", "a type of tomorrow"])
+def test_the_type_of_weights_changes_no_dimension(dtype: str) -> None:
+    told = shapes(([2787, 2048], "c10::BFloat16"), ([8, 2048, 1408], dtype))
+    rows, _ = read([kb.step(0, 0, 100), kb.op("aten::_grouped_mm", 5, 10, **told)], rank=None)
+    assert row(rows, "aten::_grouped_mm")["inputs"] == "2787,2048;8,2048,1408"
