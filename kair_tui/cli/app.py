@@ -25,7 +25,8 @@ def program() -> click.Group:
     return Commands(
         "kair",
         help="Which rank slows a distributed training job down, in which operator, why, and how sure that is.",
-        epilog="kair COMMAND --help tells more. Exit: 0 answered, 1 failed, 2 wrong usage, 3 bad input, 10 --fail-on.",
+        epilog="kair COMMAND --help tells more; kair help WORD what a word of the answers means. "
+        "Exit: 0 answered, 1 failed, 2 wrong usage, 3 bad input, 10 --fail-on.",
         context_settings=SETTINGS,
         params=[
             _eager("--version", _version, "Show the version.", is_flag=True),

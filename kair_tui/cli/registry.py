@@ -20,6 +20,7 @@ MACHINE: Final = "Confirm it"
 STORE: Final = "Keep jobs"
 RUNNING: Final = "Watch a running job"
 MACHINES: Final = "For machines"
+HELP: Final = "Help"
 
 _ROOMS: Final = {
     ANALYSES: "find",
@@ -28,6 +29,7 @@ _ROOMS: Final = {
     STORE: "keep",
     RUNNING: "running",
     MACHINES: "machines",
+    HELP: "help",
 }
 """Folders of `kair_tui/commands/`, by the heading in `kair --help`."""
 
@@ -369,6 +371,13 @@ COMMANDS: Final = (
         MACHINES,
         "The JSON Schema of a command's --json document; without a name, the names.",
         ("kair schema triage", "kair schema"),
+        needs="nothing",
+    ),
+    Entry(
+        "help",
+        HELP,
+        "What a word of the answers means, or what a command does.",
+        ("kair help straggler", "kair help launch queue", "kair help words", "kair help triage"),
         needs="nothing",
     ),
 )

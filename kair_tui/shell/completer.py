@@ -63,7 +63,7 @@ def offers(text: str, desk: Desk, operators_of: Callable[[Trace], list[str]]) ->
 def _known(words: list[str], desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
     if not words:
         runnable = (entry.name for entry in COMMANDS if entry.is_single)
-        return [*runnable, *KEYWORDS, "exit", "help"]
+        return [*runnable, *KEYWORDS, "exit"]
     if words[0] == "use":
         return _of_job(words[1], desk) if len(words) > 1 else [*_USED, *job_names("")]
     entry = find(words[0])

@@ -43,6 +43,7 @@ EXISTING = {
     "watch",
     "spec",
     "schema",
+    "help",
 }
 
 

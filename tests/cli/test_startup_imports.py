@@ -68,6 +68,10 @@ def test_help_imports_nothing_heavy() -> None:
     assert loaded_by("--help") & LATE == set()
 
 
+def test_a_word_is_explained_without_anything_heavy() -> None:
+    assert loaded_by("help", "straggler") & LATE == set()
+
+
 def test_help_imports_no_command() -> None:
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "kair_tui", "--help"],

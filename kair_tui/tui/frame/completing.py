@@ -33,7 +33,7 @@ def completed(line: str, worked: Sequence[str], session: "Session | None", rank:
 def _offered(words: Sequence[str], partial: str, session: "Session | None", rank: int | None) -> Iterable[str]:
     said = [word for word in words if word != "kair"]
     if not said:
-        return [entry.name for entry in COMMANDS if entry.is_single] + ["help", "quit"]
+        return [entry.name for entry in COMMANDS if entry.is_single] + ["quit"]
     entry = find(said[0])
     if entry is None:
         return ()

@@ -1,0 +1,1 @@
+"""For people: the words that the answers use, and what a command does."""

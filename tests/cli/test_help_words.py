@@ -1,0 +1,92 @@
+"""`kair help`: the words of the answers, each with the page that explains it, and docs/glossary.md with the same."""
+
+import os
+import re
+
+import pytest
+from support.cli_samples import kair
+from support.places import ROOT
+
+from kair_tui.commands.help.glossary import WORDS, Word, entry_of
+
+PAGE = ROOT / "docs" / "glossary.md"
+BEGIN, END = "|---|---|---|\n", "\n\n"
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def row(word: Word) -> str:
+    title = "**" + word.name + "**" + "".join(f", {other}" for other in word.also)
+    page = word.page.partition("#")[0]
+    return f"| {title} | {word.text} | [{page.removeprefix('methods/').removesuffix('.md')}]({word.page}) |"
+
+
+def test_a_word_is_explained_with_the_page_that_says_more() -> None:
+    said = kair("help", "straggler")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("straggler\n")
+    assert "slower than its peers beyond chance" in one_line(said.out)
+    assert "More: docs/methods/triage.md#verdict\n" in said.out
+
+
+@pytest.mark.parametrize("typed", ["launch queue", "Launch-Queue", "launch_queue", "launch queues"])
+def test_a_word_is_found_however_it_is_written(typed: str) -> None:
+    assert kair("help", typed).out == kair("help", "launch", "queue").out
+    assert kair("help", typed).out.startswith("launch queue\n")
+
+
+@pytest.mark.parametrize(("typed", "name"), [("S", "slowdown S"), ("steady", "persistent"), ("victims", "culprit")])
+def test_other_names_lead_to_the_same_entry(typed: str, name: str) -> None:
+    assert kair("help", typed).out.startswith(f"{name} (also: ")
+
+
+def test_a_word_that_is_a_command_too_says_so() -> None:
+    assert kair("help", "rank").out.endswith("The command of that name: kair rank --help\n")
+
+
+def test_a_command_is_explained_as_its_own_help_does() -> None:
+    assert kair("help", "triage").out == kair("triage", "--help").out
+    assert kair("help").out == kair("--help").out
+
+
+def test_words_lists_all_of_them_by_name() -> None:
+    out = kair("help", "words").out
+    titles = [re.sub(r" \(also: .*\)$", "", line) for line in out.splitlines() if line and not line.startswith(" ")]
+    assert titles == [*(word.name for word in WORDS), "kair help WORD shows one of them."]
+    assert titles[:-1] == sorted(titles[:-1])
+    assert out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("stragler", "did you mean kair help straggler?"),
+        ("exposed comunication", "did you mean kair help exposed communication?"),
+        ("traige", "did you mean kair help triage?"),
+        ("zzzz", "kair help words lists all"),
+    ],
+)
+def test_an_unknown_word_is_wrong_usage_with_the_nearest_one(typed: str, hint: str) -> None:
+    said = kair("help", typed)
+    assert (said.status, said.out) == (2, "")
+    assert said.err == f"kair: error: no word {typed!r} in the glossary\nhint: {hint}\n"
+
+
+def test_each_entry_is_short_and_found_by_all_its_names() -> None:
+    for word in WORDS:
+        assert 1 <= len(re.findall(r"[.:] |\.$", word.text)) <= 4, word.name
+        assert len(word.text) < 240, word.name
+        assert {entry_of(name) for name in (word.name, *word.also)} == {word}
+
+
+def test_the_page_has_the_same_entries() -> None:
+    """`KAIR_UPDATE_SNAPSHOTS=1` writes them anew."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    rows, end, after = rest.partition(END)
+    wanted = "\n".join(map(row, WORDS))
+    if os.environ.get("KAIR_UPDATE_SNAPSHOTS"):
+        PAGE.write_text(before + begin + wanted + end + after, encoding="utf-8")
+    else:
+        assert rows == wanted, "KAIR_UPDATE_SNAPSHOTS=1 writes docs/glossary.md anew"
