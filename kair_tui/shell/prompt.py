@@ -38,6 +38,7 @@ Of this shell:
   localize | less                  lets a program read the answer
   !date                            calls the system's shell
   COMMAND --help                   the options of a command
+  help WORD                        what a word of the answers means
   exit, or ctrl-d                  leaves; ctrl-c stops a command
 """
 
