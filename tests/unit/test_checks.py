@@ -126,6 +126,13 @@ def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, coll
     assert check(of, waited, (more,), [8_000.0]).findings == (more,)
 
 
+def test_a_link_that_costs_nothing_leaves_nothing_open() -> None:
+    """Its ranks are waited for, as those of a late stage are; a link makes none of them late."""
+    link = replace(finding(2, 0.1, "communication"), ranks=(2, 3), pattern="group", edge="rank 2 → rank 3")
+    result = checked(waited_for({2: 8, 1: 6}), link)
+    assert (result.findings, codes(result), result.contradicted) == ((), [], False)
+
+
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:
     slow = finding(2, 8)
     assert checked(waited_for({2: 8}), slow) == Checked((slow,), (), False)

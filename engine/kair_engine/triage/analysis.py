@@ -61,6 +61,7 @@ from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.triage.unexplained import leaves_verdict_open, unexplained
+from kair_engine.triage.waiting import leads_by_waiting
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
 from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
@@ -327,13 +328,13 @@ def _ranking(
 ) -> tuple[RankedRank, ...]:
     """In the order of stage 1; flagged is who is accused after all checks.
 
-    In too few steps for any test whoever is waited for longest comes first: how much longer a rank takes by itself says
-    less of one step than who came last.
+    In too few steps for any test whoever is waited for longest comes first, of ranks that run one program: how much
+    longer a rank takes by itself says less of one step than who came last.
     """
     steps, accused = len(trace.steps), {rank for finding in findings for rank in finding.ranks}
     imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
     scores = rank_scores(trace.job, found)
-    if not can_accuse(found.job):
+    if leads_by_waiting(found.job):
         scores = tuple(sorted(scores, key=lambda score: -imposed.get(score.rank, 0.0)))
     return tuple(
         RankedRank(

@@ -102,8 +102,9 @@ def check(
                 hidden_by_queue += [finding] if is_of_host(finding) else []
                 continue
         if worth < least:
-            # For whom others wait in every step they do for more than its delays now and then.
-            if waited > NOTABLE_WAITING and alone and finding.pattern != "intermittent":
+            # For whom others wait in every step they do for more than its delays now and then; links make nobody late.
+            steady = finding.pattern != "intermittent" and finding.cause != "communication"
+            if waited > NOTABLE_WAITING and alone and steady:
                 told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
                 contradicted = True
             continue

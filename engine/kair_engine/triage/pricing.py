@@ -127,7 +127,11 @@ def priced(
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
-    worth = [(one, of) for one, of in zip(done, hidden, strict=True) if _is_notable(one, step_time_ns)]
+    worth = [
+        (one, of)
+        for at, (one, of) in enumerate(zip(done, hidden, strict=True))
+        if _is_notable(one, step_time_ns, is_left=at in prices.left_us)
+    ]
     by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
     together = prices.together
     if together is not None and more_us:
@@ -141,12 +145,15 @@ def _is_evened(of: "_Price") -> bool:
     return any(fix.even for fix in of.fixes)
 
 
-def _is_notable(finding: Finding, step_time_ns: float) -> bool:
-    """Whether what all ranks spend alike costs what it must, by a replay; long batches by an estimate, too."""
-    least = NOTABLE_SHARE.get(finding.cause) if finding.pattern == "job_wide" else None
-    if least is None or (finding.priced_by != _BY_REPLAY and finding.cause != "sequence_imbalance"):
+def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool:
+    """Whether what all ranks spend alike costs what it must, of what is left of it; long batches in any case.
+
+    Delays on changing ranks, collections of garbage among them, are told by a pattern of their own.
+    """
+    by_pattern = any(one.kind == "delays_on_changing_ranks" for one in finding.evidence)
+    if finding.cause != "sequence_imbalance" and (by_pattern or not is_left):
         return True
-    return finding.time_lost_us_per_step * 1e3 >= least * step_time_ns
+    return finding.time_lost_us_per_step * 1e3 >= NOTABLE_SHARE[finding.cause] * step_time_ns
 
 
 def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:

@@ -14,6 +14,13 @@ MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
 """A rank to which so much of all waiting is laid, and so much of the step per peer, is a suspect without a test."""
 
 
+def leads_by_waiting(job: JobExcess) -> bool:
+    """Whether it is who was waited for longest that says most: of too few steps for any test, and of ranks that run one
+    program. Stages of a pipeline wait for one another anyway.
+    """
+    return not can_accuse(job) and len(np.unique(job.role)) == 1
+
+
 class Waiting:
     """Who was waited for, as a share of the step and per peer."""
 
@@ -50,14 +57,14 @@ class Waiting:
     def suspect(self, undecided: Collection[Rank], most_of_waiting: float = MOST_OF_WAITING) -> RankBlame | None:
         """The rank that nearly all waiting is laid to, where that is a good part of the step.
 
-        Where no test could accuse anybody, whoever is waited for most is worth naming.
+        Where no test could accuse anybody, whoever is waited for most is worth naming (`leads_by_waiting`).
         """
         if len(self._job.ranks) < 2:
             return None
-        tested = can_accuse(self._job)
         first = next(iter(self._blamed.by_rank), None)
-        if first is None or (tested and first.share <= most_of_waiting) or first.rank in undecided:
+        most = 0.0 if leads_by_waiting(self._job) else most_of_waiting
+        if first is None or first.share <= most or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))
-        notable = NOTABLE_WAITING if tested else SMALLEST_SHARE
+        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
         return first if share is not None and share > notable else None
