@@ -260,6 +260,17 @@ COMMANDS: Final = (
         ("kair info traces/", "kair info job123 --json", "kair info job123 --operators"),
     ),
     Entry(
+        "export",
+        LOOKS,
+        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
+        (
+            "kair export traces/ -o trace.json.gz",
+            "kair export job123 --step 40-42 -o trace.pftrace",
+            "kair export job123 -o operations.parquet",
+        ),
+        needs="file",
+    ),
+    Entry(
         "probe",
         MACHINE,
         "Measure this machine, and compare a suspect with its peers, before a node is drained.",
@@ -271,17 +282,6 @@ COMMANDS: Final = (
         ),
         needs="machine",
         fails_on=True,
-    ),
-    Entry(
-        "export",
-        LOOKS,
-        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
-        (
-            "kair export traces/ -o trace.json.gz",
-            "kair export job123 --step 40-42 -o trace.pftrace",
-            "kair export job123 -o operations.parquet",
-        ),
-        needs="file",
     ),
     Entry(
         "jobs",
