@@ -114,6 +114,8 @@ def check(
             continue
         kept.append(finding)
     kept += () if kept else uneven
+    # Beside a culprit that costs something, who costs nothing leaves nothing open.
+    contradicted &= not any(finding.ranks for finding in kept)
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         waited_us = (waiting.share_for((suspect.rank,)) or 0.0) * job.step_time_ns / 1e3
         gains = saving_us is None or saving_us(suspect.rank) >= least
