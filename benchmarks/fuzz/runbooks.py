@@ -8,8 +8,8 @@ from fuzz import damage
 from fuzz.judging import Case
 
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.shell.books import BUNDLED
 from kair_tui.shell.language import KEYWORDS
+from kair_tui.shell.runbooks import BUNDLED
 
 _LEFT_OUT = ("probe", "sensitivity", "fleet")
 """They take seconds each."""

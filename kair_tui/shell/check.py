@@ -10,11 +10,11 @@ from kair_tui.cli.app import parse
 from kair_tui.cli.choices.steps import parse_steps
 from kair_tui.cli.failures import explained
 from kair_tui.cli.invoke import conditions_of
-from kair_tui.shell.desk import JOB, not_set
 from kair_tui.shell.fields import NamedType, check_field
-from kair_tui.shell.language import Ask, Expect, Fail, Focus, Give, LineError, Statement, System, When
+from kair_tui.shell.language import Assign, Command, Expect, Fail, LineError, ShellCommand, Statement, Use, When
+from kair_tui.shell.lexer import Reference, Word
 from kair_tui.shell.runner import found, lacks_rank
-from kair_tui.shell.words import Reference, Word
+from kair_tui.shell.session import JOB, not_set
 
 _ANY_VALUE = "0"
 """Stands for a value that is known once the statements before have run."""
@@ -62,15 +62,15 @@ class _Check:
                 raise LineError(statement.line, UsageError(message, hint)) from None
 
     def _one(self, statement: Statement) -> None:
-        if isinstance(statement, System):
+        if isinstance(statement, ShellCommand):
             self._require_shell(statement.text)
         elif isinstance(statement, When | Expect):
             self._references(statement.condition.references)
             if isinstance(statement, When):
                 self.all_of(statement.body)
-        elif isinstance(statement, Give):
-            self._give(statement)
-        elif isinstance(statement, Focus):
+        elif isinstance(statement, Assign):
+            self._assign(statement)
+        elif isinstance(statement, Use):
             self._references(statement.value.references)
             self._rank_in_focus |= statement.what == "rank"
             if statement.what == "step" and (text := statement.value.text) is not None:
@@ -78,15 +78,15 @@ class _Check:
         elif isinstance(statement, Fail):
             self._references(statement.message.references)
         else:
-            self._ask(statement)
+            self._command(statement)
 
-    def _give(self, statement: Give) -> None:
+    def _assign(self, statement: Assign) -> None:
         self._references(statement.value.references)
         if statement.is_default:
             self.asked_for.add(statement.name)
         self._known[statement.name] = NamedType(None)
 
-    def _ask(self, statement: Ask) -> None:
+    def _command(self, statement: Command) -> None:
         if statement.pipe is not None:
             self._require_shell(f"| {statement.pipe}", pipe=True)
         for word in statement.words:
@@ -98,7 +98,7 @@ class _Check:
                 raise UsageError(f"{entry.name} answers in text, which has no fields")
             self._known[statement.name] = NamedType(get_type_hints(entry.load())["return"], entry.load_view().main)
 
-    def _options(self, statement: Ask, words: tuple[Word, ...]) -> None:
+    def _options(self, statement: Command, words: tuple[Word, ...]) -> None:
         """A value that is not known yet cannot be wrong yet; everything else can."""
         entry = found(statement)
         texts = [word.filled(lambda _: _ANY_VALUE) for word in words]

@@ -16,9 +16,9 @@ from kair_tui.cli.completion import job_names
 from kair_tui.cli.options import parameters
 from kair_tui.cli.registry import COMMANDS, Entry, find
 from kair_tui.render.text import clean
-from kair_tui.shell.desk import Desk
 from kair_tui.shell.fields import COUNT
 from kair_tui.shell.language import KEYWORDS
+from kair_tui.shell.session import ShellState
 
 _ASSIGNED = re.compile(r"\s*[A-Za-z_]\w*\s*=\s*(?=[a-z])")
 _REFERENCE = re.compile(r"\$([\w.\[\]-]*)$")
@@ -28,71 +28,71 @@ _USED: Final = ("rank", "step", "job")
 class ShellCompleter(Completer):
     """Offers what can stand at the cursor. Names of operators are read once a job."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, state: ShellState) -> None:
+        self._state = state
         self._operators: tuple[Path, list[str]] | None = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
         """What goes on from the text before the cursor."""
         text = document.text_before_cursor
-        for offer in offers(text, self._desk, self._operators_of):
+        for offer in offers(text, self._state, self._operators_of):
             typed = _typed(text)
             yield Completion(offer, start_position=-len(typed))
 
     def _operators_of(self, trace: Trace) -> list[str]:
-        source = self._desk.job().path
+        source = self._state.job().path
         if self._operators is None or self._operators[0] != source:
             names = trace.scan().select("name").unique().collect()["name"].cast(str).to_list()
             self._operators = source, sorted(clean(name) for name in names if name)
         return self._operators[1]
 
 
-def offers(text: str, desk: Desk, operators_of: Callable[[Trace], list[str]]) -> list[str]:
+def offers(text: str, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> list[str]:
     """What can take the place of the word that `text` ends with."""
     if (match := _REFERENCE.search(text)) is not None:
-        return _fields(match[1], desk)
+        return _fields(match[1], state)
     typed = _typed(text)
     command = re.split(r"[;|]|:\s", text)[-1]
     words = _ASSIGNED.sub("", command).removeprefix("kair ").split()
     before = words if not typed or not words else words[:-1]
-    known = _known(before, desk, operators_of)
+    known = _known(before, state, operators_of)
     lowered = typed.lower()
     return [name for name in known if name.lower().startswith(lowered)]
 
 
-def _known(words: list[str], desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+def _known(words: list[str], state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
     if not words:
         runnable = (entry.name for entry in COMMANDS if entry.is_single)
         return [*runnable, *KEYWORDS, "exit"]
     if words[0] == "use":
-        return _of_job(words[1], desk) if len(words) > 1 else [*_USED, *job_names("")]
+        return _of_job(words[1], state) if len(words) > 1 else [*_USED, *job_names("")]
     entry = find(words[0])
     if entry is None:
         return ()
     options = {flag: one for one in parameters(entry) for flag in one.opts if isinstance(one, click.Option)}
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):
-        return _values(last, desk, operators_of)
+        return _values(last, state, operators_of)
     return [*sorted(flag for flag in options if flag.startswith("--")), *_arguments(entry)]
 
 
-def _values(option: click.Option, desk: Desk, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+def _values(option: click.Option, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
     if isinstance(option.type, click.Choice):
         return [str(choice) for choice in option.type.choices]
     if option.name == "operator":
         with suppress(KairError):
-            return [f'"{name}"' if " " in name else name for name in operators_of(desk.opened(desk.job())[0])]
-    return _of_job(option.name or "", desk)
+            return [f'"{name}"' if " " in name else name for name in operators_of(state.opened(state.job())[0])]
+    return _of_job(option.name or "", state)
 
 
-def _of_job(what: str, desk: Desk) -> Iterable[str]:
+def _of_job(what: str, state: ShellState) -> Iterable[str]:
     """The ranks, steps or hosts of the open job; jobs of the store."""
     if what == "job":
         return job_names("")
     if what not in ("rank", "step", "steps"):
         return ()
     with suppress(KairError):
-        job = desk.opened(desk.job())[0].job
+        job = state.opened(state.job())[0].job
         if what == "rank":
             return ["all", *map(str, job.ranks)]
         return ["all", "last", *map(str, job.steps)]
@@ -103,18 +103,18 @@ def _arguments(entry: Entry) -> list[str]:
     return job_names("") if entry.needs in ("trace", "file") else []
 
 
-def _fields(typed: str, desk: Desk) -> list[str]:
+def _fields(typed: str, state: ShellState) -> list[str]:
     """`$worst.sc` → the fields of what stands before the last dot."""
     before, dot, last = typed.rpartition(".")
     if not dot:
-        return [f"${name}" for name in desk.named if name.startswith(typed)]
-    from kair_tui.shell.words import reference_of
+        return [f"${name}" for name in state.named if name.startswith(typed)]
+    from kair_tui.shell.lexer import reference_of
 
     try:
-        value = desk.value_of(reference_of(before))
+        value = state.value_of(reference_of(before))
     except (KairError, AssertionError):
         return []
-    named = desk.named.get(before)
+    named = state.named.get(before)
     fields: list[str] = [*value] if isinstance(value, Mapping) else [COUNT] if isinstance(value, list | tuple) else []
     if named is not None and named.main and isinstance(value, Mapping) and value[named.main]:
         fields += value[named.main][0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kair_engine.errors import UsageError
-from kair_tui.shell.words import Reference, Word, literal, read_word
+from kair_tui.shell.lexer import Reference, Word, literal, read_word
 
 ValueOf = Callable[[Reference], Any]
 

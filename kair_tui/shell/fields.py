@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from kair_engine.errors import UsageError
-from kair_tui.shell.words import Reference
+from kair_tui.shell.lexer import Reference
 
 COUNT = "count"
 """The length of a list, as a field of it."""

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from kair_engine.errors import UsageError
 from kair_tui.cli.registry import COMMANDS, find
 from kair_tui.shell.conditions import Condition, parse_condition
-from kair_tui.shell.words import Word, split_at, unquoted, without_comment, words_of
+from kair_tui.shell.lexer import Word, split_at, unquoted, without_comment, words_of
 
 _GIVEN = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _DEFAULT = re.compile(r"default\s+([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
@@ -18,7 +18,7 @@ Focused = Literal["job", "step", "rank"]
 
 
 @dataclass(frozen=True)
-class Ask:
+class Command:
     """A command of the registry, perhaps with a name for its answer, perhaps with a program that reads it."""
 
     line: int
@@ -34,7 +34,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Give:
+class Assign:
     """`rank = $worst.rank`, or with `default` a value that `--set` may replace."""
 
     line: int
@@ -75,7 +75,7 @@ class Fail:
 
 
 @dataclass(frozen=True)
-class Focus:
+class Use:
     """`use rank 16`, `use step 40-60`, `use job NAME`: narrows all that follows; `use NAME` tells the store, too."""
 
     line: int
@@ -86,7 +86,7 @@ class Focus:
 
 
 @dataclass(frozen=True)
-class System:
+class ShellCommand:
     """A line for the system's shell, without the `!`."""
 
     line: int
@@ -94,7 +94,7 @@ class System:
     command: str
 
 
-Statement = Ask | Give | When | Expect | Fail | Focus | System
+Statement = Command | Assign | When | Expect | Fail | Use | ShellCommand
 
 
 class LineError(UsageError):
@@ -160,7 +160,7 @@ def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statemen
 def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
     """What stands on the line, and the condition of a `when` whose body is in the lines beneath."""
     if line.text.startswith("!"):
-        return [System(line.number, line.text, line.text[1:].strip())], None
+        return [ShellCommand(line.number, line.text, line.text[1:].strip())], None
     if _first_word(line.text) == "when":
         guard, rest = _when(line.text)
         if not rest:
@@ -198,32 +198,32 @@ def _statement(line: int, text: str) -> Statement:
     if first == "fail":
         return Fail(line, text, _only_word(rest, 'fail "MESSAGE"'))
     if match := _DEFAULT.fullmatch(text):
-        return Give(line, text, match[1], _only_word(match[2], "default NAME = VALUE"), is_default=True)
+        return Assign(line, text, match[1], _only_word(match[2], "default NAME = VALUE"), is_default=True)
     if match := _GIVEN.fullmatch(text):
         return _given(line, text, match[1], match[2].strip())
-    return _use(line, text) or _ask(line, text, text)
+    return _use(line, text) or _command(line, text, text)
 
 
 def _given(line: int, text: str, name: str, value: str) -> Statement:
     if value.startswith("$"):
-        return Give(line, text, name, _only_word(value, "NAME = $RESULT.FIELD"))
-    return _ask(line, text, value, name)
+        return Assign(line, text, name, _only_word(value, "NAME = $RESULT.FIELD"))
+    return _command(line, text, value, name)
 
 
-def _use(line: int, text: str) -> Focus | None:
+def _use(line: int, text: str) -> Use | None:
     words = words_of(text)
     words = words[1:] if words[0].text == "kair" else words
     if not words or words[0].text != "use" or any((word.text or "").startswith("-") for word in words):
         return None
     whats: dict[str | None, Focused] = {"rank": "rank", "step": "step", "steps": "step", "job": "job"}
     if len(words) == 3 and (what := whats.get(words[1].text)):
-        return Focus(line, text, what, words[2])
+        return Use(line, text, what, words[2])
     if len(words) == 2:
-        return Focus(line, text, "job", words[1], tell_store=True)
+        return Use(line, text, "job", words[1], tell_store=True)
     raise UsageError("use what?", "use rank 16, use step 40-60, use job NAME; `all` for every rank or step")
 
 
-def _ask(line: int, text: str, command: str, name: str | None = None) -> Ask:
+def _command(line: int, text: str, command: str, name: str | None = None) -> Command:
     asked, *pipes = split_at(command, "|")
     words = words_of(asked)
     if words and words[0].text == "kair":
@@ -233,7 +233,7 @@ def _ask(line: int, text: str, command: str, name: str | None = None) -> Ask:
     if pipes and not "|".join(pipes).strip():
         raise UsageError("nothing follows the |")
     _require_command(words[0].text)
-    return Ask(line, text, words, name, "|".join(pipes).strip() or None)
+    return Command(line, text, words, name, "|".join(pipes).strip() or None)
 
 
 def _require_command(name: str | None) -> None:

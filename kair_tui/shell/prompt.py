@@ -15,11 +15,11 @@ from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.cli.places import data_root, store_root
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
+from kair_tui.shell.batch import BatchSession, open_session
 from kair_tui.shell.check import check
-from kair_tui.shell.language import Ask, LineError, Statement, parse
+from kair_tui.shell.language import Command, LineError, Statement, parse
+from kair_tui.shell.output import StatementPrinter
 from kair_tui.shell.script import Script
-from kair_tui.shell.sitting import Sitting, sit_down
-from kair_tui.shell.tellers import BatchTeller
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import History
 
-    from kair_tui.shell.desk import Desk
+    from kair_tui.shell.session import ShellState
 
 _LEAVING = ("exit", "quit", "q")
 _HELP = ("help", "?", "h")
@@ -48,13 +48,13 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
 
     Raises InputError where the job that was named cannot be opened.
     """
-    sitting = sit_down(wanted, presentation, place="")
-    _open_first(sitting, wanted)
-    session = _prompt(sitting)
+    session = open_session(wanted, presentation, place="")
+    _open_first(session, wanted)
+    prompt_session = _prompt(session)
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     while True:
         try:
-            line = session.prompt(_prompt_text(sitting.desk, ascii_only=look.ascii_only))
+            line = prompt_session.prompt(_prompt_text(session.state, ascii_only=look.ascii_only))
         except KeyboardInterrupt:
             continue
         except EOFError:
@@ -62,69 +62,69 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
         if line.strip() in _LEAVING:
             return ExitCode.ANSWERED
         try:
-            _run(line, sitting, BatchTeller(look, place="", quiet=presentation.quiet, debug=wanted.debug))
+            _run(line, session, StatementPrinter(look, place="", quiet=presentation.quiet, debug=wanted.debug))
         except KeyboardInterrupt:
             say("kair: stopped")
         finally:
-            sitting.progress.end()
+            session.progress.end()
 
 
-def _open_first(sitting: Sitting, wanted: JobWanted) -> None:
+def _open_first(session: BatchSession, wanted: JobWanted) -> None:
     """Opens the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
     try:
-        desk = sitting.desk
-        desk.opened(desk.job())
+        state = session.state
+        state.opened(state.job())
         if wanted.step != "all":
-            desk.focus_steps(wanted.step)
+            state.focus_steps(wanted.step)
     except KairError as error:
         if wanted.job is not None:
             raise
         report(error)
     finally:
-        sitting.progress.end()
+        session.progress.end()
 
 
-def _run(line: str, sitting: Sitting, teller: BatchTeller) -> None:
+def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
     """A typed line: what is wrong with it is said, and the shell goes on."""
     if line.strip() in _HELP:
         write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
         return
     try:
         statements = parse(line)
-        _check(statements, sitting.desk)
+        _check(statements, session.state)
     except LineError as error:
-        report(error, ascii_only=teller.look.ascii_only)
+        report(error, ascii_only=printer.look.ascii_only)
         return
-    Script(sitting.desk, teller).run(statements)
+    Script(session.state, printer).run(statements)
 
 
-def _check(statements: tuple[Statement, ...], desk: "Desk") -> None:
+def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
     """All of the line, where it is more than one command, which is checked when it is asked."""
-    if len(statements) == 1 and isinstance(statements[0], Ask):
+    if len(statements) == 1 and isinstance(statements[0], Command):
         return
-    check(statements, desk.named, allow_shell=True, pipes=True, require_use=False)
+    check(statements, state.named, allow_shell=True, pipes=True, require_use=False)
 
 
-def _prompt_text(desk: "Desk", *, ascii_only: bool) -> str:
+def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:
     """`job123 20 steps rank 16> `."""
-    if desk.source is None:
+    if state.source is None:
         return "kair> "
-    trace, _ = desk.opened(desk.source)
-    steps = plural(len(trace.job.steps), "step") if desk.steps == "all" else f"step {desk.steps}"
-    rank = "" if desk.rank is None else f" rank {desk.rank}"
+    trace, _ = state.opened(state.source)
+    steps = plural(len(trace.job.steps), "step") if state.steps == "all" else f"step {state.steps}"
+    rank = "" if state.rank is None else f" rank {state.rank}"
     return f"{clean(trace.job.name, ascii_only=ascii_only)} {steps}{rank}> "
 
 
-def _prompt(sitting: Sitting) -> "PromptSession[str]":
+def _prompt(session: BatchSession) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
     from prompt_toolkit.output.color_depth import ColorDepth
 
     from kair_tui.shell.completer import ShellCompleter
 
-    plain = sitting.presentation.no_color or bool(os.environ.get("NO_COLOR"))
+    plain = session.presentation.no_color or bool(os.environ.get("NO_COLOR"))
     return PromptSession(
-        history=_history(store_root(sitting.desk.store)),
-        completer=ShellCompleter(sitting.desk),
+        history=_history(store_root(session.state.store)),
+        completer=ShellCompleter(session.state),
         complete_in_thread=True,
         complete_while_typing=False,
         color_depth=ColorDepth.DEPTH_1_BIT if plain else None,

@@ -27,13 +27,13 @@ from kair_tui.cli.output.progress import unwatched
 from kair_tui.cli.registry import Entry, find
 from kair_tui.shell import language
 from kair_tui.shell.fields import Named, text_of
-from kair_tui.shell.language import Ask, Focus, Give
-from kair_tui.shell.words import Word
+from kair_tui.shell.language import Assign, Command, Use
+from kair_tui.shell.lexer import Word
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer
     from kair_tui.render.page_options import PageOptions
-    from kair_tui.shell.desk import Desk
+    from kair_tui.shell.session import ShellState
 
 _HELP: Final = {"-h", "--help"}
 
@@ -54,46 +54,46 @@ class Outcome:
     """Notes may stand under the text: no program reads it."""
 
 
-def run_line(line: str, desk: "Desk") -> Outcome:
+def run_line(line: str, state: "ShellState") -> Outcome:
     """Runs a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
     statements = language.parse(line)
     if len(statements) != 1:
         raise UsageError("one command at a time" if statements else "no command", "? lists them")
-    return run_one(statements[0], desk)
+    return run_one(statements[0], state)
 
 
-def run_one(statement: language.Statement, desk: "Desk") -> Outcome:
+def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
     """Runs a statement that is a command, a value or a focus. Raises UsageError for others."""
-    if isinstance(statement, Ask) and statement.pipe is None:
-        return ask(statement, desk)
-    if isinstance(statement, Give):
-        return give(statement, desk)
-    if isinstance(statement, Focus):
-        return focus(statement, desk)
+    if isinstance(statement, Command) and statement.pipe is None:
+        return run_command(statement, state)
+    if isinstance(statement, Assign):
+        return assign(statement, state)
+    if isinstance(statement, Use):
+        return use(statement, state)
     raise UsageError(f"{statement.text!r} is for kair shell and for runbooks")
 
 
-def ask(statement: Ask, desk: "Desk") -> Outcome:
+def run_command(statement: Command, state: "ShellState") -> Outcome:
     """Asks a command, and keeps the answer where it is given a name. Raises what the command raises."""
-    entry, words = found(statement), [_filled(word, desk) for word in statement.words[1:]]
+    entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
     if set(words) & _HELP:
         return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
-    words = completed(entry, words, desk)
+    words = completed(entry, words, state)
     command = shlex.join(["kair", entry.name, *words])
     arguments = parse(entry, words)
     if entry.needs == "nothing":
         text = entry.load()(**own_arguments(entry, arguments))
         return Outcome(command, lambda _: text)
     if entry.needs == "file":
-        return _file(entry, arguments, command, desk)
+        return _file(entry, arguments, command, state)
     wanted, view = take(Presentation, arguments), entry.load_view()
     keep = columns_to_keep(wanted, view, get_type_hints(entry.load())["return"])
     conditions = conditions_of(entry, arguments)
-    answer = _answer(entry, arguments, desk)
+    answer = _answer(entry, arguments, state)
     if statement.name is not None:
         from kair_tui.render.document import data_of
 
-        desk.named[statement.name] = Named(data_of(answer), view.main)
+        state.named[statement.name] = Named(data_of(answer), view.main)
 
     def write(look: "PageOptions") -> str:
         from kair_tui.render.written import written
@@ -106,26 +106,26 @@ def ask(statement: Ask, desk: "Desk") -> Outcome:
     return Outcome(command, write, status_of(conditions, answer), notes, answer, for_people)
 
 
-def give(statement: Give, desk: "Desk") -> Outcome:
+def assign(statement: Assign, state: "ShellState") -> Outcome:
     """Gives a value a name; a default gives way to what has the name already."""
-    if not (statement.is_default and statement.name in desk.named):
-        desk.named[statement.name] = Named(statement.value.value(desk.value_of))
+    if not (statement.is_default and statement.name in state.named):
+        state.named[statement.name] = Named(statement.value.value(state.value_of))
     return Outcome(statement.text, _silent)
 
 
-def focus(statement: Focus, desk: "Desk") -> Outcome:
+def use(statement: Use, state: "ShellState") -> Outcome:
     """Narrows all that follows, or takes another job."""
-    value = _filled(statement.value, desk)
+    value = _filled(statement.value, state)
     if statement.tell_store:
-        told = ask(Ask(statement.line, statement.text, (Word(("use",)), statement.value)), desk)
-        desk.take(value)
+        told = run_command(Command(statement.line, statement.text, (Word(("use",)), statement.value)), state)
+        state.take(value)
         return told
     if statement.what == "rank":
-        desk.focus_rank(value)
+        state.focus_rank(value)
     elif statement.what == "step":
-        desk.focus_steps(value)
+        state.focus_steps(value)
     else:
-        desk.take(value)
+        state.take(value)
     return Outcome(statement.text, _silent)
 
 
@@ -133,30 +133,30 @@ def _silent(_: "PageOptions") -> str:
     return ""
 
 
-def found(statement: Ask) -> Entry:
+def found(statement: Command) -> Entry:
     """The command's entry: the parser let no other pass."""
     entry = find(statement.command)
     assert entry is not None
     return entry
 
 
-def completed(entry: Entry, words: Sequence[str], desk: "Desk") -> list[str]:
+def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
     """The line with the job in hand, its store and the focus, where it does not name others."""
     if entry.needs in ("nothing", "machine", "cache"):
         return list(words)
-    store = [] if _has(words, "--store") or desk.store is None else ["--store", str(desk.store)]
+    store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
     if entry.needs == "store":
         return [*words, *store]
-    rank = ["--rank", str(desk.rank)] if lacks_rank(entry, words) and desk.rank is not None else []
+    rank = ["--rank", str(state.rank)] if lacks_rank(entry, words) and state.rank is not None else []
     given = parse(entry, [*words, *rank])
-    if given["job"] is not None or given["store"] not in (None, desk.store):
+    if given["job"] is not None or given["store"] not in (None, state.store):
         return [*words, *rank, *store]
-    steps = [] if _has(words, "--step") or desk.steps == "all" else ["--step", desk.steps]
-    return [desk.job().name, *words, *rank, *steps, *store]
+    steps = [] if _has(words, "--step") or state.steps == "all" else ["--step", state.steps]
+    return [state.job().name, *words, *rank, *steps, *store]
 
 
-def _filled(word: Word, desk: "Desk") -> str:
-    return word.filled(lambda reference: text_of(reference, desk.value_of(reference)))
+def _filled(word: Word, state: "ShellState") -> str:
+    return word.filled(lambda reference: text_of(reference, state.value_of(reference)))
 
 
 def _has(words: Sequence[str], option: str) -> bool:
@@ -170,48 +170,48 @@ def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
     return takes and not short and not _has(words, "--rank")
 
 
-def _answer(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> "Answer":
+def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Answer":
     if entry.needs == "store":
-        answer = ask_store(entry, arguments, desk.progress)
-        _forget_changed(entry, arguments, desk)
+        answer = ask_store(entry, arguments, state.progress)
+        _forget_changed(entry, arguments, state)
         return answer
     if entry.needs == "cache":
         return ask_cache(entry, arguments)
     if entry.needs == "machine":
         return ask_machine(entry, arguments, unwatched)
     parse_steps(take(JobChoice, arguments).step)
-    source, own = _source(arguments, desk), own_arguments(entry, arguments)
-    trace, cache = desk.opened(source)
+    source, own = _source(arguments, state), own_arguments(entry, arguments)
+    trace, cache = state.opened(source)
     if any(isinstance(value, Path) for value in own.values()):  # a file is to be written, or may have changed
-        return with_notes(analysed(entry, arguments, trace, progress=desk.progress, cache=cache), trace)
+        return with_notes(analysed(entry, arguments, trace, progress=state.progress, cache=cache), trace)
     place = take(StorePlace, arguments).store, arguments.get("baseline")
     question = (source.path, entry.name, take(JobChoice, arguments).step, repr(own), place)
-    answer = desk.once(question, lambda: analysed(entry, arguments, trace, progress=desk.progress, cache=cache))
+    answer = state.once(question, lambda: analysed(entry, arguments, trace, progress=state.progress, cache=cache))
     return with_notes(answer, trace)
 
 
-def _file(entry: Entry, arguments: dict[str, Any], command: str, desk: "Desk") -> Outcome:
+def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellState") -> Outcome:
     """A file that was written, and what is to be said of it."""
     parse_steps(take(JobChoice, arguments).step)
-    trace, _ = desk.opened(_source(arguments, desk))
+    trace, _ = state.opened(_source(arguments, state))
     told = written_file(entry, arguments, trace)
     return Outcome(command, lambda _: told)
 
 
-def _source(arguments: dict[str, Any], desk: "Desk") -> JobSource:
+def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
     name, store = take(JobChoice, arguments).job, take(StorePlace, arguments).store
     if name is None:
-        return desk.job() if store in (None, desk.store) else locate(None, store)
-    return desk.named_source(name, store)
+        return state.job() if store in (None, state.store) else locate(None, store)
+    return state.named_source(name, store)
 
 
-def _forget_changed(entry: Entry, arguments: dict[str, Any], desk: "Desk") -> None:
+def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
     """What a command about the store changed is read, and asked, anew."""
     if entry.name == "baseline":
-        desk.forget_answers()
+        state.forget_answers()
     if entry.name != "import":
         return
     from kair_tui.cli.places import store_root
 
     folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
-    desk.forget(JobSource(str(arguments["job"]), folder, stored=True))
+    state.forget(JobSource(str(arguments["job"]), folder, stored=True))

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kair_tui.cli.failures import ExitCode, explained
-from kair_tui.shell.language import Ask, Expect, Fail, Focus, Give, Statement, System, When
+from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
 from kair_tui.shell.results import StatementRun
 from kair_tui.shell.runner import Outcome, run_one
 from kair_tui.shell.system import call_system, pipe_to
@@ -13,37 +13,39 @@ from kair_tui.shell.system import call_system, pipe_to
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer
     from kair_tui.render.page_options import PageOptions
-    from kair_tui.shell.desk import Desk
+    from kair_tui.shell.session import ShellState
 
 
-class Teller(Protocol):
+class StatementListener(Protocol):
     """Who is told what happens, as it happens."""
 
     look: "PageOptions"
 
-    def begins(self, statement: Statement) -> None:
+    def on_start(self, statement: Statement) -> None:
         """A statement is about to run."""
 
-    def answered(self, outcome: Outcome) -> None:
+    def on_answer(self, outcome: Outcome) -> None:
         """A command, a value or a focus is through."""
 
-    def judged(self, statement: When | Expect, holds: bool) -> None:
+    def on_condition(self, statement: When | Expect, holds: bool) -> None:
         """A condition was looked at."""
 
-    def failed(self, line: int, error: BaseException) -> None:
+    def on_error(self, line: int, error: BaseException) -> None:
         """A statement went wrong, which ends the script."""
 
-    def gave_up(self, line: int, message: str) -> None:
+    def on_fail(self, line: int, message: str) -> None:
         """A `fail` ends the script."""
 
 
 class Script:
     """One run: what each statement did, and the exit status so far."""
 
-    def __init__(self, desk: "Desk", teller: Teller, *, documents: bool = False, keep_going: bool = False) -> None:
+    def __init__(
+        self, state: "ShellState", listener: StatementListener, *, documents: bool = False, keep_going: bool = False
+    ) -> None:
         """`documents`: each answer is kept as JSON has it; `keep_going`: only `fail` ends it."""
-        self._desk = desk
-        self._teller = teller
+        self._state = state
+        self._listener = listener
         self._documents = documents
         self._keep_going = keep_going
         self.status: int = ExitCode.ANSWERED
@@ -54,7 +56,7 @@ class Script:
         return all(self._one(statement) for statement in statements)
 
     def _one(self, statement: Statement) -> bool:
-        self._teller.begins(statement)
+        self._listener.on_start(statement)
         began = time.monotonic()
         try:
             return self._ran(statement, began)
@@ -63,7 +65,7 @@ class Script:
         except Exception as error:  # every command's errors end here, as they do in cli/main.py
             message, _, status = explained(error)
             self._note(statement, "failed", began, status=status, error=message, condition=_condition(statement))
-            self._teller.failed(statement.line, error)
+            self._listener.on_error(statement.line, error)
             return self._keep_going
 
     def _ran(self, statement: Statement, began: float) -> bool:
@@ -73,8 +75,8 @@ class Script:
             self._expect(statement, began)
         elif isinstance(statement, Fail):
             return self._fail(statement, began)
-        elif isinstance(statement, System):
-            status = call_system(statement.command, self._desk)
+        elif isinstance(statement, ShellCommand):
+            status = call_system(statement.command, self._state)
             self._note(statement, "failed" if status else "answered", began, status=status)
             return status == 0 or self._keep_going
         else:
@@ -82,9 +84,9 @@ class Script:
         return True
 
     def _when(self, statement: When, began: float) -> bool:
-        holds = statement.condition.holds(self._desk.value_of)
+        holds = statement.condition.holds(self._state.value_of)
         self._note(statement, "met" if holds else "not_met", began, condition=_condition(statement))
-        self._teller.judged(statement, holds)
+        self._listener.on_condition(statement, holds)
         if holds:
             return self.run(statement.body)
         self._skip(statement.body)
@@ -97,27 +99,27 @@ class Script:
                 self._skip(statement.body)
 
     def _expect(self, statement: Expect, began: float) -> None:
-        holds = statement.condition.holds(self._desk.value_of)
+        holds = statement.condition.holds(self._state.value_of)
         status = ExitCode.ANSWERED if holds else ExitCode.FOUND
         self._note(statement, "met" if holds else "not_met", began, status=status, condition=_condition(statement))
-        self._teller.judged(statement, holds)
+        self._listener.on_condition(statement, holds)
 
     def _fail(self, statement: Fail, began: float) -> bool:
-        message = str(statement.message.filled(lambda reference: str(self._desk.value_of(reference))))
+        message = str(statement.message.filled(lambda reference: str(self._state.value_of(reference))))
         self._note(statement, "failed", began, status=ExitCode.FAILED, error=message)
-        self._teller.gave_up(statement.line, message)
+        self._listener.on_fail(statement.line, message)
         return False
 
-    def _command(self, statement: Ask | Give | Focus, began: float) -> None:
-        if isinstance(statement, Ask) and statement.pipe is not None:
+    def _command(self, statement: Command | Assign | Use, began: float) -> None:
+        if isinstance(statement, Command) and statement.pipe is not None:
             from dataclasses import replace
 
-            outcome = run_one(replace(statement, pipe=None), self._desk)
-            pipe_to(statement.pipe, outcome.write(self._teller.look), self._desk)
+            outcome = run_one(replace(statement, pipe=None), self._state)
+            pipe_to(statement.pipe, outcome.write(self._listener.look), self._state)
         else:
-            outcome = run_one(statement, self._desk)
-            self._teller.answered(outcome)
-        is_command = isinstance(statement, Ask) or outcome.answer is not None
+            outcome = run_one(statement, self._state)
+            self._listener.on_answer(outcome)
+        is_command = isinstance(statement, Command) or outcome.answer is not None
         self._note(
             statement,
             "answered" if is_command else "set",

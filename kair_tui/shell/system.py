@@ -6,24 +6,24 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kair_tui.shell.desk import Desk
+    from kair_tui.shell.session import ShellState
 
 
-def call_system(command: str, desk: "Desk") -> int:
+def call_system(command: str, state: "ShellState") -> int:
     """Runs a line as typed, and returns its exit status."""
     sys.stdout.flush()
-    return subprocess.run(command, shell=True, check=False, env=_environment(desk)).returncode
+    return subprocess.run(command, shell=True, check=False, env=_environment(state)).returncode
 
 
-def pipe_to(command: str, text: str, desk: "Desk") -> int:
+def pipe_to(command: str, text: str, state: "ShellState") -> int:
     """Lets a program read `text`; it need not read all of it. Returns its exit status."""
     sys.stdout.flush()
     data = text.encode(errors="backslashreplace")
-    return subprocess.run(command, shell=True, check=False, input=data, env=_environment(desk)).returncode
+    return subprocess.run(command, shell=True, check=False, input=data, env=_environment(state)).returncode
 
 
-def _environment(desk: "Desk") -> dict[str, str]:
+def _environment(state: "ShellState") -> dict[str, str]:
     """The job in hand is that of every `kair` behind the `!`."""
-    job = {} if desk.source is None else {"KAIR_JOB": desk.source.name}
-    store = {} if desk.store is None else {"KAIR_STORE": str(desk.store)}
+    job = {} if state.source is None else {"KAIR_JOB": state.source.name}
+    store = {} if state.store is None else {"KAIR_STORE": str(state.store)}
     return {**os.environ, **job, **store}

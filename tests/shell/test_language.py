@@ -7,8 +7,8 @@ import pytest
 from kair_engine.errors import UsageError
 from kair_tui.shell.conditions import parse_condition
 from kair_tui.shell.fields import Named, field_of, text_of
-from kair_tui.shell.language import Ask, Expect, Give, LineError, System, When, parse
-from kair_tui.shell.words import Reference, words_of
+from kair_tui.shell.language import Assign, Command, Expect, LineError, ShellCommand, When, parse
+from kair_tui.shell.lexer import Reference, words_of
 
 VALUES: dict[str, Named] = {
     "t": Named({"verdict": "straggler", "findings": [{"cause": "compute", "ranks": [1, 3], "edge": None, "p": 0.01}]}),
@@ -101,7 +101,7 @@ expect $t.verdict != "job_wide: x"
 r = $t.findings[0].ranks[0]
 """
     ask, when, expect, system, give = parse(text)
-    assert isinstance(ask, Ask) and (ask.line, ask.name, ask.command) == (2, "t", "triage")
+    assert isinstance(ask, Command) and (ask.line, ask.name, ask.command) == (2, "t", "triage")
     assert isinstance(when, When) and (when.line, when.condition_text) == (3, "$t.verdict == straggler")
     assert [(one.line, one.text) for one in when.body] == [
         (4, "kair blame --operator 'a;b # c'"),
@@ -109,8 +109,8 @@ r = $t.findings[0].ranks[0]
         (5, "when $t.findings.count > 1:"),
     ]
     assert isinstance(expect, Expect) and expect.condition_text == '$t.verdict != "job_wide: x"'
-    assert system == System(7, "!echo '; # not ours'", "echo '; # not ours'")
-    assert isinstance(give, Give) and give.name == "r"
+    assert system == ShellCommand(7, "!echo '; # not ours'", "echo '; # not ours'")
+    assert isinstance(give, Assign) and give.name == "r"
     assert parse("") == parse("\n # nothing\n") == ()
 
 

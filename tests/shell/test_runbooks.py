@@ -15,8 +15,8 @@ from support.places import SAMPLES
 
 from kair_engine.triage import analysis
 from kair_tui.cli.registry import RUNBOOK_NOTES
-from kair_tui.shell.books import bundled_names
 from kair_tui.shell.recorder import Recorder, from_anywhere
+from kair_tui.shell.runbooks import bundled_names
 
 SAMPLE = SAMPLES / "slow_operator"
 HEALTHY = SAMPLES / "healthy"
@@ -65,7 +65,7 @@ def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
         opened.append(source.path)
         return recorded(source.path)
 
-    monkeypatch.setattr("kair_tui.shell.desk.open_source", counted)
+    monkeypatch.setattr("kair_tui.shell.session.open_source", counted)
     outcome = run(book, TEN, "-o", "json")
     document = json.loads(outcome.out)
     assert_valid(document, "run")
@@ -187,7 +187,7 @@ def test_only_a_line_that_begins_with_a_bang_reaches_a_shell(
 
 
 def test_a_dry_run_prints_the_plan_and_opens_nothing(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_tui.shell.desk.open_source", None)
+    monkeypatch.setattr("kair_tui.shell.session.open_source", None)
     text = "w = localize\nwhen $w.flagged:\n    pinpoint --rank $w.rank\n"
     planned = run(book, text, "--dry-run").out.splitlines()
     assert planned[2:] == ["   1  w = localize", "   2  when $w.flagged:", "   3      pinpoint --rank $w.rank"]

@@ -16,8 +16,8 @@ from support.terminals import full_screen, terminal_environment
 
 from kair_tui.cli.choices.job import JobSource
 from kair_tui.shell.completer import offers
-from kair_tui.shell.desk import Desk
 from kair_tui.shell.runner import run_line
+from kair_tui.shell.session import ShellState
 
 SAMPLE = SAMPLES / "slow_operator"
 
@@ -73,12 +73,12 @@ def test_a_reader_that_goes_away_ends_a_batch_silently() -> None:
 
 
 def test_what_can_stand_at_the_cursor_is_offered() -> None:
-    desk = Desk()
-    desk.hold(JobSource(str(SAMPLE), SAMPLE, stored=False), recorded(SAMPLE), None)
-    run_line("worst = localize", desk)
+    state = ShellState()
+    state.hold(JobSource(str(SAMPLE), SAMPLE, stored=False), recorded(SAMPLE), None)
+    run_line("worst = localize", state)
 
     def offered(text: str) -> list[str]:
-        return offers(text, desk, lambda _: ["aten::mm", "kair_sample::mlp", "a b"])
+        return offers(text, state, lambda _: ["aten::mm", "kair_sample::mlp", "a b"])
 
     assert offered("tri") == ["triage"]
     assert offered("w = tri") == ["triage"]

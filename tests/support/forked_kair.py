@@ -36,7 +36,7 @@ _LATE = (
     "kair_engine.whatif.operators.model",
     "kair_tui.render.document",
     "kair_tui.render.page",
-    "kair_tui.shell.sitting",
+    "kair_tui.shell.batch",
     "numpy.ma",
     "platformdirs",
     "rich.table",

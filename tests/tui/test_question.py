@@ -20,8 +20,8 @@ from kair_tui.cli.choices.job import JobSource
 from kair_tui.cli.failures import explained
 from kair_tui.cli.registry import find
 from kair_tui.render.page_options import PageOptions
-from kair_tui.shell.desk import Desk
 from kair_tui.shell.runner import Outcome, run_line
+from kair_tui.shell.session import ShellState
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Session
 
@@ -39,9 +39,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 def typed(line: str, session: Session) -> Outcome:
     """What `:` does with a line."""
-    desk = Desk()
-    desk.hold(session.source, session.trace, session.steps)
-    return run_line(line, desk)
+    state = ShellState()
+    state.hold(session.source, session.trace, session.steps)
+    return run_line(line, state)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Annotated
 from kair_tui.cli.choices.job import JobWanted
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.parameters import Argument, Option
-from kair_tui.shell.books import Runbook, offered, read_runbook, values_of
 from kair_tui.shell.results import RunResult
+from kair_tui.shell.runbooks import Runbook, offered, read_runbook, values_of
 
 RENDERER = "kair_tui.render.views.run"
 
@@ -32,24 +32,24 @@ def run(
     book = read_runbook(runbook, values, allow_shell=allow_shell)
     if dry_run:
         return _plan(book, wanted, presentation)
-    from kair_tui.shell.sitting import sit_down
+    from kair_tui.shell.batch import open_session
 
     began = time.monotonic()
-    sitting = sit_down(wanted, presentation, place=f"{book.name}:")
-    script = sitting.script(for_people=presentation.format in ("table", "wide", "tree"), keep_going=keep_going)
-    sitting.give(values)
+    session = open_session(wanted, presentation, place=f"{book.name}:")
+    script = session.script(for_people=presentation.format in ("table", "wide", "tree"), keep_going=keep_going)
+    session.assign(values)
     script.run(book.statements)
-    desk = sitting.desk
+    state = session.state
     took = (time.monotonic() - began) * 1e6
-    job = None if desk.source is None else desk.source.name
-    result = RunResult(book.name, job, script.status, desk.jobs_read, took, tuple(script.runs))
-    sitting.conclude(result)
+    job = None if state.source is None else state.source.name
+    result = RunResult(book.name, job, script.status, state.jobs_read, took, tuple(script.runs))
+    session.print_summary(result)
     return result
 
 
 def _plan(book: Runbook, wanted: JobWanted, presentation: Presentation) -> RunResult:
+    from kair_tui.shell.batch import write_plan
     from kair_tui.shell.script import planned
-    from kair_tui.shell.sitting import write_plan
 
     result = RunResult(book.name, wanted.job, 0, 0, 0.0, tuple(planned(book.statements)))
     if presentation.format in ("table", "wide", "tree"):

@@ -28,7 +28,7 @@ def run(
         from kair_tui.shell.prompt import converse
 
         return converse(wanted, presentation)
-    from kair_tui.shell.sitting import run_batch
+    from kair_tui.shell.batch import run_batch
 
     text = commands if commands is not None else stdin_text("kair shell -c 'COMMAND; COMMAND'")
     return run_batch(text, wanted, presentation, allow_shell=allow_shell)

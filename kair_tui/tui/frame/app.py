@@ -23,7 +23,7 @@ from kair_engine.errors import UsageError
 from kair_tui.cli.choices.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
-from kair_tui.shell.desk import Desk
+from kair_tui.shell.session import ShellState
 from kair_tui.tui.frame.screen import BaseScreen, Service
 from kair_tui.tui.frame.watching import Watch
 from kair_tui.tui.screen_registry import find_screen
@@ -79,7 +79,7 @@ class KairApp(App[int]):
         super().__init__(ansi_color=True if look.colours in ("none", "16") else None)
         self.wanted = wanted
         self.session: Session | None = None
-        self.desk = Desk(wanted.store)
+        self.shell_state = ShellState(wanted.store)
         self.job_watch = Watch(self)
         self.defects: list[BaseException] = []
         """What was told as a defect of Kair, and did not end the program."""

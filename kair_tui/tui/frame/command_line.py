@@ -51,10 +51,10 @@ def _run(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, loo
     from kair_tui.shell.runner import run_line
 
     try:
-        desk, session = kair.desk, kair.session
+        state, session = kair.shell_state, kair.session
         if session is not None:
-            desk.hold(session.source, session.trace, session.steps)
-        outcome = run_line(line, desk)
+            state.hold(session.source, session.trace, session.steps)
+        outcome = run_line(line, state)
         text = outcome.write(look)
     except Exception as error:
         app.call_from_thread(_complain, kair, error)
@@ -99,6 +99,6 @@ def _narrow(kair: Program) -> None:
     session, screen = kair.session, kair.framed
     if session is None or not isinstance(screen, ViewScreen):
         return
-    chosen = parse_steps(kair.desk.steps).among(session.trace.job.steps)
+    chosen = parse_steps(kair.shell_state.steps).among(session.trace.job.steps)
     if chosen != session.steps:
         screen.narrow(chosen)

@@ -24,7 +24,7 @@ from kair_tui.tui.widgets.styles import styles_of
 if TYPE_CHECKING:
     from kair_tui.cli.choices.job import JobWanted
     from kair_tui.render.written import Format
-    from kair_tui.shell.desk import Desk
+    from kair_tui.shell.session import ShellState
     from kair_tui.tui.session import Place, Session
 
 
@@ -53,7 +53,7 @@ class Program(Protocol):
     """What was asked for on the command line."""
     session: "Session | None"
     """The job that is open."""
-    desk: "Desk"
+    shell_state: "ShellState"
     """What `:` has in hand: its answers with names, and the rank in focus."""
     job_watch: Watching
     """Over the files of the job that is open."""

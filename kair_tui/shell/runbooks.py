@@ -9,7 +9,7 @@ from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.output.streams import MOST_SIGNS, stdin_text
 from kair_tui.shell.check import check
 from kair_tui.shell.language import LineError, Statement, parse
-from kair_tui.shell.words import literal
+from kair_tui.shell.lexer import literal
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"

@@ -1,4 +1,4 @@
-"""Words of a line: quotes, and references to results, which are replaced only after the line was split.
+"""Lexer: words of a line, quotes, and references to results, which are replaced only after the line was split.
 
 A value that comes from a trace stays one word, whatever is in it; nothing is ever evaluated.
 """

@@ -1,4 +1,4 @@
-"""What the shell has in hand: the open jobs, the focus, the answers that were given a name."""
+"""The state of a shell: the open jobs, the focus, the answers that were given a name."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from kair_tui.cli.choices.steps import parse_steps, step_text
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.output.progress import unwatched
 from kair_tui.shell.fields import Named, field_of
-from kair_tui.shell.words import Reference
+from kair_tui.shell.lexer import Reference
 
 if TYPE_CHECKING:
     from kair_tui.cli.output.progress import Watcher
@@ -26,7 +26,7 @@ def _nobody_reads(_: str) -> None:
     """Notes that nobody reads."""
 
 
-class Desk:
+class ShellState:
     """One shell's state. A job is read once, and stays."""
 
     def __init__(

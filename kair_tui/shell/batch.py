@@ -1,4 +1,4 @@
-"""Sits down with a job: the desk, what is written where, and batches of statements."""
+"""Opens a session about a job: its state, what is written where, and batches of statements."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,19 @@ from kair_tui.cli.output.streams import say, write_answer
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.check import check
-from kair_tui.shell.desk import Desk
 from kair_tui.shell.fields import Named
 from kair_tui.shell.language import LineError, When, parse
+from kair_tui.shell.output import ErrorPrinter, RunbookPrinter, StatementPrinter
 from kair_tui.shell.script import Script
-from kair_tui.shell.tellers import BatchTeller, RunbookTeller, SilentTeller
+from kair_tui.shell.session import ShellState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kair_engine.recording.importing import ImportOutcome
-    from kair_tui.shell.books import Runbook
     from kair_tui.shell.language import Statement
     from kair_tui.shell.results import RunResult
+    from kair_tui.shell.runbooks import Runbook
 
 
 class _Progress:
@@ -52,10 +52,10 @@ class _Progress:
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """A desk, and how a person or a program hears of what is done on it."""
+class BatchSession:
+    """A shell's state, and how a person or a program hears of what is done on it."""
 
-    desk: Desk
+    state: ShellState
     presentation: Presentation
     place: str
     """What statements come from, before the number of a line."""
@@ -65,15 +65,15 @@ class Sitting:
     def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
         """A run of a runbook: told as it goes, or kept as a document."""
         look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
-        kind = RunbookTeller if for_people else SilentTeller
-        teller = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
-        return Script(self.desk, teller, documents=not for_people, keep_going=keep_going)
+        kind = RunbookPrinter if for_people else ErrorPrinter
+        printer = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+        return Script(self.state, printer, documents=not for_people, keep_going=keep_going)
 
-    def give(self, values: dict[str, Any]) -> None:
+    def assign(self, values: dict[str, Any]) -> None:
         """Names values."""
-        self.desk.named |= {name: Named(value) for name, value in values.items()}
+        self.state.named |= {name: Named(value) for name, value in values.items()}
 
-    def conclude(self, result: "RunResult") -> None:
+    def print_summary(self, result: "RunResult") -> None:
         """How it went, in a line for the person."""
         self.progress.end()
         if self.presentation.quiet:
@@ -86,7 +86,7 @@ class Sitting:
         say(f"kair: {result.runbook}: {plural(commands, 'command')}{found}, {read} read, {seconds:.2f} s")
 
 
-def sit_down(wanted: JobWanted, presentation: Presentation, *, place: str) -> Sitting:
+def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
     """The job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
     ascii_only = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color).ascii_only
     progress = _Progress(presentation, ascii_only=ascii_only)
@@ -96,11 +96,11 @@ def sit_down(wanted: JobWanted, presentation: Presentation, *, place: str) -> Si
             say(f"kair: {text}", ascii_only=ascii_only)
 
     parse_steps(wanted.step)
-    desk = Desk(wanted.store, progress=progress, note=note)
+    state = ShellState(wanted.store, progress=progress, note=note)
     if wanted.job is not None:
-        desk.take(wanted.job)
-    desk.steps = wanted.step
-    return Sitting(desk, presentation, place, progress, wanted.debug)
+        state.take(wanted.job)
+    state.steps = wanted.step
+    return BatchSession(state, presentation, place, progress, wanted.debug)
 
 
 def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow_shell: bool) -> int:
@@ -110,10 +110,10 @@ def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow
         check(statements, allow_shell=allow_shell, pipes=True)
     except LineError as error:
         raise UsageError(f"line {error.line}: {error}", error.hint) from None
-    sitting = sit_down(wanted, presentation, place="line ")
+    session = open_session(wanted, presentation, place="line ")
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
-    teller = BatchTeller(look, place=sitting.place, quiet=presentation.quiet, debug=wanted.debug)
-    script = Script(sitting.desk, teller)
+    printer = StatementPrinter(look, place=session.place, quiet=presentation.quiet, debug=wanted.debug)
+    script = Script(session.state, printer)
     script.run(statements)
     return script.status
 

@@ -1,4 +1,4 @@
-"""Tellers: what is written while statements run, to stdout and stderr."""
+"""Printers: what is written while statements run, to stdout and stderr."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DIM, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
 
 
-class BatchTeller:
+class StatementPrinter:
     """Answers to stdout and nothing else; whatever else there is to say to stderr."""
 
     def __init__(self, look: "PageOptions", *, place: str, quiet: bool = False, debug: bool = False) -> None:
@@ -25,10 +25,10 @@ class BatchTeller:
         self._debug = debug
         self._said: set[str] = set()
 
-    def begins(self, statement: Statement) -> None:
+    def on_start(self, statement: Statement) -> None:
         """Nothing is said."""
 
-    def answered(self, outcome: "Outcome") -> None:
+    def on_answer(self, outcome: "Outcome") -> None:
         """The answer, then its warnings."""
         write_answer(outcome.write(self.look))
         for note in () if self._quiet else outcome.notes:
@@ -36,16 +36,16 @@ class BatchTeller:
                 self._said.add(note)
                 say(f"kair: {note}", ascii_only=self.look.ascii_only)
 
-    def judged(self, statement: When | Expect, holds: bool) -> None:
+    def on_condition(self, statement: When | Expect, holds: bool) -> None:
         """An expectation that does not hold is said also to those who want no notes."""
         if isinstance(statement, Expect) and not holds:
             say(f"kair: {self._at(statement.line)}finding: not {statement.condition_text}")
 
-    def failed(self, line: int, error: BaseException) -> None:
+    def on_error(self, line: int, error: BaseException) -> None:
         """One line, as of any command."""
         report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
 
-    def gave_up(self, line: int, message: str) -> None:
+    def on_fail(self, line: int, message: str) -> None:
         """The runbook's own message."""
         say(f"kair: error: {self._at(line)}{message}", ascii_only=self.look.ascii_only)
 
@@ -53,15 +53,15 @@ class BatchTeller:
         return f"{self._place}{line}: " if self._place else ""
 
 
-class RunbookTeller(BatchTeller):
+class RunbookPrinter(StatementPrinter):
     """The same with each statement above its answer, so that a page tells the whole investigation."""
 
-    def begins(self, statement: Statement) -> None:
+    def on_start(self, statement: Statement) -> None:
         """A heading."""
         if not isinstance(statement, When | Expect):
             self._line(f"{statement.line}: {statement.text}", _DIM)
 
-    def judged(self, statement: When | Expect, holds: bool) -> None:
+    def on_condition(self, statement: When | Expect, holds: bool) -> None:
         """What was asked, and whether it is so."""
         if isinstance(statement, When):
             self._line(f"{statement.line}: when {statement.condition_text}: {'yes' if holds else 'no'}", _DIM)
@@ -69,9 +69,9 @@ class RunbookTeller(BatchTeller):
         said = "holds" if holds else "does not hold: a finding"
         self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if holds else _ALARM)
 
-    def answered(self, outcome: "Outcome") -> None:
+    def on_answer(self, outcome: "Outcome") -> None:
         """The answer, and an empty line under it."""
-        super().answered(outcome)
+        super().on_answer(outcome)
         if outcome.answer is not None:
             write_answer("\n")
 
@@ -80,8 +80,8 @@ class RunbookTeller(BatchTeller):
         write_answer(f"{style}{line}{_PLAIN}\n" if self.look.color else f"{line}\n")
 
 
-class SilentTeller(BatchTeller):
-    """For one document at the end: errors alone are said as they come."""
+class ErrorPrinter(StatementPrinter):
+    """Prints only errors; results go into the final document."""
 
-    def answered(self, outcome: "Outcome") -> None:
+    def on_answer(self, outcome: "Outcome") -> None:
         """It will be in the document."""
