@@ -110,10 +110,10 @@ def main() -> None:
     prepare, package = READERS[options.reader]
     load = prepare(options.file)
     if package == "kair":
-        choice = import_module("kair_engine.readers.kineto.compiled.choice")
-        choice.PAYS_FROM = 1 << 62 if options.decode else 0
+        backend = import_module("kair_engine.readers.kineto.compiled.backend")
+        backend.PAYS_FROM = 1 << 62 if options.decode else 0
         if not options.decode:
-            choice.load()
+            backend.load()
     wall, cpu = time.perf_counter(), time.process_time()
     operations = load()
     took = {

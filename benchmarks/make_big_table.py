@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
-from kair_engine.recording.seals import seal_of
 from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
 from kair_engine.trace.model import FragmentInfo, StepTimes
-from kair_engine.trace.private_files import OWN
+from kair_engine.trace.permissions import OWN
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -111,7 +111,7 @@ def make_big_table(
             for rank in members
         )
         write_fragment(folder / path, tables, msgspec.to_builtins(info, str_keys=True))
-        fragments.append(KeptFragment(path, seal_of(folder / path), info))
+        fragments.append(KeptFragment(path, checksum_of(folder / path), info))
     job = JobFile(folder.name, "2026-01-01T00:00:00+00:00", "made", "fragments", tuple(fragments), ())
     write_job_file(folder, job, OWN)
     return ranks * steps * len(program.rows)

@@ -22,10 +22,10 @@ from scenarios import Scenario, scenarios
 from simulator import JobSpec, simulate_ahead
 from table import write_table
 
+from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
-from kair_engine.recording.seals import seal_of
 from kair_engine.trace.model import FragmentInfo
-from kair_engine.trace.private_files import OWN
+from kair_engine.trace.permissions import OWN
 
 FRAGMENTS = "fragments"
 
@@ -116,7 +116,7 @@ def write_job_folder(recording: Recording, folder: Path) -> Path:
         warnings=job.warnings,
     )
     path = f"{FRAGMENTS}/all-ranks.parquet"
-    fragments = (KeptFragment(path, seal_of(folder / path), info),)
+    fragments = (KeptFragment(path, checksum_of(folder / path), info),)
     file = JobFile(folder.name, "2026-01-01T00:00:00+00:00", "simulated", FRAGMENTS, fragments, ())
     write_job_file(folder, file, OWN)
     return folder

@@ -17,8 +17,8 @@ from fuzz.judging import Case, ask
 from fuzz.recordings import question
 from fuzz.seeds import kineto_seeds
 
+from kair_engine.recording.checksums import checksum_of, with_checksum
 from kair_engine.recording.job_file import JOB_FILE, SCHEMA, VERSION
-from kair_engine.recording.seals import seal_of, sealed
 from kair_engine.store.jobs import Store
 
 JOB, BASELINE = "job1", "healthy"
@@ -106,7 +106,7 @@ def _reseal(path: Path, chance: random.Random) -> None:
         path.write_bytes(_text(damage.tree(document, chance, chance.choice((1, 2, 5)))))
         return
     body = damage.tree(document["body"], chance, chance.choice((1, 2, 5)))
-    path.write_bytes(sealed(_text(body), schema=SCHEMA, version=VERSION))
+    path.write_bytes(with_checksum(_text(body), schema=SCHEMA, version=VERSION))
 
 
 def _reseal_fragments(job: Path, chance: random.Random) -> None:
@@ -128,8 +128,8 @@ def _reseal_fragments(job: Path, chance: random.Random) -> None:
     with pq.ParquetWriter(path, steps[0].schema) as writer:
         for step in steps:
             writer.write_table(step)
-    kept["seal"] = msgspec.to_builtins(seal_of(path))
-    (job / JOB_FILE).write_bytes(sealed(_text(document["body"]), schema=SCHEMA, version=VERSION))
+    kept["seal"] = msgspec.to_builtins(checksum_of(path))
+    (job / JOB_FILE).write_bytes(with_checksum(_text(document["body"]), schema=SCHEMA, version=VERSION))
 
 
 def _text(value: damage.Tree) -> bytes:

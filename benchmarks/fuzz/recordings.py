@@ -16,7 +16,7 @@ from fuzz import damage
 from fuzz.judging import Case
 from fuzz.seeds import Content, kineto_seeds, whatif_seed
 
-from kair_engine.readers.kineto.compiled import choice, scanner
+from kair_engine.readers.kineto.compiled import backend, scanner
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.sensitivity import InjectedFault
 
@@ -98,13 +98,13 @@ def _merged(files: Mapping[str, bytes], names: Sequence[str]) -> bytes:
 @contextmanager
 def scanned(chance: random.Random) -> Iterator[None]:
     """Now and then events are found as machine code finds them in large files; without numba it runs as Python."""
-    before = choice._TOO_SMALL, scanner.is_ready
+    before = backend._TOO_SMALL, scanner.is_ready
     if chance.random() < _SCANNED:
-        choice._TOO_SMALL, scanner.is_ready = 0, True
+        backend._TOO_SMALL, scanner.is_ready = 0, True
     try:
         yield
     finally:
-        choice._TOO_SMALL, scanner.is_ready = before
+        backend._TOO_SMALL, scanner.is_ready = before
 
 
 def parse_seeds(folder: Path, cache: Path) -> None:

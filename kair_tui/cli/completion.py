@@ -33,7 +33,7 @@ def install(program: click.Command, shell: str) -> Path:
 
     Raises OSError where that cannot be done.
     """
-    from kair_engine.trace.whole_files import whole_file
+    from kair_engine.trace.atomic_write import atomic_write
 
     home = Path.home()
     if shell == "bash":
@@ -48,7 +48,7 @@ def install(program: click.Command, shell: str) -> Path:
         file = data_root() / "completion.ps1"
         _add_line(_profile(shell), f". '{file}'")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as new:
+    with atomic_write(file) as new:
         new.write(script(program, shell).encode())
     return file
 

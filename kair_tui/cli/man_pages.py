@@ -27,14 +27,14 @@ VARIABLES: Final = (
 
 def write_pages(program: click.Group, folder: str) -> int:
     """Writes kair.1 and a page for each command into `folder`, and returns how many. Raises InputError."""
-    from kair_engine.trace.whole_files import whole_file
+    from kair_engine.trace.atomic_write import atomic_write
 
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
         pages = dict(man_pages(program))
         for name, text in pages.items():
-            with whole_file(place / f"{name}.1") as file:
+            with atomic_write(place / f"{name}.1") as file:
                 file.write(text.encode())
     except OSError as error:
         raise InputError(f"{error.filename or place}: {error.strerror}") from None

@@ -26,7 +26,7 @@ class Notes:
         """In the order they were written; none where the file is missing or damaged."""
         import msgspec
 
-        from kair_engine.trace.private_files import read_kept
+        from kair_engine.trace.permissions import read_kept
 
         try:
             return msgspec.json.decode(read_kept(self.file), type=tuple[Note, ...])
@@ -40,7 +40,7 @@ class Notes:
     def write(self, note: Note) -> None:
         """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
         from kair_engine.trace.json_text import encode_json
-        from kair_engine.trace.private_files import make_folder, modes_below, write_whole
+        from kair_engine.trace.permissions import make_folder, modes_below, write_whole
 
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
         if not self._in_store:  # There the folder of a job that was deleted is not made again.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import UsageError, unwritable
-from kair_engine.trace.whole_files import whole_file
+from kair_engine.trace.atomic_write import atomic_write
 from kair_tui import __version__
 from kair_tui.cli.parameters import Option
 
@@ -39,7 +39,7 @@ def write_report(path: Path, report: "Report") -> None:
 
         text = markdown(report)
     try:
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.write(text.encode())
     except OSError as error:
         raise unwritable(path, error) from error

@@ -142,7 +142,7 @@ def _history(store: "Path") -> "History":
             with suppress(OSError):
                 super().store_string(string)
 
-    from kair_engine.trace.private_files import append_kept, make_folder
+    from kair_engine.trace.permissions import append_kept, make_folder
 
     name = sha256(str(store.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
     file = data_root() / "shell_history" / name

@@ -38,7 +38,7 @@ class Bookmarks:
 
     def all(self) -> tuple[Bookmark, ...]:
         """In the order they were set; none where the file is missing or damaged."""
-        from kair_engine.trace.private_files import read_kept
+        from kair_engine.trace.permissions import read_kept
 
         try:
             return msgspec.json.decode(read_kept(self.file), type=tuple[Bookmark, ...])
@@ -48,7 +48,7 @@ class Bookmarks:
     def toggle(self, bookmark: Bookmark) -> bool:
         """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
         from kair_engine.trace.json_text import encode_json
-        from kair_engine.trace.private_files import make_folder, modes_below, write_whole
+        from kair_engine.trace.permissions import make_folder, modes_below, write_whole
 
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)

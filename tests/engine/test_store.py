@@ -16,7 +16,7 @@ from kair_engine.recording.job_file import recordings_in
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
-from kair_engine.trace import private_files
+from kair_engine.trace import permissions
 from kair_tui.cli.choices.job import blaming_files
 
 
@@ -294,17 +294,17 @@ def test_a_file_that_another_process_takes_for_a_leftover_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its making and its lock."""
-    create, made = private_files.create_file, []
+    create, made = permissions.create_file, []
 
-    def create_and_lose(path: Path, modes: private_files.Modes) -> int:
+    def create_and_lose(path: Path, modes: permissions.Modes) -> int:
         made.append(path)
         descriptor = create(path, modes)
         if len(made) == 1:
-            private_files.remove_unwritten(tmp_path)
+            permissions.remove_unwritten(tmp_path)
         return descriptor
 
-    monkeypatch.setattr(private_files, "create_file", create_and_lose)
-    private_files.write_whole(tmp_path / "file", b"whole")
+    monkeypatch.setattr(permissions, "create_file", create_and_lose)
+    permissions.write_whole(tmp_path / "file", b"whole")
     assert len(made) == 2
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"whole"}
 

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.compiled import choice, keys, scanned, scanner
+from kair_engine.readers.kineto.compiled import backend, keys, scan_columns, scanner
 from kair_engine.readers.kineto.compiled.scanner import Scanner
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import EventArgs
@@ -216,7 +216,7 @@ def test_times_are_rounded_as_decimals_are(number: str) -> None:
 
 
 def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
-    kinds = {int | None: scanned.MAYBE_INTEGER, str | None: scanned.MAYBE_TEXT}
+    kinds = {int | None: scan_columns.MAYBE_INTEGER, str | None: scan_columns.MAYBE_TEXT}
     typed = {field.encode_name: field.type for field in msgspec.structs.fields(EventArgs) if field.type != msgspec.Raw}
     assert {*typed, "Concrete Inputs"} == set(keys.ARGUMENTS)
     assert all(keys.ARGUMENTS[name] == kinds.get(kind, keys.ARGUMENTS[name]) for name, kind in typed.items())
@@ -229,17 +229,17 @@ def test_where_machine_code_cannot_be_made_events_are_decoded(tmp_path: Path, mo
 
     source = tmp_path / "trace.json"
     source.write_bytes(json.dumps({"traceEvents": [event()] * 20_000}).encode())
-    monkeypatch.setattr(choice, "PAYS_FROM", 0)
-    monkeypatch.setattr(choice, "find_spec", lambda _: object())
+    monkeypatch.setattr(backend, "PAYS_FROM", 0)
+    monkeypatch.setattr(backend, "find_spec", lambda _: object())
     monkeypatch.setattr(scanner, "warm_up", fail)
     monkeypatch.setattr(scanner, "is_ready", False)
-    assert choice.scanner_for(source, EventTables()) is None
+    assert backend.scanner_for(source, EventTables()) is None
     monkeypatch.setattr(scanner, "is_ready", True)
-    assert choice.scanner_for(source, EventTables()) is not None
+    assert backend.scanner_for(source, EventTables()) is not None
 
 
 def test_small_files_load_no_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "trace.json"
     source.write_bytes(b"[]")
-    monkeypatch.setattr(choice, "load", lambda: pytest.fail("half a second for nothing"))
-    assert choice.scanner_for(source, EventTables()) is None
+    monkeypatch.setattr(backend, "load", lambda: pytest.fail("half a second for nothing"))
+    assert backend.scanner_for(source, EventTables()) is None

@@ -7,9 +7,9 @@ import pytest
 from support.kineto_builder import kernel, launch, op, step, trace, write
 from support.run_ahead import AheadJob, write_ahead_job
 
+from kair_engine.readers.fragment_writer import About, RankRecording, Rows, write_recording
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.launch_queue import Launched, LongCalls, usual_ns, waits_for_place
-from kair_engine.readers.recorded import About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import LaunchQueue

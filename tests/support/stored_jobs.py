@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kair_engine.recording.seals import sealed
+from kair_engine.recording.checksums import with_checksum
 
 
 def edit_job_file(folder: Path, **changes: object) -> None:
@@ -12,7 +12,7 @@ def edit_job_file(folder: Path, **changes: object) -> None:
     path = folder / "job.json"
     document = json.loads(path.read_text())
     head = {name: changes.pop(name, document[name]) for name in ("schema", "version")}
-    path.write_bytes(sealed(json.dumps({**document["body"], **changes}).encode(), **head))
+    path.write_bytes(with_checksum(json.dumps({**document["body"], **changes}).encode(), **head))
 
 
 def told(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kair_capture.places import address_of
 from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import BadMessageError, Beat, BeatReply, batch_of
-from kair_engine.trace.private_files import read_kept
+from kair_engine.trace.permissions import read_kept
 
 _INTERVAL_S: Final = 1.0
 _LEAST_S, _MOST_S = 0.05, 60.0

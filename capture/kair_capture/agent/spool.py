@@ -14,7 +14,7 @@ from kair_capture.agent.fragment_names import FragmentKind, named, read_name
 from kair_capture.own_folder import make_own_folder
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
-from kair_engine.trace.private_files import OWN, begin_file, make_folder, modes_below
+from kair_engine.trace.permissions import OWN, begin_file, make_folder, modes_below
 
 _LEAST_WAIT_S, _MOST_WAIT_S = 0.5, 30.0
 _COPIED_AT_ONCE: Final = 1 << 20

@@ -10,7 +10,7 @@ from typing import Final
 
 from kair_capture.wire.datagram import MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
 from kair_capture.wire.messages import BadMessageError, Capture, CaptureReply, batch_of
-from kair_engine.trace.private_files import read_kept
+from kair_engine.trace.permissions import read_kept
 
 _ANSWER_S: Final = 0.7
 _TIMES: Final = 5

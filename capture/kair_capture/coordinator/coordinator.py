@@ -39,7 +39,7 @@ from kair_capture.wire.keys import make_key, read_key
 from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
 from kair_engine.errors import InputError
 from kair_engine.results.runs.watch import WatchedWindow, WatchResult
-from kair_engine.trace.private_files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
+from kair_engine.trace.permissions import append_kept, make_folder, modes_below, remove_unwritten, write_whole
 
 _TURN_S: Final = 0.1
 _LEAST_INTERVAL_MS: Final = 200

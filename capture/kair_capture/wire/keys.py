@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from kair_engine.trace.private_files import OWN, begin_file, make_folder
+from kair_engine.trace.permissions import OWN, begin_file, make_folder
 
 LEAST_BYTES: Final = 32
 MOST_BYTES: Final = 4096

@@ -14,7 +14,7 @@ from kair_engine.errors import InputError, KairError, NameTakenError, Unwritable
 from kair_engine.results.runs.baseline import SavedBaseline
 from kair_engine.results.runs.run_profile import Amount, RunProfile
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import make_folder, modes_below, read_kept, write_whole
+from kair_engine.trace.permissions import make_folder, modes_below, read_kept, write_whole
 
 FILE_VERSION: Final = 1
 MAX_BYTES: Final = 256 << 20

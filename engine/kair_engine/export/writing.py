@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError, unwritable
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
+from kair_engine.trace.atomic_write import atomic_write
 from kair_engine.trace.model import Trace
 from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.whole_files import whole_file
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.replay.trace_events import compressing, write_events
 
@@ -57,7 +57,7 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
     require_steps(trace)
     done = Exported()
     try:
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             if kind == "table":
                 done.rows = _write_table(trace, file, path.suffix)
             else:

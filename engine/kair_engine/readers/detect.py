@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kair_engine.errors import InputError
 from kair_engine.readers.formats import FORMATS, UNSUPPORTED, Format
-from kair_engine.readers.signs import read_head
+from kair_engine.readers.magic import read_head
 
 
 class NotATraceError(InputError):
@@ -21,9 +21,9 @@ def detect_format(path: Path) -> Format | None:
     Raises UnsupportedFormatError where it is of a format that is only recognised, OSError where it cannot be read.
     """
     head = read_head(path)
-    found = next((form for form in FORMATS if form.is_sign(head)), None)
+    found = next((form for form in FORMATS if form.matches(head)), None)
     if found is None:
         for known in UNSUPPORTED:
-            if known.is_sign(head):
+            if known.matches(head):
                 raise UnsupportedFormatError(f"{path.name} is {known.words}: not read", known.way_out)
     return found

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.readers.columns import Int64s
+from kair_engine.readers.fragment_writer import Rows
 from kair_engine.readers.optimizer_marks import between_optimizers
-from kair_engine.readers.recorded import Rows
 from kair_engine.readers.repeating import repetition
 from kair_engine.readers.step_marks import Mark, Steps, marked_steps, one_step
 from kair_engine.trace.format import KINDS, STREAM_PREFIX

@@ -18,11 +18,11 @@ from kair_engine.errors import UnwritableError
 from kair_engine.readers.archive_names import archive_of
 from kair_engine.readers.whatif_parquet.meta import metadata_files
 from kair_engine.recording.cache_upkeep import CHOOSE, FRAGMENTS, LIMIT, MOVING, UNFINISHED, evict
+from kair_engine.recording.checksums import FileChecksum, checked_body, checksum_of, is_intact, with_checksum
 from kair_engine.recording.in_use import Hold, hold, remove_unused
-from kair_engine.recording.seals import Seal, is_intact, seal_of, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, KairWarning
-from kair_engine.trace.private_files import OWN, make_folder, read_kept, why_distrusted, write_whole
+from kair_engine.trace.permissions import OWN, make_folder, read_kept, why_distrusted, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 # Part of every key: raised whenever readers give another table for the same file.
@@ -38,7 +38,7 @@ _held: Final[list[Hold]] = []
 
 
 class _Entry(msgspec.Struct):
-    seal: Seal
+    seal: FileChecksum
     info: FragmentInfo
 
 
@@ -111,7 +111,7 @@ class FragmentCache:
             return None
         path = self.fragment(key)
         try:
-            entry = msgspec.json.decode(unsealed(read_kept(path.with_suffix(".json"))), type=_Entry)
+            entry = msgspec.json.decode(checked_body(read_kept(path.with_suffix(".json"))), type=_Entry)
             if not is_intact(path, entry.seal):
                 return None
         except (OSError, ValueError, RecursionError):
@@ -149,7 +149,7 @@ def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
     Who is killed between both moves leaves half an entry: that it is one stands in the folder that is left as well.
     Moving it changes it, but not its checksum.
     """
-    seal, moving = seal_of(unfinished), unfinished.with_suffix(MOVING)
+    seal, moving = checksum_of(unfinished), unfinished.with_suffix(MOVING)
     try:
         moving.write_text(str(unfinished.stat().st_ino))
         unfinished.replace(final)
@@ -158,10 +158,10 @@ def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
         moving.unlink(missing_ok=True)
 
 
-def _write_beside(final: Path, unfinished: Path, seal: Seal, info: FragmentInfo) -> None:
+def _write_beside(final: Path, unfinished: Path, seal: FileChecksum, info: FragmentInfo) -> None:
     try:
-        seal = Seal(seal.bytes, seal.checksum, final.stat().st_ctime_ns)
-        write_whole(unfinished, sealed(encode_json(_Entry(seal, info))))
+        seal = FileChecksum(seal.bytes, seal.checksum, final.stat().st_ctime_ns)
+        write_whole(unfinished, with_checksum(encode_json(_Entry(seal, info))))
         unfinished.replace(final.with_suffix(".json"))
     except BaseException:
         final.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import Final
 from kair_engine.errors import BusyError, UnwritableError
 from kair_engine.frozen import dataclass
 from kair_engine.recording.in_use import remove_unused
-from kair_engine.trace.private_files import read_kept, remove_unwritten
+from kair_engine.trace.permissions import read_kept, remove_unwritten
 
 FRAGMENTS: Final = "fragments"
 UNFINISHED: Final = "unfinished"

@@ -88,7 +88,7 @@ def import_files(
 
 def _processes(tasks: Sequence[ImportTask], workers: int | None) -> int:
     """How many processes read the files; 0 where this one does."""
-    from kair_engine.readers.kineto.compiled.choice import pays
+    from kair_engine.readers.kineto.compiled.backend import pays
 
     text, most = _text_of(tasks), min(len(tasks), workers or len(os.sched_getaffinity(0)))
     if workers is None and pays(text):
@@ -192,7 +192,7 @@ def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
 
 def answering(text: str) -> "Answering":
     """What processes answer that parse so many bytes of text: to a task its outcome, both as JSON."""
-    from kair_engine.readers.kineto.compiled.choice import load, pays
+    from kair_engine.readers.kineto.compiled.backend import load, pays
 
     if pays(int(text)):
         load(for_nothing_else=True)

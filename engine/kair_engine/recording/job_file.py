@@ -14,13 +14,13 @@ import msgspec
 
 from kair_engine.errors import DamagedJobError, InputError
 from kair_engine.frozen import dataclass
+from kair_engine.recording.checksums import FileChecksum, checked_body, is_intact, with_checksum
 from kair_engine.recording.fragment import Fragment
 from kair_engine.recording.in_use import Hold, hold
 from kair_engine.recording.job_assembly import assemble
-from kair_engine.recording.seals import Seal, is_intact, sealed, unsealed
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace
-from kair_engine.trace.private_files import Modes, read_kept, write_whole
+from kair_engine.trace.permissions import Modes, read_kept, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 JOB_FILE: Final = "job.json"
@@ -38,7 +38,7 @@ class KeptFragment:
     """A fragment of a stored job; `path` is relative to the job's folder."""
 
     path: str
-    seal: Seal
+    seal: FileChecksum
     info: FragmentInfo
 
 
@@ -78,7 +78,7 @@ def recordings_in(folder: Path) -> list[Path]:
 
 def write_job_file(folder: Path, job: JobFile, modes: Modes) -> None:
     """Writes `job.json` whole. Raises OSError when the disk is full."""
-    write_whole(folder / JOB_FILE, sealed(encode_json(job), schema=SCHEMA, version=VERSION), modes)
+    write_whole(folder / JOB_FILE, with_checksum(encode_json(job), schema=SCHEMA, version=VERSION), modes)
 
 
 def read_job_file(folder: Path) -> JobFile:
@@ -92,7 +92,7 @@ def read_job_file(folder: Path) -> JobFile:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     try:
         _require_version(msgspec.json.decode(content), path)
-        job = msgspec.json.decode(unsealed(content), type=JobFile)
+        job = msgspec.json.decode(checked_body(content), type=JobFile)
         for one in (job.recording, *(fragment.path for fragment in job.fragments)):
             _require_inside(one, folder)
     except (ValueError, RecursionError) as error:

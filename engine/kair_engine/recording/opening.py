@@ -13,7 +13,7 @@ from kair_engine.readers.archive_names import SUFFIXES, is_archive_name
 from kair_engine.readers.detect import UnsupportedFormatError
 from kair_engine.readers.formats import FORMATS
 from kair_engine.readers.identity import ranks_from_siblings
-from kair_engine.readers.signs import read_head
+from kair_engine.readers.magic import read_head
 from kair_engine.recording.cache import FragmentCache, content_key
 from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
 from kair_engine.recording.call_sources import damaged_dumps

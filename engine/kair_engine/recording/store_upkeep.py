@@ -8,7 +8,7 @@ from typing import Final
 
 from kair_engine.recording.in_use import remove_unused
 from kair_engine.recording.job_file import read_job_file, recordings_in
-from kair_engine.trace.private_files import remove_unwritten
+from kair_engine.trace.permissions import remove_unwritten
 
 IMPORTING: Final = ".importing"
 """How the name of a folder ends in which a job is put together; it begins with a dot."""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from kair_engine.errors import BusyError, InputError, NameTakenError, UnwritableStoreError, UsageError
 from kair_engine.recording.cache_upkeep import LIMIT
+from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.importing import Progress
 from kair_engine.recording.in_use import claim, hold
 from kair_engine.recording.job_assembly import AssembledJob
@@ -29,14 +30,13 @@ from kair_engine.recording.job_file import (
     write_job_file,
 )
 from kair_engine.recording.opening import open_sources
-from kair_engine.recording.seals import seal_of
 from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
 from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.costs import kept_cost
 from kair_engine.store.remote import place_of, remote_of
 from kair_engine.store.verdicts import KeptVerdict, last_verdict
 from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
-from kair_engine.trace.private_files import Modes, create_file, make_folder, modes_below, read_kept, write_whole
+from kair_engine.trace.permissions import Modes, create_file, make_folder, modes_below, read_kept, write_whole
 from kair_engine.trace.warning_texts import short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -250,7 +250,7 @@ def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[Kep
         make_folder(path.parent, modes)
         _copy(fragment.path, path, modes)
         relative = path.relative_to(recording.parent).as_posix()
-        kept.append(KeptFragment(relative, seal_of(path), fragment.info))
+        kept.append(KeptFragment(relative, checksum_of(path), fragment.info))
     return tuple(kept)
 
 

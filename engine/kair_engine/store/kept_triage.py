@@ -14,7 +14,7 @@ import msgspec
 from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import modes_below, read_kept, write_whole
+from kair_engine.trace.permissions import modes_below, read_kept, write_whole
 
 _FILE: Final = "triage.json"
 

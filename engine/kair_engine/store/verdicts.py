@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.results.triage import Verdict
-from kair_engine.trace.private_files import modes_below, read_kept, write_whole
+from kair_engine.trace.permissions import modes_below, read_kept, write_whole
 
 _FILE: Final = "verdict.json"
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.private_files import create_file
+from kair_engine.trace.permissions import create_file
 
 KINDS: Final = (
     "compute",

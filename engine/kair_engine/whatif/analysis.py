@@ -169,11 +169,11 @@ def write_timeline(model: Model, path: Path) -> None:
     """
     # Few ask for it.
     from kair_engine.errors import unwritable
-    from kair_engine.trace.whole_files import whole_file
+    from kair_engine.trace.atomic_write import atomic_write
     from kair_engine.whatif.replay.trace_events import write_events
 
     try:
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             write_events(file, model.timeline(), packed=path.suffix == ".gz")
     except OSError as error:
         raise unwritable(path, error) from error

@@ -67,7 +67,7 @@ def tidy(chosen_store: Path | None) -> None:
     """Removes what commands that were killed left in the store, in the cache and among the user's own."""
     from kair_engine.recording.cache_upkeep import tidy_cache
     from kair_engine.recording.store_upkeep import tidy_store
-    from kair_engine.trace.private_files import remove_unwritten
+    from kair_engine.trace.permissions import remove_unwritten
 
     tidy_store(store_root(chosen_store))
     tidy_cache(cache_root())
@@ -112,7 +112,7 @@ def _fetch(root: Path, job: str | None) -> None:
 
 def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
-    from kair_engine.trace.freed_memory import keep_freed_memory  # loads ctypes, as numpy does
+    from kair_engine.trace.malloc_trim import keep_freed_memory  # loads ctypes, as numpy does
     from kair_engine.trace.steps.memory_limit import limit_memory
 
     keep_freed_memory()

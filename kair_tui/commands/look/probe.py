@@ -75,7 +75,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 def _write(result: ProbeInWords, out: str) -> None:
     """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
-    from kair_engine.trace.whole_files import whole_file
+    from kair_engine.trace.atomic_write import atomic_write
     from kair_tui.render.answer import Answer
     from kair_tui.render.document import data_of, document
     from kair_tui.render.words.warnings import warnings_in_words
@@ -85,7 +85,7 @@ def _write(result: ProbeInWords, out: str) -> None:
     path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
     answer = Answer("probe", result, None, warnings_in_words(result.warnings))
     try:
-        with whole_file(path) as file:
+        with atomic_write(path) as file:
             file.write(document(answer, data_of(answer)).encode())
     except OSError as error:
         raise unwritable(path, error) from error

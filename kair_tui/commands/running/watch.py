@@ -25,7 +25,7 @@ def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_na
     """The status as it is now. Raises InputError where the job has no coordinator."""
     import msgspec
 
-    from kair_engine.trace.private_files import read_kept
+    from kair_engine.trace.permissions import read_kept
 
     places = _places(store, job or os.environ.get("KAIR_JOB"))
     if is_mirror(store):

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from kair_engine.errors import KairError, UsageError
-from kair_engine.trace.private_files import make_folder, write_whole
-from kair_engine.trace.whole_files import whole_file
+from kair_engine.trace.atomic_write import atomic_write
+from kair_engine.trace.permissions import make_folder, write_whole
 from kair_tui.cli.places import cache_root
 from kair_tui.render.written import Format
 from kair_tui.tui.bookmarks import Bookmark
@@ -130,7 +130,7 @@ def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name
 def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
     def write() -> None:
         try:
-            with whole_file(Path(name).expanduser(), replace=False) as file:
+            with atomic_write(Path(name).expanduser(), replace=False) as file:
                 file.write(content().encode())
         except FileExistsError:
             raise UsageError(f"{name} exists already", "choose another name") from None

@@ -22,6 +22,7 @@ from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.windows import joined_info
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
+from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.in_use import claim
 from kair_engine.recording.job_file import (
     JOB_FILE,
@@ -31,10 +32,9 @@ from kair_engine.recording.job_file import (
     read_job_file,
     write_job_file,
 )
-from kair_engine.recording.seals import seal_of
 from kair_engine.trace.format import FragmentWriter, read_metadata
 from kair_engine.trace.model import FragmentInfo
-from kair_engine.trace.private_files import make_folder, modes_below, remove_unwritten
+from kair_engine.trace.permissions import make_folder, modes_below, remove_unwritten
 
 COMPACT_FROM: Final = 32
 """Fragments of their own that a job may have; every scan opens each."""
@@ -93,7 +93,7 @@ class Committer:
                 self._useless.add(path)
             else:
                 cells.update(_cells(info))
-                added.append(KeptFragment(self._relative(path), seal_of(path), info))
+                added.append(KeptFragment(self._relative(path), checksum_of(path), info))
         if added:
             self._write(job, [*fragments, *added])
         windows = []
@@ -204,7 +204,7 @@ class Committer:
             for _, _, place, at in order:
                 writer.write(readers[place].read_row_group(at))
             writer.commit(msgspec.to_builtins(info, str_keys=True))
-        return KeptFragment(self._relative(out), seal_of(out), info)
+        return KeptFragment(self._relative(out), checksum_of(out), info)
 
     def _relative(self, path: Path) -> str:
         return path.relative_to(self._places.folder).as_posix()

@@ -8,7 +8,7 @@ import msgspec
 
 from kair_capture.wire.messages import Communication
 from kair_engine.results.runs.watch import Alert, WatchedWindow
-from kair_engine.trace.private_files import read_kept, write_whole
+from kair_engine.trace.permissions import read_kept, write_whole
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from kair_capture.agent.fragment_names import read_name
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.places import JobPlaces
-from kair_engine.trace.private_files import make_folder
+from kair_engine.trace.permissions import make_folder
 
 JOIN_FROM: Final = 64
 _MOST_FILE_BYTES: Final = 64 << 20

@@ -14,7 +14,7 @@ from kair_capture.agent.scopes import SCHEMA
 from kair_capture.agent.step_rows import PHASES, Rows
 from kair_capture.coordinator.keeping.step_log import read_all
 from kair_engine.errors import InputError
-from kair_engine.trace.private_files import read_kept
+from kair_engine.trace.permissions import read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 Column = npt.NDArray[Any]

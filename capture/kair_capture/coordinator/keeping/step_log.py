@@ -14,7 +14,7 @@ import numpy as np
 
 from kair_capture.agent.step_rows import COLUMNS, ROW, Rows
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
-from kair_engine.trace.private_files import append_kept, make_folder, read_kept
+from kair_engine.trace.permissions import append_kept, make_folder, read_kept
 
 ROWS_A_PART: Final = 1 << 17
 MOST_BYTES: Final = 4 << 30

@@ -7,9 +7,9 @@ from typing import Final
 from kair_engine.errors import InputError
 from kair_engine.readers.chrome.events import ChromeEvent, ChromeTrace, load
 from kair_engine.readers.chrome.writing import recording, written
+from kair_engine.readers.fragment_writer import Rows
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
-from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Mark
 from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.model import FragmentInfo

@@ -6,8 +6,8 @@ from typing import Final
 
 from kair_engine.readers.chrome.events import load
 from kair_engine.readers.chrome.writing import recording, written
+from kair_engine.readers.fragment_writer import Rows
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Mark
 from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.model import FragmentInfo

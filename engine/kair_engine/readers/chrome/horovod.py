@@ -9,8 +9,8 @@ import numpy as np
 from kair_engine.errors import InputError
 from kair_engine.readers.chrome.events import ChromeTrace, load
 from kair_engine.readers.chrome.writing import recording, written
+from kair_engine.readers.fragment_writer import Rows
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo
 

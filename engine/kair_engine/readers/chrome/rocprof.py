@@ -11,9 +11,9 @@ from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.chrome.events import load
 from kair_engine.readers.chrome.writing import recording, written
 from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.fragment_writer import Rows
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
-from kair_engine.readers.recorded import Rows
 from kair_engine.readers.step_marks import Mark
 from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.model import FragmentInfo

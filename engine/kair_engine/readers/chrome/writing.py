@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kair_engine.errors import InputError
+from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of
-from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo, KairWarning
 

@@ -18,7 +18,7 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
-from kair_engine.readers.kineto.compiled.choice import scanner_for
+from kair_engine.readers.kineto.compiled.backend import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.flight_numbers import number_collectives
 from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups

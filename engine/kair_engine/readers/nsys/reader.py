@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from kair_engine.errors import InputError
+from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, write_recording
 from kair_engine.readers.identity import host_of, rank_from_name
 from kair_engine.readers.nsys.database import Report, opened
 from kair_engine.readers.nsys.processes import Process, processes_of
 from kair_engine.readers.nsys.ranks import environment, host_name, said_rank
 from kair_engine.readers.nsys.rows import main_thread, marks_of, rows_of
-from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, write_recording
 from kair_engine.readers.step_search import steps_from
 from kair_engine.trace.format import INSIDE_UNKNOWN
 from kair_engine.trace.model import FragmentInfo, KairWarning

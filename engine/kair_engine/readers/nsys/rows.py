@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from kair_engine.arrays import present
 from kair_engine.readers.columns import Int64s
+from kair_engine.readers.fragment_writer import Coded, Rows
 from kair_engine.readers.kineto.classify import NameClass
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.kineto.steps.phases import UNKNOWN, host_phases
 from kair_engine.readers.nsys.processes import NONE, HostRows, Process, in_order
 from kair_engine.readers.overheads import before_their_calls
-from kair_engine.readers.recorded import Coded, Rows
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.format import KINDS, PHASES
 

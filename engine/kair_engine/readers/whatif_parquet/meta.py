@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.trace.private_files import read_kept
+from kair_engine.trace.permissions import read_kept
 
 SIZE_KEYS: Final = ("dp_size", "pp_size", "tp_size", "dsp_size", "world_size")
 _MAX_LENGTH: Final = 64 << 10

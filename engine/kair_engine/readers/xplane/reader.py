@@ -8,8 +8,8 @@ from typing import Final
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of, rank_from_name
-from kair_engine.readers.recorded import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.classify import device_kind, host_kind, phase_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of

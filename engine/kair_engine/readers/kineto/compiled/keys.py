@@ -5,32 +5,32 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kair_engine.numba_or_not import Int64s, Text
-from kair_engine.readers.kineto.compiled import scanned
+from kair_engine.readers.kineto.compiled import scan_columns
 
 _OF_EVENT: Final = {
-    "ph": scanned.PH,
-    "ts": scanned.TS,
-    "cat": scanned.CAT,
-    "dur": scanned.DUR,
-    "pid": scanned.PID,
-    "tid": scanned.TID,
-    "args": scanned.ARGS,
-    "name": scanned.NAME,
+    "ph": scan_columns.PH,
+    "ts": scan_columns.TS,
+    "cat": scan_columns.CAT,
+    "dur": scan_columns.DUR,
+    "pid": scan_columns.PID,
+    "tid": scan_columns.TID,
+    "args": scan_columns.ARGS,
+    "name": scan_columns.NAME,
 }
 ARGUMENTS: Final = {
-    "bytes": scanned.SIZE,
-    "correlation": scanned.CORRELATION,
-    "External id": scanned.EXTERNAL_ID,
-    "Seq": scanned.MAYBE_INTEGER,
-    "Src Rank": scanned.MAYBE_INTEGER,
-    "Dst Rank": scanned.MAYBE_INTEGER,
-    "In msg nelems": scanned.MAYBE_INTEGER,
-    "Out msg nelems": scanned.MAYBE_INTEGER,
-    "dtype": scanned.MAYBE_TEXT,
-    "Collective name": scanned.MAYBE_TEXT,
-    "Process Group Name": scanned.MAYBE_TEXT,
-    "Process Group Ranks": scanned.MAYBE_TEXT,
-    "Concrete Inputs": scanned.INPUTS,
+    "bytes": scan_columns.SIZE,
+    "correlation": scan_columns.CORRELATION,
+    "External id": scan_columns.EXTERNAL_ID,
+    "Seq": scan_columns.MAYBE_INTEGER,
+    "Src Rank": scan_columns.MAYBE_INTEGER,
+    "Dst Rank": scan_columns.MAYBE_INTEGER,
+    "In msg nelems": scan_columns.MAYBE_INTEGER,
+    "Out msg nelems": scan_columns.MAYBE_INTEGER,
+    "dtype": scan_columns.MAYBE_TEXT,
+    "Collective name": scan_columns.MAYBE_TEXT,
+    "Process Group Name": scan_columns.MAYBE_TEXT,
+    "Process Group Ranks": scan_columns.MAYBE_TEXT,
+    "Concrete Inputs": scan_columns.INPUTS,
 }
 """The arguments whose types are looked at: those that `EventArgs` decodes."""
 _ALL: Final = [*_OF_EVENT.items(), *sorted(ARGUMENTS.items(), key=lambda item: len(item[0]))]

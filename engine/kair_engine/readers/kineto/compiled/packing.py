@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kair_engine.numba_or_not import Int32s, Int64s
 from kair_engine.numba_or_not import njit_without_arrays as njit
 from kair_engine.readers.kineto.classify import Category
-from kair_engine.readers.kineto.compiled.scanned import CORRELATION, DURATION, EXTERNAL_ID, ODD, SHAPE, SIZE, START
+from kair_engine.readers.kineto.compiled.scan_columns import CORRELATION, DURATION, EXTERNAL_ID, ODD, SHAPE, SIZE, START
 from kair_engine.readers.kineto.times import MAX_DURATION_NS
 
 Int8s = npt.NDArray[np.int8]

@@ -10,8 +10,8 @@ import numpy as np
 
 from kair_engine.numba_or_not import Int64s, Text, unsigned
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled import marks, scanned
-from kair_engine.readers.kineto.compiled.scanned import ARGS, CORRELATION, DURATION, NAME, ODD
+from kair_engine.readers.kineto.compiled import field_marks, scan_columns
+from kair_engine.readers.kineto.compiled.scan_columns import ARGS, CORRELATION, DURATION, NAME, ODD
 
 if TYPE_CHECKING:
     from kair_engine.readers.kineto.compiled.keys import Keys
@@ -47,37 +47,37 @@ def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, 
     for parsed in range(most + 1):
         ended[0], ended[1] = count, at
         if count == rows.shape[1]:
-            return scanned.NO_ROOM
+            return scan_columns.NO_ROOM
         if parsed == most:
             break
         marked = noted[0, 0]
         row = rows[:, count]
-        for column in range(scanned.COLUMNS):
+        for column in range(scan_columns.COLUMNS):
             row[column] = 0
-        for column in range(CORRELATION, scanned.SIZE + 1):
+        for column in range(CORRELATION, scan_columns.SIZE + 1):
             row[column] = -1
         row[ODD] = 3
-        row[scanned.EVENT], row[scanned.NUMBER] = at, -1
-        row[scanned.SHAPE], row[scanned.PARSED] = -1, 1
+        row[scan_columns.EVENT], row[scan_columns.NUMBER] = at, -1
+        row[scan_columns.SHAPE], row[scan_columns.PARSED] = -1, 1
         at = _event(text, at, limit, row, noted, keys)
         if at == _REFUSED:
-            return scanned.UNKNOWN
-        follows = marks.NO_ROW
-        if row[scanned.PH + 1] - row[scanned.PH] == 3:
-            phase = text[unsigned(row[scanned.PH] + 1)]
+            return scan_columns.UNKNOWN
+        follows = field_marks.NO_ROW
+        if row[scan_columns.PH + 1] - row[scan_columns.PH] == 3:
+            phase = text[unsigned(row[scan_columns.PH] + 1)]
             if phase == _COMPLETE:
                 count += 1
-                follows = marks.ROW
+                follows = field_marks.ROW
             elif phase in _PAIRED:
-                return scanned.UNKNOWN
+                return scan_columns.UNKNOWN
         _note_event(noted, marked, at, follows, row, count - 1)
         at = _to_next(text, at, limit)
         if at == _REFUSED:
-            return scanned.UNKNOWN
+            return scan_columns.UNKNOWN
         if at == limit:
             ended[0], ended[1] = count, limit
-            return scanned.DONE
-    return scanned.ENOUGH
+            return scan_columns.DONE
+    return scan_columns.ENOUGH
 
 
 @njit(nogil=True)
@@ -93,14 +93,14 @@ def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
 def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, number: int) -> None:
     """Notes the end of the event whose noted begin at `first`; of one like no other no mark is left."""
     odd = row[ODD]
-    odd_times = (odd & 1 and row[scanned.TS + 1]) or (odd & 2 and row[scanned.DUR + 1])
-    _note(noted, row[scanned.EVENT], end, follows)
+    odd_times = (odd & 1 and row[scan_columns.TS + 1]) or (odd & 2 and row[scan_columns.DUR + 1])
+    _note(noted, row[scan_columns.EVENT], end, follows)
     if odd_times or noted[0, 0] == len(noted):
         noted[0, 0] = first
         return
     last = noted[noted[0, 0] - 1]
-    last[marks.ARGS_BEGIN], last[marks.ARGS_END] = (row[ARGS], row[ARGS + 1]) if row[ARGS + 1] else (-1, -1)
-    last[marks.WITHOUT], last[marks.ROW_NUMBER] = odd, number
+    last[field_marks.ARGS_BEGIN], last[field_marks.ARGS_END] = (row[ARGS], row[ARGS + 1]) if row[ARGS + 1] else (-1, -1)
+    last[field_marks.WITHOUT], last[field_marks.ROW_NUMBER] = odd, number
 
 
 @njit(nogil=True)
@@ -133,7 +133,7 @@ def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "K
         at = _value_of(text, begin, limit, field, row, noted, keys)
         if at == _REFUSED:
             return _REFUSED
-        if field != scanned.OTHER:
+        if field != scan_columns.OTHER:
             row[field], row[field + 1] = begin, at
         at = _after_space(text, at, limit)
         if at >= limit:
@@ -150,7 +150,7 @@ def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
     """What is known of the key `text[begin:end]`: its column, or of arguments their type."""
     size = end - begin
     if size >= keys.of_length.shape[1] - 1:
-        return scanned.OTHER
+        return scan_columns.OTHER
     for key in range(keys.of_length[table, size], keys.of_length[table, size + 1]):
         first = keys.begins[key]
         i = 0
@@ -158,25 +158,25 @@ def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
             i += 1
         if i == size:
             return int(keys.fields[key])
-    return scanned.OTHER
+    return scan_columns.OTHER
 
 
 @njit(nogil=True)
 def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
     """Behind the value of an event's field."""
-    if field in (scanned.TS, scanned.DUR):
-        return _time(text, at, limit, scanned.START if field == scanned.TS else DURATION, row, noted)
-    if field in (scanned.PID, scanned.TID):
+    if field in (scan_columns.TS, scan_columns.DUR):
+        return _time(text, at, limit, scan_columns.START if field == scan_columns.TS else DURATION, row, noted)
+    if field in (scan_columns.PID, scan_columns.TID):
         end = _after_string(text, at, limit)
         if end == _REFUSED:
             _, end = _integer(text, at, limit)
         return end
-    if field == scanned.PH:
+    if field == scan_columns.PH:
         return _after_string(text, at, limit, True)
-    if field in (NAME, scanned.CAT):
+    if field in (NAME, scan_columns.CAT):
         end = _after_string(text, at, limit)
         if field == NAME:
-            _note(noted, at, end, marks.A_NAME)
+            _note(noted, at, end, field_marks.A_NAME)
         return end
     if field == ARGS:
         return _arguments(text, at, limit, row, noted, keys)
@@ -201,9 +201,9 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
     """Behind the arguments of an event, an object or null."""
     if row[ARGS + 1]:
         noted[0, 0] = len(noted)  # only the last arguments count
-    for column in range(CORRELATION, scanned.SIZE + 1):
+    for column in range(CORRELATION, scan_columns.SIZE + 1):
         row[column] = -1
-    row[scanned.NUMBER] = -1
+    row[scan_columns.NUMBER] = -1
     if at < limit and text[unsigned(at)] == _NULL:
         return _after_literal(text, at, limit)
     if at >= limit or text[unsigned(at)] != _OPEN:
@@ -224,13 +224,13 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
         if field >= 0:
             row[field], at = _integer(text, at, limit)
             _note(noted, begin, at, field)
-        elif field == scanned.INPUTS:
+        elif field == scan_columns.INPUTS:
             at = _inputs(text, at, limit, row, noted)
-        elif field == scanned.OTHER or text[unsigned(at)] == _NULL:
+        elif field == scan_columns.OTHER or text[unsigned(at)] == _NULL:
             at = _after_number_or_other(text, at, limit, noted)
-        elif field == scanned.MAYBE_INTEGER:
+        elif field == scan_columns.MAYBE_INTEGER:
             _, at = _integer(text, at, limit)
-            _note(noted, begin, at, marks.AN_INTEGER)
+            _note(noted, begin, at, field_marks.AN_INTEGER)
         else:
             at = _after_string(text, at, limit, True)
         if at == _REFUSED:
@@ -248,9 +248,9 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
 @njit(nogil=True)
 def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
     """Behind an operator's inputs; a number in the first text, or in the second behind an empty one, is noted."""
-    if row[scanned.NUMBER] >= 0:
+    if row[scan_columns.NUMBER] >= 0:
         noted[0, 0] = len(noted)  # only the last inputs count
-    row[scanned.NUMBER] = -1
+    row[scan_columns.NUMBER] = -1
     end = _after_value(text, at, limit)
     if end != _REFUSED and text[unsigned(at)] == _OPEN_LIST:
         begin = _after_space(text, at + 1, end)
@@ -260,8 +260,8 @@ def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
                 begin = _after_space(text, begin + 1, end)
         last = _after_digits(text, begin + 1, end)
         if text[unsigned(begin)] == _QUOTE and text[unsigned(last)] == _QUOTE and 0 < last - begin - 1 <= _MOST_DIGITS:
-            row[scanned.NUMBER] = _value(text, begin + 1, last)
-            _note(noted, begin + 1, last, marks.A_TEXT)
+            row[scan_columns.NUMBER] = _value(text, begin + 1, last)
+            _note(noted, begin + 1, last, field_marks.A_TEXT)
     return end
 
 
@@ -373,7 +373,7 @@ def _after_number_or_other(text: Text, at: int, limit: int, noted: Int64s) -> in
     """Behind any value; a number is noted."""
     if at < limit and (text[unsigned(at)] == _MINUS or _ZERO <= text[unsigned(at)] <= _NINE):
         end = _after_number(text, at, limit)
-        _note(noted, at, end, marks.A_NUMBER)
+        _note(noted, at, end, field_marks.A_NUMBER)
         return end
     return _after_value(text, at, limit)
 

@@ -10,13 +10,13 @@ from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
 from kair_engine.readers.kineto import times
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import collective_details
-from kair_engine.readers.kineto.compiled import marks, scanned, shapes, tokens
-from kair_engine.readers.kineto.compiled.alike import UNLIKE, take_alike
+from kair_engine.readers.kineto.compiled import field_marks, scan_columns, templates, tokens
 from kair_engine.readers.kineto.compiled.keys import KEYS
-from kair_engine.readers.kineto.compiled.learning import learn
 from kair_engine.readers.kineto.compiled.packing import WORDS, pack
 from kair_engine.readers.kineto.compiled.scan import scan_events
-from kair_engine.readers.kineto.compiled.shapes import no_shapes
+from kair_engine.readers.kineto.compiled.template_match import UNLIKE, take_alike
+from kair_engine.readers.kineto.compiled.template_store import learn
+from kair_engine.readers.kineto.compiled.templates import no_shapes
 from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
 from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
 from kair_engine.readers.kineto.rows import RECORD, Records
@@ -44,7 +44,10 @@ _FEW_ALIKE: Final = 2000
 
 _FIELDS: Final = ("start", "duration", "correlation", "external_id")
 """Of a record, in the order of the columns of a scan."""
-_TIMES: Final = ((scanned.START, scanned.TS, bytes(NO_TIME)), (scanned.DURATION, scanned.DUR, bytes(NO_DURATION)))
+_TIMES: Final = (
+    (scan_columns.START, scan_columns.TS, bytes(NO_TIME)),
+    (scan_columns.DURATION, scan_columns.DUR, bytes(NO_DURATION)),
+)
 _TEXT: Final = msgspec.json.Decoder(str)
 _IDENTITY: Final = msgspec.json.Decoder(int | str)
 _ARGS: Final = msgspec.json.Decoder(EventArgs | None)
@@ -70,9 +73,9 @@ class Scanner:
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
-        self._rows: Int64s = np.empty((scanned.COLUMNS, _ROWS), np.int64)
+        self._rows: Int64s = np.empty((scan_columns.COLUMNS, _ROWS), np.int64)
         self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
-        self._marks: Int64s = np.empty((_MARKS, marks.COLUMNS), np.int64)
+        self._marks: Int64s = np.empty((_MARKS, field_marks.COLUMNS), np.int64)
         self._ended = np.zeros(2, np.int64)
         self._parsed_at_once = 1
         self._is_full = False
@@ -107,8 +110,8 @@ class Scanner:
         if self._is_full:
             return
         signs, self._ended[:] = as_signs(text), (0, begin)
-        status = scanned.NO_ROOM
-        while status == scanned.NO_ROOM:
+        status = scan_columns.NO_ROOM
+        while status == scan_columns.NO_ROOM:
             self._ended[0] = 0
             status = self._fill(signs, end)
             rows = self._rows[:, : self._ended[0]]
@@ -117,7 +120,7 @@ class Scanner:
             if len(records) < rows.shape[1]:
                 # Shapes of what is not known are none.
                 self._forget_shapes()
-                yield valid, int(rows[scanned.EVENT, len(records)])
+                yield valid, int(rows[scan_columns.EVENT, len(records)])
                 return
             yield valid, int(self._ended[1])
 
@@ -133,11 +136,11 @@ class Scanner:
             self._parsed_at_once = min(2 * self._parsed_at_once, _MOST_AT_ONCE) if alike < _FEW_ALIKE else 1
             status = scan_events(signs, end, self._rows, self._ended, self._parsed_at_once, self._marks, KEYS)
             learn(signs, self._marks, self._rows, self._shapes)
-            if status != scanned.ENOUGH:
+            if status != scan_columns.ENOUGH:
                 return status
 
     def _forget_shapes(self) -> None:
-        shapes.forget(self._shapes)
+        templates.forget(self._shapes)
         self._name_of_shape[:] = _NOT_SEEN
         self._track_of_shape[:] = _NOT_SEEN
         self._detail_of_shape[:] = _NOT_SEEN
@@ -169,28 +172,28 @@ class Scanner:
 
         An operator's shapes are part of the event's: others like it are told theirs.
         """
-        parsed = np.flatnonzero(rows[scanned.PARSED])
+        parsed = np.flatnonzero(rows[scan_columns.PARSED])
         parsed = parsed[tracks[parsed] != _NOT_SEEN]
         parsed = parsed[self._tables.categories()[tracks[parsed]] == Category.CPU_OP]
         sizes: Int64s = np.full(len(parsed), _NO_SIZE, np.int64)
         readable = rows.shape[1]
-        for at, (begin, end) in enumerate(rows[scanned.ARGS : scanned.ARGS + 2, parsed].T.tolist()):
+        for at, (begin, end) in enumerate(rows[scan_columns.ARGS : scan_columns.ARGS + 2, parsed].T.tolist()):
             if text.find(_INPUT_SHAPES, begin, end) >= 0:
                 try:
                     sizes[at] = self._tables.inputs.of(_ARGS.decode(text[begin:end]) or NO_ARGS)
                 except _JSON_ERRORS:
                     readable = int(parsed[at])
                     break
-        shape = rows[scanned.SHAPE, parsed]
+        shape = rows[scan_columns.SHAPE, parsed]
         self._size_of_shape[shape[shape != _NO_SHAPE]] = sizes[shape != _NO_SHAPE]
         return parsed, sizes, readable
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
         """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
-        shape, parsed = rows[scanned.SHAPE], np.flatnonzero(rows[scanned.PARSED])
+        shape, parsed = rows[scan_columns.SHAPE], np.flatnonzero(rows[scan_columns.PARSED])
         if not len(parsed):
             return self._name_of_shape[shape], self._track_of_shape[shape]
-        of_parsed = self._numbers(signs, np.ascontiguousarray(rows[scanned.NAME : scanned.TID + 2, parsed].T))
+        of_parsed = self._numbers(signs, np.ascontiguousarray(rows[scan_columns.NAME : scan_columns.TID + 2, parsed].T))
         of_rows = []
         for of_shape, numbers in zip((self._name_of_shape, self._track_of_shape), of_parsed, strict=True):
             has_shape = shape[parsed] != _NO_SHAPE
@@ -212,7 +215,7 @@ class Scanner:
     def _with_details(self, text: bytes, rows: Int64s, records: Records, names: Int32s) -> Records:
         """The records with their details, up to the first whose arguments cannot be read."""
         detailed = self._tables.detailed(names)
-        shape = rows[scanned.SHAPE, detailed]
+        shape = rows[scan_columns.SHAPE, detailed]
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
         first = details == _NOT_SEEN
         for at in np.flatnonzero(first).tolist():
@@ -226,7 +229,7 @@ class Scanner:
                 break
             details[at] = number
         # Among the inputs no other number stands where the sequence number does, and none of a peer.
-        sequence = np.where(self._is_numbered[shape], rows[scanned.NUMBER, detailed], -1)
+        sequence = np.where(self._is_numbered[shape], rows[scan_columns.NUMBER, detailed], -1)
         # A row that is told its own details later shares none.
         own = self._tables.name_classes()[names[detailed]] == NameClass.HOST_COLLECTIVE
         own |= sequence >= 0
@@ -237,13 +240,13 @@ class Scanner:
 
     def _detail(self, text: bytes, row: Int64s) -> int | None:
         """The number of a row's own details, which others of its shape may share; None where they cannot be read."""
-        begin, end = row[scanned.ARGS : scanned.ARGS + 2].tolist()
+        begin, end = row[scan_columns.ARGS : scan_columns.ARGS + 2].tolist()
         try:
             found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
         except _JSON_ERRORS:
             return None
-        number, shape = self._tables.details.add(found), row[scanned.SHAPE]
-        if shape != _NO_SHAPE and self._shapes.pieces[shape, shapes.SAYS_ALL]:
+        number, shape = self._tables.details.add(found), row[scan_columns.SHAPE]
+        if shape != _NO_SHAPE and self._shapes.pieces[shape, templates.SAYS_ALL]:
             self._detail_of_shape[shape], self._is_numbered[shape] = number, found.sequence is not None
         return number
 
@@ -273,9 +276,9 @@ class Scanner:
 
 
 def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
-    for row in np.flatnonzero(rows[scanned.ODD]).tolist():
+    for row in np.flatnonzero(rows[scan_columns.ODD]).tolist():
         for column, place, default in _TIMES:
-            if rows[scanned.ODD, row] & 1 << column:
+            if rows[scan_columns.ODD, row] & 1 << column:
                 begin, end = rows[place : place + 2, row].tolist()
                 records[_FIELDS[column]][row] = times.exact_nanoseconds(text[begin:end] or default)
 

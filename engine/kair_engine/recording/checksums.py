@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from kair_engine.trace.private_files import open_kept
+from kair_engine.trace.permissions import open_kept
 
 _DIGEST = 16
 
 
-class Seal(msgspec.Struct, frozen=True):
+class FileChecksum(msgspec.Struct, frozen=True):
     """What a file was when it was kept."""
 
     bytes: int
@@ -22,35 +22,35 @@ class Seal(msgspec.Struct, frozen=True):
     """When anything of it last changed, which no program can set: while that stays, so does the content."""
 
 
-class _Sealed(msgspec.Struct):
+class _Envelope(msgspec.Struct):
     checksum: str
     body: msgspec.Raw
 
 
-def seal_of(path: Path) -> Seal:
-    """The seal of a file as it is now. Raises OSError."""
+def checksum_of(path: Path) -> FileChecksum:
+    """The checksum of a file as it is now. Raises OSError."""
     with os.fdopen(open_kept(path), "rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
     status = path.stat()
-    return Seal(status.st_size, checksum, status.st_ctime_ns)
+    return FileChecksum(status.st_size, checksum, status.st_ctime_ns)
 
 
-def is_intact(path: Path, seal: Seal) -> bool:
+def is_intact(path: Path, seal: FileChecksum) -> bool:
     """Whether a file is what it was; it is read only where it was changed or copied since. Raises OSError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size != seal.bytes:
         return False
-    return status.st_ctime_ns == seal.changed_ns or seal_of(path).checksum == seal.checksum
+    return status.st_ctime_ns == seal.changed_ns or checksum_of(path).checksum == seal.checksum
 
 
-def sealed(body: bytes, **head: str | int) -> bytes:
+def with_checksum(body: bytes, **head: str | int) -> bytes:
     """A JSON value in an envelope with its checksum, behind the fields of `head`."""
     return msgspec.json.encode({**head, "checksum": _checksum(body), "body": msgspec.Raw(body)})
 
 
-def unsealed(document: bytes) -> bytes:
+def checked_body(document: bytes) -> bytes:
     """The value of such an envelope. Raises ValueError where it is damaged."""
-    found = msgspec.json.decode(document, type=_Sealed)
+    found = msgspec.json.decode(document, type=_Envelope)
     if _checksum(bytes(found.body)) != found.checksum:
         raise ValueError("its content is not what was written")
     return bytes(found.body)

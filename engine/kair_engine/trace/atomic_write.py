@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from kair_engine.trace.private_files import SHARED, begin_file, remove_unwritten, unwritten_name
+from kair_engine.trace.permissions import SHARED, begin_file, remove_unwritten, unwritten_name
 
 _UNFINISHED: Final = "kair-unfinished"
 """In the name of a file that has none of its own yet. By nothing else of such a folder could one be told."""
@@ -18,7 +18,7 @@ _WITHOUT_NAME: Final = getattr(os, "O_TMPFILE", 0)
 
 
 @contextmanager
-def whole_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
     """A file to write to, which has its name once all is written, and never else.
 
     What is there is replaced in one step; FileExistsError is raised instead where it is not to be. A pipe or device is

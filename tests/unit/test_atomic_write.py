@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from kair_engine.trace import whole_files
-from kair_engine.trace.whole_files import whole_file
+import kair_engine.trace.atomic_write as module
+from kair_engine.trace.atomic_write import atomic_write
 
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kair_engine.trace import whole_files
+from kair_engine.trace import atomic_write
 if sys.argv[2] == "named":
-    whole_files._WITHOUT_NAME = 0
+    atomic_write._WITHOUT_NAME = 0
 if sys.argv[2] == "linked":
     Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-with whole_files.whole_file(Path(sys.argv[1])) as file:
+with atomic_write.atomic_write(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()
     if sys.argv[2] != "linked":
@@ -33,16 +33,16 @@ def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
     file = tmp_path / "timeline.json.gz"
     file.write_text("before")
     file.chmod(0o640)
-    with pytest.raises(OSError, match="No space"), whole_file(file) as half:
+    with pytest.raises(OSError, match="No space"), atomic_write(file) as half:
         half.write(b"half")
         half.flush()
         raise OSError(errno.ENOSPC, "No space left on device")
     assert (file.read_text(), list(tmp_path.iterdir())) == ("before", [file])
-    with whole_file(file) as whole:
+    with atomic_write(file) as whole:
         whole.write(b"after")
     assert (file.read_text(), list(tmp_path.iterdir())) == ("after", [file])
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    with whole_file(Path("/dev/null")) as device:
+    with atomic_write(Path("/dev/null")) as device:
         device.write(b"gone")
 
 
@@ -57,17 +57,17 @@ def test_a_killed_writer_leaves_nothing_after_the_next_file(tmp_path: Path, at: 
     assert file.read_text() == "before"
     left = {path.name for path in tmp_path.iterdir()} - {file.name, ".mine.4711.0123abcd"}
     assert bool(left) == (at != "nameless")
-    with whole_file(tmp_path / "other.html") as other:
+    with atomic_write(tmp_path / "other.html") as other:
         other.write(b"whole")
     assert {path.name for path in tmp_path.iterdir()} == {file.name, "other.html", ".mine.4711.0123abcd"}
 
 
-@pytest.mark.parametrize("without_name", [whole_files._WITHOUT_NAME, 0])
+@pytest.mark.parametrize("without_name", [module._WITHOUT_NAME, 0])
 def test_what_is_not_to_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_name: int) -> None:
-    monkeypatch.setattr(whole_files, "_WITHOUT_NAME", without_name)
+    monkeypatch.setattr(module, "_WITHOUT_NAME", without_name)
     file = tmp_path / "screen.svg"
-    with whole_file(file, replace=False) as first:
+    with atomic_write(file, replace=False) as first:
         first.write(b"first")
-    with pytest.raises(FileExistsError), whole_file(file, replace=False) as second:
+    with pytest.raises(FileExistsError), atomic_write(file, replace=False) as second:
         second.write(b"second")
     assert (file.read_text(), list(tmp_path.iterdir())) == ("first", [file])

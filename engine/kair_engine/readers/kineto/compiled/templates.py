@@ -8,7 +8,7 @@ same name, category, process and thread: all this is its shape.
 Events follow one another as they did before. So that shape is tried first that came last behind the same three, in one
 go: its pieces are kept once more, with their names in them, one after another.
 
-Machine code keeps what stands here: whoever changes it touches alike.py and learning.py.
+Machine code keeps what stands here: whoever changes it touches template_match.py and template_store.py.
 """
 
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 
 from kair_engine.numba_or_not import Int32s, Int64s, Text, lowest, same_block, unsigned, word
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled.marks import NOTHING
+from kair_engine.readers.kineto.compiled.field_marks import NOTHING
 
 # Columns of pieces: where its text begins, its size, what follows, the first piece behind it, the next one in its
 # place, how many stand behind it, its event's times that are not there, and where in it arguments begin and end.

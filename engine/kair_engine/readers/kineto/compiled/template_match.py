@@ -7,8 +7,8 @@ from typing import Final
 
 from kair_engine.numba_or_not import Int32s, Int64s, Text, lowest, unsigned, word
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled.marks import A_NAME, A_NUMBER, A_TEXT, AN_INTEGER, NOTHING, ROW
-from kair_engine.readers.kineto.compiled.scanned import (
+from kair_engine.readers.kineto.compiled.field_marks import A_NAME, A_NUMBER, A_TEXT, AN_INTEGER, NOTHING, ROW
+from kair_engine.readers.kineto.compiled.scan_columns import (
     ARGS,
     CORRELATION,
     DONE,
@@ -23,7 +23,7 @@ from kair_engine.readers.kineto.compiled.scanned import (
     SIZE,
     START,
 )
-from kair_engine.readers.kineto.compiled.shapes import (
+from kair_engine.readers.kineto.compiled.templates import (
     CHILD,
     CLOSES,
     FIRST,

@@ -1,6 +1,6 @@
 """What a scan of events tells: why it ended, the columns of its rows, and what values of arguments are looked at.
 
-Machine code keeps these numbers: whoever changes one, touches scan.py, alike.py and learning.py.
+Machine code keeps these numbers: whoever changes one, touches scan.py, template_match.py and template_store.py.
 """
 
 from typing import Final

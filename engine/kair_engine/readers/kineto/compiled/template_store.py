@@ -7,7 +7,7 @@ from typing import Final
 
 from kair_engine.numba_or_not import Int64s, Text
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled.marks import (
+from kair_engine.readers.kineto.compiled.field_marks import (
     A_NAME,
     AN_INTEGER,
     ARGS_BEGIN,
@@ -21,8 +21,8 @@ from kair_engine.readers.kineto.compiled.marks import (
     WHAT,
     WITHOUT,
 )
-from kair_engine.readers.kineto.compiled.scanned import SHAPE
-from kair_engine.readers.kineto.compiled.shapes import (
+from kair_engine.readers.kineto.compiled.scan_columns import SHAPE
+from kair_engine.readers.kineto.compiled.templates import (
     CHILD,
     CHILDREN,
     CLOSES,

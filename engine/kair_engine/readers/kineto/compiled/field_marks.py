@@ -1,7 +1,8 @@
 """What the scan of events tells of those it parsed, so that others like them need not be parsed.
 
 A mark for each number that may differ, and for the name, in the order in which they stand in the event; last one for
-the event itself. Machine code keeps these numbers: whoever changes one, touches scan.py, alike.py and learning.py.
+the event itself. Machine code keeps these numbers: whoever changes one, touches scan.py, template_match.py and
+template_store.py.
 """
 
 from typing import Final
