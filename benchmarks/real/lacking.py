@@ -4,9 +4,9 @@ python benchmarks/real/lacking.py ANSWERS.json.xz [...]
 
 By what was measured of takes of ENOUGH_STEPS and more steps whose ranks do the same: how long each rank's main thread
 was ready without a core, beside the peer that lacked one longest; in three of four steps, and with half of that later.
-What FAR_LACKING and MOSTLY in engine/kair_engine/triage/ranks/most_lacking.py stand on. The last line is of ranks whose
-main thread began to compute for longer than before, beside the others', and that took longer themselves from then on:
-what engine/kair_engine/triage/ranks/most_computing.py looks at by itself.
+What FAR_LACKING and MOSTLY in engine/kair_engine/triage/ranks/runqueue_wait.py stand on. The last line is of ranks
+whose main thread began to compute for longer than before, beside the others', and that took longer themselves from then
+on: what engine/kair_engine/triage/ranks/cpu_time.py looks at by itself.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.noise import above_peers, beside_others
 from kair_engine.localize.onset import onset
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.most_computing import REALISED
-from kair_engine.triage.ranks.most_lacking import LATE_BY, MOSTLY
+from kair_engine.triage.ranks.cpu_time import REALISED
+from kair_engine.triage.ranks.runqueue_wait import LATE_BY, MOSTLY
 
 SHARES: Final = (0.06, 0.08, 0.10, 0.12)
 

@@ -28,7 +28,7 @@ from kair_engine.blame.analysis import blame
 from kair_engine.errors import KairError
 from kair_engine.localize.excess import JobExcess, job_excess, role_medians
 from kair_engine.localize.localization import conclude
-from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.top_waited_rank import with_top_waited_rank
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def of_take(folder: Path, cache: Path) -> Scored | None:
     places = [step.step - first for step in job.steps]
     if len(own) <= max(places, default=len(own)):
         return None
-    found = with_most_awaited(conclude(as_measured(job, own[places].astype(float))), blamed)
+    found = with_top_waited_rank(conclude(as_measured(job, own[places].astype(float))), blamed)
     accused = [[int(job.ranks[at]) for at in anomaly.positions] for anomaly in found.anomalies]
     findings = [{"ranks": ranks, "cause": "unknown"} for ranks in accused]
     return score(document, {"verdict": "", "findings": findings})

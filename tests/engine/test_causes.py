@@ -11,7 +11,7 @@ from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES, CauseRow
 from kair_engine.triage import findings
-from kair_engine.triage.ranks.reasons.reason import Why
+from kair_engine.triage.ranks.reasons.diagnosis import Diagnosis
 from kair_tui.cli.registry import find
 from kair_tui.commands.machines.schema import schema_of
 
@@ -30,7 +30,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """The first finding of a job with one slow rank, which is detected as a cause that the product does not know."""
     store_variables(monkeypatch, tmp_path)
     monkeypatch.setitem(CAUSES, "throttling", THROTTLED)  # read-only for the product alone
-    monkeypatch.setattr(findings, "why", lambda *_, **__: Why("throttling"))
+    monkeypatch.setattr(findings, "diagnose", lambda *_, **__: Diagnosis("throttling"))
     outcome = kair("triage", str(SAMPLES / "slow_operator"), "--json")
     assert outcome.status == 0, outcome.err
     document: dict[str, Any] = json.loads(outcome.out)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing, quiet
 
-from kair_engine.localize.anomalies import Anomaly, IdleAlone
+from kair_engine.localize.anomalies import Anomaly, UnmatchedRoleIdle
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
-from kair_engine.triage.ranks.causes import one_operator, why
-from kair_engine.triage.ranks.reasons.reason import Why
+from kair_engine.triage.ranks.causes import diagnose, one_operator
+from kair_engine.triage.ranks.reasons.diagnosis import Diagnosis
 
 NOBODY = BlameResult(None, (), "robust", (), (), (), (), (), 0.0, 0.0, 0.0, 0, ())
 STEPS, RANKS, SLOW = 6, 4, 3
@@ -50,13 +50,13 @@ def stops(inside: dict[int, float]) -> HostStops:
 
 def reason(
     of: JobExcess, largest: Anomaly, inside: dict[int, float] | None = None, late: LateLaunches | None = None
-) -> Why:
-    return why(of, NOBODY, None if inside is None else stops(inside), largest, late)
+) -> Diagnosis:
+    return diagnose(of, NOBODY, None if inside is None else stops(inside), largest, late)
 
 
 def test_an_operator_that_only_takes_longer_is_slow_work() -> None:
     of = made(operators={"mlp": slow_by(10)})
-    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, anomaly(10)) == Diagnosis("compute")
     assert one_operator(of, SLOW, "compute") == "mlp"
 
 
@@ -82,7 +82,7 @@ def test_of_two_ranks_the_median_is_halfway_to_the_other() -> None:
 
 def test_more_calls_that_are_less_than_half_of_it_are_not_why() -> None:
     of = made(operators={"expert": slow_by(4)}, calls={"expert": np.array([2.0, 2, 2, 5])})
-    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, anomaly(10)) == Diagnosis("compute")
 
 
 @pytest.mark.parametrize(("host", "explained"), [(5, True), (0, False)])
@@ -116,7 +116,9 @@ def test_who_is_idle_where_a_batch_is_fetched_has_a_slow_input(fetched: float, c
 
 
 def test_a_rank_without_peers_fetches_longer_than_all_others() -> None:
-    alone = Anomaly("persistent", (SLOW,), HOST, 0.001, 10 / 100 * STEP_NS, idle_alone=IdleAlone(11e6, 1e6, 1e6))
+    alone = Anomaly(
+        "persistent", (SLOW,), HOST, 0.001, 10 / 100 * STEP_NS, unmatched_role_idle=UnmatchedRoleIdle(11e6, 1e6, 1e6)
+    )
     of = job(nothing(STEPS, RANKS), role=[0, 1, 2, 3], fetching=1 + slow_by(10), on_device=False)
     found = reason(of, alone)
     assert found.cause == "unmarked_input"
@@ -142,7 +144,7 @@ def test_more_calls_count_from_the_step_on_in_which_they_began() -> None:
     """6 % of the step in the later half: 3 % in the mean, of the 10 % that the rank loses from then on."""
     later = slow_by(6) * (np.arange(STEPS) >= STEPS // 2)[:, None]
     of = made(operators={"expert": later}, calls={"expert": np.array([2.0, 2, 2, 5])})
-    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, anomaly(10)) == Diagnosis("compute")
     assert reason(of, replace(anomaly(10), since=STEPS // 2)).cause == "uneven_work"
 
 
@@ -172,7 +174,7 @@ def test_of_two_ranks_one_is_given_more_than_the_other() -> None:
     found = reason(job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 180])}), two)
     assert found.evidence[0].figures == pytest.approx({"larger_share": 0.8, "excess_us_per_step": 6000})
     little = job(percents, operators={"mm": halves}, given={"mm": np.array([100.0, 170])})
-    assert reason(little, two) == Why("compute")
+    assert reason(little, two) == Diagnosis("compute")
 
 
 @pytest.mark.parametrize(
@@ -182,12 +184,12 @@ def test_of_two_ranks_one_is_given_more_than_the_other() -> None:
 )
 def test_larger_inputs_that_do_not_explain_it_are_not_why(excess: float, of_slow: float) -> None:
     of = made(10, operators={"mm": slow_by(excess), "relu": slow_by(0.5)}, given={"mm": given(of_slow)})
-    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, anomaly(10)) == Diagnosis("compute")
 
 
 def test_another_kernel_for_the_same_inputs_is_no_larger_one() -> None:
     of = made(10, operators={"big": slow_by(6), "small": slow_by(-6)}, given={"big": given(150), "small": given(50)})
-    assert reason(of, anomaly(10)) == Why("compute")
+    assert reason(of, anomaly(10)) == Diagnosis("compute")
 
 
 def test_inputs_that_no_peer_tells_are_not_as_large_as_theirs() -> None:
@@ -231,19 +233,21 @@ def test_a_slow_forward_and_backward_beside_a_usual_optimizer_is_a_longer_batch(
     ids=["all is slow", "the optimizer by more than a third of that", "passes by less than 3 %"],
 )
 def test_what_is_no_longer_batch(of_passes: float, of_optimizer: float) -> None:
-    assert reason(made(6, passes=passes(of_passes), optimizer=optimizer(of_optimizer)), anomaly(6)) == Why("compute")
+    assert reason(made(6, passes=passes(of_passes), optimizer=optimizer(of_optimizer)), anomaly(6)) == Diagnosis(
+        "compute"
+    )
 
 
 def test_ranks_that_are_slow_together_share_a_host_and_no_batch() -> None:
     of, one = made(6, passes=passes(10), optimizer=optimizer(1)), anomaly(6)
     together = Anomaly("group", (2, SLOW), COMPUTE, 0.001, one.excess_ns)
-    assert reason(of, together) == Why("compute")
+    assert reason(of, together) == Diagnosis("compute")
 
 
 def test_one_slow_pass_is_no_longer_batch() -> None:
     one = passes(0)
     one[:, 1, SLOW] *= 1.15
-    assert reason(made(6, passes=one, optimizer=optimizer(0)), anomaly(6)) == Why("compute")
+    assert reason(made(6, passes=one, optimizer=optimizer(0)), anomaly(6)) == Diagnosis("compute")
 
 
 def test_stops_in_the_middle_of_its_operators_are_the_processors() -> None:
@@ -298,7 +302,7 @@ def test_what_is_slow_in_one_place_or_without_stops_is_not_the_processors(
     "inside", [{SLOW: 4900.0}, dict.fromkeys(range(RANKS), 7000.0), {}], ids=["few", "all", "none"]
 )
 def test_stops_that_do_not_explain_it_are_not_why(inside: dict[int, float]) -> None:
-    assert reason(made(), anomaly(10), inside) == Why("compute")
+    assert reason(made(), anomaly(10), inside) == Diagnosis("compute")
 
 
 IDLE = {"conv": MoreCalls("conv", 9, 3, 4e6), "relu": MoreCalls("relu", 6, 3, 2e6), "add": MoreCalls("add", 4, 3, -1e6)}
@@ -335,7 +339,7 @@ def test_why_a_device_waits_for_its_host(
     assert figures == shown.get(cause, {})
 
 
-def delays(hit: list[int]) -> Why:
+def delays(hit: list[int]) -> Diagnosis:
     percents = quiet(20, RANKS)
     percents[hit, HOST, SLOW] += 40
     of = job(percents)
@@ -362,7 +366,7 @@ def test_delays_that_only_what_the_kernel_measured_shows_are_meant_as_well() -> 
     "hit", [[2, 7, 12, 18], [0, 2, 4, 6], [6, 9, 12, 15]], ids=["not quite", "not to the end", "in the middle"]
 )
 def test_delays_here_and_there_are_the_hosts(hit: list[int]) -> None:
-    assert delays(hit) == Why("host")
+    assert delays(hit) == Diagnosis("host")
 
 
 def measured(ready_ms: list[float], computed_ms: list[float]) -> ProcessorTimes:
@@ -377,7 +381,7 @@ def measured(ready_ms: list[float], computed_ms: list[float]) -> ProcessorTimes:
 def test_a_rank_that_was_ready_without_a_core_lacks_one_whatever_it_looks_like(row: int, operator: str | None) -> None:
     """It loses 10 ms a step: it was ready without a core for 9 ms more than its peers, and computed as long."""
     of, times = made(operators={"mlp": slow_by(10)}), measured([1, 2, 3, 11], [80, 82, 84, 82])
-    found = why(of, NOBODY, None, anomaly(10, row, operator), None, times)
+    found = diagnose(of, NOBODY, None, anomaly(10, row, operator), None, times)
     assert (found.cause, found.operator) == ("contention", None)
     (evidence,) = found.evidence
     assert (evidence.kind, evidence.ranks) == ("no_core", (SLOW,))
@@ -387,8 +391,8 @@ def test_a_rank_that_was_ready_without_a_core_lacks_one_whatever_it_looks_like(r
 def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> None:
     """Its stops would explain what it loses, but its thread computed all the while."""
     inside, times = {0: 0.0, 1: 0.0, 2: 0.0, 3: 9e3}, measured([1, 2, 3, 2], [80, 82, 84, 91])
-    assert why(made(), NOBODY, stops(inside), anomaly(10)).cause == "contention"
-    found = why(made(), NOBODY, stops(inside), anomaly(10), None, times)
+    assert diagnose(made(), NOBODY, stops(inside), anomaly(10)).cause == "contention"
+    found = diagnose(made(), NOBODY, stops(inside), anomaly(10), None, times)
     assert found.cause == "compute"
     assert [one.kind for one in found.evidence] == ["computes_more"]
     assert found.evidence[0].figures == pytest.approx(
@@ -399,12 +403,12 @@ def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> N
 def test_a_rank_that_computes_more_lacks_a_core_for_longer_too() -> None:
     """Of 10 ms that it loses it lacked a core for 6, and computed for 4: the one goes with the other."""
     of, times = made(), measured([11, 12, 13, 18], [80, 80, 80, 84])
-    assert why(of, NOBODY, None, anomaly(10, INPUT), None, times).cause == "contention"
-    found = why(of, NOBODY, None, anomaly(10, INPUT), None, times, longer=True)
+    assert diagnose(of, NOBODY, None, anomaly(10, INPUT), None, times).cause == "contention"
+    found = diagnose(of, NOBODY, None, anomaly(10, INPUT), None, times, longer=True)
     assert (found.cause, [one.kind for one in found.evidence]) == ("input", ["computes_more"])
     # Hardly more than its peers, test or no test.
     less = measured([11, 12, 13, 20], [80, 80, 80, 82])
-    assert why(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
+    assert diagnose(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
 
 
 @pytest.mark.parametrize(
@@ -422,7 +426,7 @@ def test_on_a_core_that_four_share_computing_more_takes_three_times_as_much_of_w
     """Each peer computes for 10 ms and waits for 30."""
     times = measured([30, 30, 30, ready], [10, 10, 10, computed])
     inside = {0: 0.0, 1: 0.0, 2: 0.0, 3: 20e3}
-    found = why(made(), NOBODY, stops(inside), anomaly(ready + computed - 40, INPUT), None, times)
+    found = diagnose(made(), NOBODY, stops(inside), anomaly(ready + computed - 40, INPUT), None, times)
     assert (found.cause, found.evidence[0].kind) == (cause, "computes_more" if cause == "input" else "no_core")
 
 
@@ -436,7 +440,7 @@ def test_delays_now_and_then_are_what_was_measured_in_their_steps(lacks: bool) -
     (ready if lacks else computed)[SLOW] = own + (0 if lacks else 50)
     untold = np.full(ready.shape, np.nan)
     times = ProcessorTimes(np.arange(RANKS), np.arange(steps), computed * 1e6, ready * 1e6, *[untold] * 4)
-    found = why(
+    found = diagnose(
         job(quiet(steps, RANKS)),
         NOBODY,
         None,
@@ -465,7 +469,7 @@ PASSES = np.full((STEPS, 2, RANKS), 20.0)
 def test_a_larger_batch_is_told_whatever_it_looks_like() -> None:
     """A third more than 40 ms is more than the 10 ms that it loses; that it lacks a core for longer goes with that."""
     times = measured([1, 2, 3, 11], [80, 82, 84, 82])
-    found = why(made(passes=PASSES), NOBODY, None, anomaly(10), None, times, given=batches(1333.3))
+    found = diagnose(made(passes=PASSES), NOBODY, None, anomaly(10), None, times, given=batches(1333.3))
     assert (found.cause, found.operator) == ("uneven_work", None)
     (evidence,) = found.evidence
     assert (evidence.kind, evidence.ranks) == ("larger_batch", (SLOW,))
@@ -477,21 +481,25 @@ def test_a_larger_batch_is_told_whatever_it_looks_like() -> None:
 @pytest.mark.parametrize("of_slow", [1000.0, 700.0, 1050.0])
 def test_a_batch_as_large_as_its_peers_or_hardly_larger_explains_nothing(of_slow: float) -> None:
     """Of 40 ms a twentieth is 2, of the 10 that it loses less than a quarter."""
-    found = why(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow))
+    found = diagnose(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow))
     assert found.cause == "compute"
     assert [one.kind for one in found.evidence] == ["same_inputs"] * (of_slow == 1000)
 
 
 @pytest.mark.parametrize(("of_slow", "of_peers"), [(np.nan, 1000.0), (1333.0, np.nan)])
 def test_a_batch_that_ranks_do_not_tell_explains_nothing(of_slow: float, of_peers: float) -> None:
-    assert why(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow, of_peers)) == Why("compute")
+    assert diagnose(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow, of_peers)) == Diagnosis(
+        "compute"
+    )
 
 
 def test_a_rank_that_sleeps_neither_lacks_cores_nor_computes() -> None:
     times = measured([1, 2, 3, 3], [80, 82, 84, 82])
-    assert why(made(), NOBODY, None, anomaly(10, HOST), None, times) == why(made(), NOBODY, None, anomaly(10, HOST))
+    assert diagnose(made(), NOBODY, None, anomaly(10, HOST), None, times) == diagnose(
+        made(), NOBODY, None, anomaly(10, HOST)
+    )
 
 
 def test_where_some_rank_was_not_measured_nothing_follows() -> None:
     times = measured([1, 2, np.nan, 11], [80, 82, np.nan, 82])
-    assert why(made(), NOBODY, None, anomaly(10), None, times) == why(made(), NOBODY, None, anomaly(10))
+    assert diagnose(made(), NOBODY, None, anomaly(10), None, times) == diagnose(made(), NOBODY, None, anomaly(10))

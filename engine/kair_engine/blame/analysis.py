@@ -11,10 +11,10 @@ from kair_engine.arrays import Bools, Ints
 from kair_engine.blame.waits import PairWaiting
 from kair_engine.blame.walk import Contribution, Walk, walk_back
 from kair_engine.causes import Cause
-from kair_engine.localize.close_up import CloseUp, excess_and_close_up
 from kair_engine.localize.excess import JobRoles
+from kair_engine.localize.large_step_detail import LargeStepDetail, excess_and_detail
 from kair_engine.localize.rank_times import RankTimes, rank_times
-from kair_engine.localize.unknown_communication import communication_told, told_apart
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import (
     STEP_BEGIN,
@@ -127,7 +127,7 @@ def blame(
         from kair_engine.blame.paper import blame_paper  # it imports this module
 
         return blame_paper(trace, rank=rank, operator=operator, limit=limit, clock=clock)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     return blame_of(trace, derived_once(trace, "blame", lambda: _tallied(trace)), rank, operator, limit)
 
 
@@ -145,13 +145,13 @@ def _tally_part(part: Trace, *, empty: Tally, of: JobRoles) -> Tally:
         tally_step(tally, synchronise(ops), of.role_in(ops))
 
     def add_large(step: LargeStep, times: list[RankTimes]) -> None:
-        tally_close_up(tally, excess_and_close_up(step, times, of)[1], of)
+        tally_detail(tally, excess_and_detail(step, times, of)[1], of)
 
     deque(of_steps(part, add, rank_times, add_large), maxlen=0)
     return tally
 
 
-def tally_close_up(tally: Tally, seen: CloseUp, of: JobRoles) -> None:
+def tally_detail(tally: Tally, seen: LargeStepDetail, of: JobRoles) -> None:
     """Adds a large step's waiting; what made those ranks late that are not looked at closely stays unknown."""
     tally_step(tally, seen.sync, of.role_in(seen.sync.collectives.ops), seen.shown)
 
@@ -383,4 +383,4 @@ def _warnings(trace: Trace, tally: Tally) -> tuple[KairWarning, ...]:
                 "across ranks and were left out",
             )
         )
-    return (*result, *communication_told(trace))
+    return (*result, *unnamed_collective_warnings(trace))

@@ -13,9 +13,9 @@ from kair_engine.pinpoint.paper import PAPER_THRESHOLD, paper_limits, z_scores
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
 from kair_engine.results.common import StepClock
-from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.peers import PeerGroups, logical_keys
+from kair_engine.timeline.step_start import begin_ns
 from kair_engine.timeline.synchronisation import synchronise
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.noise import inflation
-from kair_engine.localize.unknown_communication import told_apart
+from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.results.runs.changes import ChangeKind
 from kair_engine.results.runs.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
 from kair_engine.stats import TRIM, trimmed_mean
@@ -28,7 +28,7 @@ MOST_OPERATORS: Final = 4000
 def profile_of(trace: Trace) -> RunProfile:
     """The profile of the chosen steps, a few of which are in memory at a time. Raises UsageError without a step."""
     require_steps(trace)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
     deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
     job, layout = trace.job, trace.job.layout

@@ -14,7 +14,7 @@ from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.large_delays import large_delays
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.persistence import steps_needed
-from kair_engine.localize.unknown_communication import communication_told, knowing_communication
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method, StepClock
 from kair_engine.results.localize import (
@@ -54,9 +54,9 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     found = conclude(job_excess(trace))
-    if (better_told := knowing_communication(trace, found)) is not None:
-        return localize(better_told, by=by)
-    limits = (*warnings_of(found), *communication_told(trace))
+    if (marked := with_unnamed_collectives(trace, found)) is not None:
+        return localize(marked, by=by)
+    limits = (*warnings_of(found), *unnamed_collective_warnings(trace))
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     scores = tuple(replace(row, compared=row.rank not in uncompared) for row in rank_scores(trace.job, found))
     return LocalizeResult(

@@ -24,7 +24,7 @@ FEWEST_STEPS = 3
 
 
 @dataclass(frozen=True)
-class StoodStill:
+class Preemption:
     """A rank's stops beside its peers': events are steps of which a tenth and more went by in them."""
 
     steps: tuple[int, ...]
@@ -41,7 +41,7 @@ class StoodStill:
 
 
 @dataclass(frozen=True)
-class IdleAlone:
+class UnmatchedRoleIdle:
     """What its host keeps a rank without peers idle in a step, ns, and all others of the job."""
 
     own_ns: float
@@ -67,7 +67,7 @@ class Anomaly:
     """Where one operator was tested by itself."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
-    stood_still: StoodStill | None = None
+    preemption: Preemption | None = None
     """Where not its excess tells, but that its threads stood still."""
-    idle_alone: IdleAlone | None = None
+    unmatched_role_idle: UnmatchedRoleIdle | None = None
     """Where it is compared with all others of the job, as it has no peers."""

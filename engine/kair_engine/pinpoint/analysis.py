@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
-from kair_engine.localize.close_up import with_some_peers
-from kair_engine.localize.unknown_communication import communication_told, told_apart
+from kair_engine.localize.large_step_detail import with_some_peers
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.pinpoint.outliers import Identity, identify, outlier
 from kair_engine.ranks import Rank
 from kair_engine.results.common import Method, StepClock
@@ -65,7 +65,7 @@ def pinpoint(
         from kair_engine.pinpoint.paper import pinpoint_paper  # it imports this module
 
         return pinpoint_paper(trace, rank=rank, limit=limit, clock=clock)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     role_of = roles(trace)
     compared = partial(compare, rank=rank, role_of=role_of)
     seen, of_some = with_some_peers(trace, rank, role_of)
@@ -79,7 +79,7 @@ def pinpoint(
         total_outliers=len(outliers),
         warnings=(
             *(() if any(len(c.which) for c in cells) else (_no_peers(rank),)),
-            *communication_told(trace),
+            *unnamed_collective_warnings(trace),
             *of_some,
         ),
     )

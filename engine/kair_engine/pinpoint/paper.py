@@ -9,8 +9,8 @@ from kair_engine.pinpoint.outliers import identify, outlier
 from kair_engine.ranks import Rank
 from kair_engine.results.common import StepClock
 from kair_engine.results.pinpoint import Outlier, PinpointResult
-from kair_engine.timeline.common_begin import begin_ns
 from kair_engine.timeline.peers import PeerGroups, logical_keys
+from kair_engine.timeline.step_start import begin_ns
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import SCOPE, Operations
 from kair_engine.trace.steps.loading import each_step

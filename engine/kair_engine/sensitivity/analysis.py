@@ -12,7 +12,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.localization import conclude, step_time_ns
-from kair_engine.localize.unknown_communication import told_apart
+from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.ranks import ranks_at
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.sensitivity.bootstrap import source_of
@@ -57,7 +57,7 @@ def sensitivity(
     is none.
     """
     require_steps(trace)
-    job = job_excess(told_apart(trace))
+    job = job_excess(with_collectives_marked(trace))
     step_ns = step_time_ns(trace, job)
     found = sensitivity_of(
         job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen, report=report

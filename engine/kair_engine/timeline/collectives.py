@@ -11,7 +11,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each, order_by
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
-from kair_engine.timeline.transfer_ends import ends
+from kair_engine.timeline.p2p_matching import ends
 from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, Operations
 
 

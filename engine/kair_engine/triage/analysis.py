@@ -9,24 +9,24 @@ from itertools import zip_longest
 import numpy as np
 
 from kair_engine.arrays import Ints
-from kair_engine.blame.analysis import Tally, blame_of, tally_close_up, tally_step
+from kair_engine.blame.analysis import Tally, blame_of, tally_detail, tally_step
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.analysis import rank_scores, warnings_of
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
+from kair_engine.localize.large_step_detail import excess_and_detail
 from kair_engine.localize.localization import Localization, conclude, step_time_ns
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.localize.rank_times import RankTimes, rank_times
-from kair_engine.localize.unknown_communication import communication_told, knowing_communication
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.batch_bytes import batch_bytes
 from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.timeline.given import given_bytes
 from kair_engine.timeline.processor_time import counted_times, told_wholly
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
@@ -36,31 +36,31 @@ from kair_engine.trace.steps.large_steps import LargeStep, large_steps, of_steps
 from kair_engine.trace.steps.loading import each_step
 from kair_engine.trace.steps.parts import over_parts
 from kair_engine.triage.absorbed import absorbed
-from kair_engine.triage.checks import Checked, check, is_worth_telling
 from kair_engine.triage.devices.late_launches import late_launches
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.devices.unknown_inside import GRAPHS_NOT_RECORDED, without_unknown_inside
-from kair_engine.triage.findings import Measured, rank_finding
-from kair_engine.triage.giant_step import beside_giant_step, without_giant_step
+from kair_engine.triage.dominant_step import verdict_beside_dominant_step, without_dominant_step
+from kair_engine.triage.findings import KernelEvidence, rank_finding
 from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import Priced, priced, scenarios
-from kair_engine.triage.ranks.held_back import crowded, held_back, with_held_back
-from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
+from kair_engine.triage.ranks.blocked import blocked_longer
+from kair_engine.triage.ranks.cpu_limits import cpu_limits, oversubscribed, with_cpu_limits
+from kair_engine.triage.ranks.cpu_time import longer_cpu_time, since_lacking, with_kernel_evidence
+from kair_engine.triage.ranks.dominant_category import relabel_by_largest_loss
 from kair_engine.triage.ranks.more_work import with_more_work
-from kair_engine.triage.ranks.most_asleep import asleep_longer
-from kair_engine.triage.ranks.most_awaited import with_most_awaited
-from kair_engine.triage.ranks.most_computing import computing_longer, since_lacking, with_measured
-from kair_engine.triage.ranks.most_lacking import lacking_cores
-from kair_engine.triage.ranks.most_stopped import with_most_stopped
+from kair_engine.triage.ranks.preempted import with_preempted
+from kair_engine.triage.ranks.runqueue_wait import runqueue_wait_anomalies
 from kair_engine.triage.ranks.suspects import Suspect, suspects
-from kair_engine.triage.ranks.without_peers import with_idle_alone
+from kair_engine.triage.ranks.top_waited_rank import with_top_waited_rank
+from kair_engine.triage.ranks.unmatched_role import with_unmatched_role_idle
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.triage.unexplained import leaves_verdict_open, unexplained
+from kair_engine.triage.vetting import Vetted, is_worth_telling, vet
 from kair_engine.triage.waiting import leads_by_waiting
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
@@ -70,10 +70,10 @@ from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """Runs the three stages and puts what they found together into one verdict; of calls without times see hangs/.
 
-    A finding needs a test of stage 1 (localize/analysis.py), or that the system holds a rank back (ranks/held_back.py):
-    blame alone accuses nobody, since in every healthy job somebody arrives last. Findings are priced by a replay of
-    the job without them; `gpu_cost` is what a GPU hour costs. Raises UsageError where no step can be analysed, or that
-    is no cost.
+    A finding needs a test of stage 1 (localize/analysis.py), or that the system holds a rank back
+    (ranks/cpu_limits.py): blame alone accuses nobody, since in every healthy job somebody arrives last. Findings are
+    priced by a replay of the job without them; `gpu_cost` is what a GPU hour costs. Raises UsageError where no step can
+    be analysed, or that is no cost.
     """
     if trace.job.progress:
         return hang(trace)
@@ -82,18 +82,20 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     trace = read_once(trace)
     replays = Replays(trace)
     excess, tally, devices, together = _looked_at(trace, replays)
-    if (rest := without_giant_step(trace, excess)) is not None:
+    if (rest := without_dominant_step(trace, excess)) is not None:
         others, giant = rest
         of_others = triage(others, gpu_cost=gpu_cost)
-        verdict = beside_giant_step(of_others.verdict, giant)
+        verdict = verdict_beside_dominant_step(of_others.verdict, giant)
         return replace(of_others, verdict=verdict, warnings=(giant, *of_others.warnings))
     found = conclude(excess)
-    if (told_apart := knowing_communication(trace, found)) is not None:
-        return triage(told_apart, gpu_cost=gpu_cost)
+    if (marked := with_unnamed_collectives(trace, found)) is not None:
+        return triage(marked, gpu_cost=gpu_cost)
     blamed, measured = blame_of(trace, tally), _measured(trace, found.job)
     found = with_more_work(since_lacking(found, measured.processor), measured.given, measured.processor)
-    found = with_measured(with_most_awaited(found, blamed), blamed, _told_by_kernel(found.job, blamed, measured))
-    found = with_idle_alone(with_what_costs_most(found))
+    found = with_kernel_evidence(
+        with_top_waited_rank(found, blamed), blamed, _told_by_kernel(found.job, blamed, measured)
+    )
+    found = with_unmatched_role_idle(relabel_by_largest_loss(found))
     step_time = step_time_ns(trace, found.job)
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
@@ -105,8 +107,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely, counted=measured.counted)
-    stopped = with_most_stopped(found, blamed, shared.stopped, crowded(trace.job))
-    stopped = with_held_back(stopped, measured.held, shared.stopped, measured.counted)
+    stopped = with_preempted(found, blamed, shared.stopped, oversubscribed(trace.job))
+    stopped = with_cpu_limits(stopped, measured.held, shared.stopped, measured.counted)
     if stopped is not found:
         found = stopped
         about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
@@ -118,10 +120,10 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     price = partial(priced, trace, replays, found=found, step_time_ns=step_time, gpu_cost=gpu_cost)
     costs = price(findings=raised)
     of_runs = (warning for warning in trace.job.warnings if warning.code in OF_RUNS)
-    limits = (*warnings_of(found), *communication_told(trace), *replays.limits(), *replays.inexact(), *of_runs)
+    limits = (*warnings_of(found), *unnamed_collective_warnings(trace), *replays.limits(), *replays.inexact(), *of_runs)
     told = {rank for warning in limits if warning.code == "few_steps" for rank in warning.ranks}
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
-    checked = check(
+    vetted = vet(
         found.job,
         blamed,
         costs.findings,
@@ -130,19 +132,19 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         uncompared=uncompared,
         saving_us=None if devices.leads is None else partial(_saving_us, replays),
     )
-    checked = _of_one_run(checked, limits)
-    if len(checked.findings) < len(raised):
+    vetted = _of_one_run(vetted, limits)
+    if len(vetted.findings) < len(raised):
         # What the others cost together, and hide of each other, is without those that were dropped.
-        costs = price(findings=[one for one in raised if any(_same(one, other) for other in checked.findings)])
-        checked = _priced_again(checked, costs, found.job)
+        costs = price(findings=[one for one in raised if any(_same(one, other) for other in vetted.findings)])
+        vetted = _priced_again(vetted, costs, found.job)
     # Whoever is named with what it costs, though it stays open, explains the rest; so does what was not recorded.
-    is_named = told or untold or checked.contradicted
-    uneven = () if is_named else tuple(unexplained(replays, checked.findings, step_time / 1e3))
-    warnings = tuple(dict.fromkeys((*untold, *limits, *blamed.warnings, *checked.warnings, *uneven)))
+    is_named = told or untold or vetted.contradicted
+    uneven = () if is_named else tuple(unexplained(replays, vetted.findings, step_time / 1e3))
+    warnings = tuple(dict.fromkeys((*untold, *limits, *blamed.warnings, *vetted.warnings, *uneven)))
     return TriageResult(
-        verdict=_verdict(found, checked, (*untold, *limits), is_open=leaves_verdict_open(uneven)),
-        findings=checked.findings,
-        ranking=_ranking(trace, found, blamed, checked.findings),
+        verdict=_verdict(found, vetted, (*untold, *limits), is_open=leaves_verdict_open(uneven)),
+        findings=vetted.findings,
+        ranking=_ranking(trace, found, blamed, vetted.findings),
         step_time_us=step_time / 1e3,
         waiting_us_per_step=blamed.waiting_us / len(trace.steps),
         unattributed_us_per_step=blamed.unattributed_us / len(trace.steps),
@@ -150,7 +152,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         warnings=warnings,
         together=costs.together,
         parts=parts,
-        absorbed=tuple(absorbed(found.job, devices.leads, checked.absorbed)),
+        absorbed=tuple(absorbed(found.job, devices.leads, vetted.absorbed)),
     )
 
 
@@ -173,29 +175,29 @@ def _saving_us(replays: Replays, rank: Rank) -> float:
     return float((recorded - without).mean()) / 1e3
 
 
-def _measured(trace: Trace, job: JobExcess) -> Measured:
+def _measured(trace: Trace, job: JobExcess) -> KernelEvidence:
     counted = counted_times(trace)
     processor = told_wholly(counted)
     steps = np.array([step.step for step in job.steps])
-    asleep = asleep_longer(job, processor)
-    return Measured(
+    asleep = blocked_longer(job, processor)
+    return KernelEvidence(
         processor,
         counted,
-        held_back(trace.job, job, counted),
-        given_bytes(trace, steps, job.ranks),
-        computing_longer(job, processor),
+        cpu_limits(trace.job, job, counted),
+        batch_bytes(trace, steps, job.ranks),
+        longer_cpu_time(job, processor),
         asleep,
         tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job), processor)),
     )
 
 
-def _told_by_kernel(job: JobExcess, blamed: BlameResult, measured: Measured) -> tuple[Anomaly, ...]:
+def _told_by_kernel(job: JobExcess, blamed: BlameResult, measured: KernelEvidence) -> tuple[Anomaly, ...]:
     """Ranks whose threads compute, sleep or lack cores for longer than their peers'."""
-    return *measured.longer, *measured.asleep.longer, *lacking_cores(job, blamed, measured.processor)
+    return *measured.longer, *measured.asleep.longer, *runqueue_wait_anomalies(job, blamed, measured.processor)
 
 
 def _findings_of(
-    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: Measured
+    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
@@ -276,8 +278,8 @@ def _look_at(
         return rank_times(ops)
 
     def look_large(step: LargeStep, times: list[RankTimes]) -> StepExcess:
-        excess, seen = excess_and_close_up(step, times, of)
-        tally_close_up(tally, seen, of)
+        excess, seen = excess_and_detail(step, times, of)
+        tally_detail(tally, seen, of)
         together.append(units(seen.sync, of.ranks, share_replayed(part)))
         return excess
 
@@ -285,32 +287,32 @@ def _look_at(
     return excesses, tally, devices, next(iter(together), None)
 
 
-def _priced_again(checked: Checked, costs: Priced, job: JobExcess) -> Checked:
+def _priced_again(vetted: Vetted, costs: Priced, job: JobExcess) -> Vetted:
     """The findings at what they cost without those that were dropped, which may be too little."""
     findings = (
-        next((one for one in checked.findings if one.priced_by == "excess" and _same(one, again)), again)
+        next((one for one in vetted.findings if one.priced_by == "excess" and _same(one, again)), again)
         for again, hidden in zip(costs.findings, costs.hidden_us, strict=True)
         if not again.ranks or is_worth_telling(again, hidden, job)
     )
-    return replace(checked, findings=tuple(findings))
+    return replace(vetted, findings=tuple(findings))
 
 
-def _of_one_run(checked: Checked, limits: Sequence[KairWarning]) -> Checked:
+def _of_one_run(vetted: Vetted, limits: Sequence[KairWarning]) -> Vetted:
     """No findings where ranks are of several runs: nothing that these differ by is anybody's fault."""
     several = any(warning.code == "several_runs" for warning in limits)
-    return replace(checked, findings=(), contradicted=True) if several else checked
+    return replace(vetted, findings=(), contradicted=True) if several else vetted
 
 
-def _verdict(found: Localization, checked: Checked, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
+def _verdict(found: Localization, vetted: Vetted, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
     """`is_open`: whether a replay finds so much that nothing explains."""
     undecided = found.undecided or any(_leaves_open(warning) for warning in limits)
-    if checked.contradicted:
+    if vetted.contradicted:
         return "inconclusive"
-    if any(finding.pattern != "job_wide" for finding in checked.findings):
+    if any(finding.pattern != "job_wide" for finding in vetted.findings):
         return "straggler"
     if undecided:
         return "inconclusive"
-    if checked.findings:
+    if vetted.findings:
         return "job_wide"
     return "no_straggler" if can_accuse(found.job) and not is_open else "inconclusive"
 

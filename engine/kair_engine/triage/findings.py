@@ -21,28 +21,28 @@ from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
-from kair_engine.triage.ranks.causes import one_operator, why
-from kair_engine.triage.ranks.held_back import HeldBack, crowded_evidence, held_back_evidence, is_stopped
-from kair_engine.triage.ranks.most_asleep import Asleep
-from kair_engine.triage.ranks.reasons.reason import MOST_STEPS
+from kair_engine.triage.ranks.blocked import Blocked
+from kair_engine.triage.ranks.causes import diagnose, one_operator
+from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
+from kair_engine.triage.ranks.reasons.diagnosis import MOST_STEPS
 from kair_engine.triage.ranks.suspects import Suspect
 
 
 @dataclass(frozen=True)
-class Measured:
+class KernelEvidence:
     """What is known of ranks beside what a trace shows."""
 
     processor: ProcessorTimes | None
     """What the kernel measured of their threads."""
     counted: ProcessorTimes | None
     """The same, also where nothing tells what they computed."""
-    held: Mapping[Position, Sequence[HeldBack]]
+    held: Mapping[Position, Sequence[CpuLimit]]
     """What holds them back."""
     given: Floats | None
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
     longer: tuple[Anomaly, ...]
     """Single ones that compute for longer than their peers, by a test."""
-    asleep: Asleep
+    asleep: Blocked
     """Those that are asleep for longer."""
     networks: tuple[Finding, ...]
     """About hosts whose network is slow, or that of all."""
@@ -61,7 +61,7 @@ def rank_finding(
     *,
     stops: HostStops | None,
     late: LateLaunches | None,
-    measured: Measured,
+    measured: KernelEvidence,
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
@@ -72,7 +72,7 @@ def rank_finding(
     ranks = ranks_at(job.ranks, suspect.positions)
     of_host = CLASSES[largest.class_index] == "host"
     held = {place: measured.held[place] for place in suspect.positions if place in measured.held}
-    reason = why(
+    diagnosis = diagnose(
         job,
         blamed,
         stops,
@@ -83,9 +83,9 @@ def rank_finding(
         longer={*suspect.positions} <= measured.longer_in_all,
         given=measured.given,
     )
-    cause, steps = reason.cause, _steps(job, suspect)
-    if reason.operator or (of_host and CAUSES[cause].time_class != "host"):
-        operator, edge = reason.operator, None
+    cause, steps = diagnosis.cause, _steps(job, suspect)
+    if diagnosis.operator or (of_host and CAUSES[cause].time_class != "host"):
+        operator, edge = diagnosis.operator, None
     else:
         operator, edge = _operator(blamed, job, ranks, cause)
     step_time = step_time_ns(trace, job)
@@ -98,10 +98,10 @@ def rank_finding(
         step_time_ns=step_time,
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
-            *reason.evidence,
+            *diagnosis.evidence,
             *measured.asleep.evidence(job, largest),
-            *held_back_evidence(job, held, suspect.positions),
-            *(crowded_evidence(trace.job, ranks) if reason.cause == "contention" else ()),
+            *cpu_limit_evidence(job, held, suspect.positions),
+            *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
@@ -199,8 +199,8 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
-    if largest.stood_still is not None:
-        return largest.stood_still.steps
+    if largest.preemption is not None:
+        return largest.preemption.steps
     return tuple(job.steps[at].step for at in largest.hit)
 
 

@@ -13,7 +13,7 @@ from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
-from kair_engine.triage.ranks.held_back import HOLDS_BACK
+from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 
 FAR_MORE = 2.0
 """Times what its peers lack cores: who lacks them for less beside a lack of all ranks is one of them."""
@@ -74,7 +74,7 @@ def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> 
 
 def _lacks_what_all_lack(finding: Finding) -> bool:
     """Whether peers were measured to be without a core for nearly as long."""
-    if any(one.kind in HOLDS_BACK for one in finding.evidence):
+    if any(one.kind in LIMIT_EVIDENCE for one in finding.evidence):
         return False
     return finding.cause == "contention" and any(
         one.kind == "no_core" and one.figures["ready_us_per_step"] < FAR_MORE * one.figures["peers_most_us"]

@@ -25,7 +25,7 @@ from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import SELDOM, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
-from kair_engine.triage.ranks.held_back import crowded_evidence
+from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
 from kair_engine.triage.replays import Replays
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
 
@@ -185,7 +185,7 @@ class SharedCosts:
             step_time_ns=self._step_time_ns,
             evidence=(
                 *cores_evidence(stops, self._step_time_ns, self._counted),
-                *crowded_evidence(self._trace.job, self._trace.job.ranks),
+                *oversubscribed_evidence(self._trace.job, self._trace.job.ranks),
                 *stops_evidence(stops),
                 *shown,
             ),

@@ -10,8 +10,8 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
 from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_engine.timeline.common_begin import offsets_ns
 from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.step_start import offsets_ns
 from kair_engine.timeline.subgraphs import scopes_named, within
 from kair_engine.trace.model import KairWarning, StepTimes, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.localize.unknown_communication import communication_told, told_apart
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
@@ -41,7 +41,7 @@ def operator_times(
     Raises UsageError without a step.
     """
     require_steps(trace)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
     deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
     chosen = [key for key in sums.of if _is_asked_for(key, operator, only)]
@@ -56,7 +56,7 @@ def operator_times(
         operators=tuple(listed[:limit]),
         total_operators=len(listed),
         unlisted_us=sum(one.total_us for one in listed[limit:]),
-        warnings=(*_warnings(types), *communication_told(trace)),
+        warnings=(*_warnings(types), *unnamed_collective_warnings(trace)),
     )
 
 

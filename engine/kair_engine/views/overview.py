@@ -8,7 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
-from kair_engine.localize.unknown_communication import communication_told, told_apart
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
 from kair_engine.results.steps import StepsResult, StepSummary, StepTime
@@ -35,7 +35,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
 
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     job = trace.job
     role_of = roles(trace)
     ranks = np.array(job.ranks, dtype=np.int64)
@@ -73,7 +73,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         collectives=found,
         matched_collectives=matched,
         clock=_clock(clocks),
-        warnings=(*odd, *communication_told(trace)),
+        warnings=(*odd, *unnamed_collective_warnings(trace)),
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
         timed_on=timed_on(job),
@@ -184,7 +184,7 @@ def steps(trace: Trace) -> StepsResult:
 
 
 def _step_time_us(trace: Trace) -> float:
-    return step_time_ns(trace, synchronised=_synchronises(trace) or _synchronises(told_apart(trace))) / 1e3
+    return step_time_ns(trace, synchronised=_synchronises(trace) or _synchronises(with_collectives_marked(trace))) / 1e3
 
 
 def _synchronises(trace: Trace) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.localize.close_up import matched_close_up, with_some_peers
-from kair_engine.localize.unknown_communication import communication_told, told_apart
+from kair_engine.localize.large_step_detail import matched_close_up, with_some_peers
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
 from kair_engine.timeline.lead import Lead, Leads, lead
@@ -41,7 +41,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     """
     require_steps(trace)
     require_rank(trace, rank)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     trace = _recorded_by(trace, rank)
     role_of = roles(trace)
     read = _with_steps_before(trace)
@@ -68,7 +68,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         steps=trace.steps,
         warnings=(
             *_warnings(rank, of_role, time_us, alone=alone),
-            *communication_told(trace),
+            *unnamed_collective_warnings(trace),
             *of_some,
         ),
         timed_on=timed_on(trace.job),

@@ -19,12 +19,12 @@ def model_asked_of(trace: Trace, *, keep: bool = False, named: Collection[int] =
     if trace.job.format == "whatif":
         return model_of(trace, keep=keep)
     # Of which the published model needs nothing.
-    from kair_engine.localize.unknown_communication import told_apart
+    from kair_engine.localize.unnamed_collectives import with_collectives_marked
     from kair_engine.whatif.operators.model import OperatorModel
     from kair_engine.whatif.replayed_ranks import standing_for_all
 
     _require_steps(trace)
-    trace = told_apart(trace)
+    trace = with_collectives_marked(trace)
     return OperatorModel(standing_for_all(trace, named), keep=keep, ranks=len(trace.job.ranks))
 
 

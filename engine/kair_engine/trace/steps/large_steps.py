@@ -68,7 +68,7 @@ class LargeStep:
         of_rank = [n for step, n in zip(times.step, times.operations, strict=True) if step == self.step]
         return min(max(int(CLOSE_UP * len(of_rank) / max(sum(of_rank), 1)), FEWEST), len(of_rank))
 
-    def close_up(self, ranks: Collection[int]) -> Operations:
+    def detail(self, ranks: Collection[int]) -> Operations:
         """All operations of some ranks, and the meetings of the others, which then are held nowhere else."""
         rows = self.meetings.chosen(np.flatnonzero(~np.isin(self.meetings.of["rank"], list(ranks))))
         self.meetings = self.meetings.chosen(np.zeros(0, dtype=np.int64))

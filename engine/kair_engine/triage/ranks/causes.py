@@ -17,6 +17,7 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.ranks.measured import beside_peers
 from kair_engine.triage.ranks.reasons.batches import Batch, batch_beside_peers, longer_batch
+from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, peers_of
 from kair_engine.triage.ranks.reasons.further_calls import between_more_calls, calls_more, more_calls
 from kair_engine.triage.ranks.reasons.idling import held_by_profiler, idle_device, idle_host
 from kair_engine.triage.ranks.reasons.larger_inputs import (
@@ -24,8 +25,7 @@ from kair_engine.triage.ranks.reasons.larger_inputs import (
     larger_inputs,
     same_inputs,
 )
-from kair_engine.triage.ranks.reasons.reason import MOST, Why, peers_of
-from kair_engine.triage.ranks.reasons.standing_still import all_over, more_stops, stopped
+from kair_engine.triage.ranks.reasons.preemption import all_over, more_stops, stopped
 
 ONE_OPERATOR_SHARE = 0.5
 """Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
@@ -35,7 +35,7 @@ FEWEST_PERIODIC = 3
 """Events at equal distances, that these are no chance."""
 
 
-def why(  # noqa: PLR0917  (each of another type)
+def diagnose(  # noqa: PLR0917  (each of another type)
     job: JobExcess,
     blamed: BlameResult,
     stops: HostStops | None,
@@ -46,7 +46,7 @@ def why(  # noqa: PLR0917  (each of another type)
     is_stopped: bool = False,
     longer: bool = False,
     given: Floats | None = None,
-) -> Why:
+) -> Diagnosis:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
@@ -58,16 +58,16 @@ def why(  # noqa: PLR0917  (each of another type)
     if is_stopped and stops is not None:
         ranks = ranks_at(job.ranks, largest.positions)
         if still := more_stops(job, stops.by_rank_us, largest, ranks, largest.excess_ns):
-            return Why("contention", None, (still,) if largest.stood_still is None else ())
+            return Diagnosis("contention", None, (still,) if largest.preemption is None else ())
     batch = batch_beside_peers(job, given, largest)
     computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
     if batch is not None and computing and batch.explains(largest.excess_ns):
-        return Why("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
+        return Diagnosis("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
     measured = (
         None if processor is None else beside_peers(processor, peers_of(job, largest), largest, job, longer=longer)
     )
     if measured is not None and measured.lacks_cores:
-        return Why("contention", None, (measured.evidence(),))
+        return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
     reason = _why(job, blamed, None if computes else stops, largest, late, batch)
     periodic = _periodic(job, largest)
@@ -86,7 +86,7 @@ def _why(  # noqa: PLR0917  (each of another type)
     largest: Anomaly,
     late: LateLaunches | None,
     batch: Batch | None,
-) -> Why:
+) -> Diagnosis:
     """By the class of their largest excess; where delays are all over it is the processor that they run on.
 
     What more calls or larger inputs explain is uneven work; what stops in the middle of operators do is the
@@ -103,28 +103,28 @@ def _why(  # noqa: PLR0917  (each of another type)
             found = all_over(job, stops, largest, ranks) or between_more_calls(job, largest, ranks)
         return found or idle_host(job, blamed, largest, ranks)
     if name != "compute":
-        return all_over(job, stops, largest, ranks) or Why(name)
+        return all_over(job, stops, largest, ranks) or Diagnosis(name)
     return _of_compute(job, stops, largest, ranks, batch)
 
 
 def _of_compute(
     job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], batch: Batch | None
-) -> Why:
+) -> Diagnosis:
     inputs = inputs_of(job, largest)
     of_operator = largest.operator is not None and not calls_more(job, largest)
     more = None if of_operator else more_calls(job, largest)
     if found := more or larger_inputs(job, largest, inputs, ranks) or all_over(job, stops, largest, ranks):
         return found
     if of_operator:
-        return Why("compute")
+        return Diagnosis("compute")
     same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
     # A stall of the whole process lands in whatever operator it hits.
-    stalled = largest.kind == "intermittent" or largest.stood_still is not None
+    stalled = largest.kind == "intermittent" or largest.preemption is not None
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
-        return Why("compute", None, same)
+        return Diagnosis("compute", None, same)
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
     longer = None if is_told else longer_batch(job, largest)
-    return stopped(job, stops, largest, ranks) or longer or Why("compute", None, same)
+    return stopped(job, stops, largest, ranks) or longer or Diagnosis("compute", None, same)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:

@@ -20,7 +20,7 @@ from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, log_binomial, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import computed_ns
+from kair_engine.triage.ranks.cpu_time import computed_ns
 
 SEEN = 0.25
 """Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints, SmallInts, offsets, ranges
-from kair_engine.localize.close_up import excess_and_close_up
 from kair_engine.localize.excess import JobRoles
+from kair_engine.localize.large_step_detail import excess_and_detail
 from kair_engine.localize.rank_times import rank_times
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.peers import logical_keys
@@ -284,6 +284,6 @@ def _prepared_of_some(trace: Trace, step: int, asked: Collection[int], among: tu
     large, times = LargeStep.read(trace, step, rank_times)
     within = [rank for rank in trace.job.ranks if among is not None and among[0] <= rank <= among[1]]
     spread = np.linspace(0, len(within) - 1, min(len(within), large.ranks_held)).astype(np.int64).tolist()
-    _, seen = excess_and_close_up(large, times, of, [*asked, *(within[at] for at in spread)])
+    _, seen = excess_and_detail(large, times, of, [*asked, *(within[at] for at in spread)])
     ops = seen.sync.collectives.ops
     return PreparedStep(trace.job, ops, seen.sync, of.role_in(ops), np.flatnonzero(seen.shown))

@@ -8,7 +8,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.causes import RemedyName
-from kair_engine.localize.unknown_communication import communication_told
+from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.results.fix import ASKED_KINDS, Fix
 from kair_engine.results.whatif import HostStops, PartEffect, Remedy
 from kair_engine.timeline.synchronisation import Synchronisation
@@ -142,7 +142,7 @@ class OperatorModel:
         gate = ERROR_GATE if self.job.host_times is None else STEADY_ERROR_GATE
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured), gate)
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
-        return (*circles, *off, *self._some_ranks(), *communication_told(self._trace))
+        return (*circles, *off, *self._some_ranks(), *unnamed_collective_warnings(self._trace))
 
     def _some_ranks(self) -> Iterator[KairWarning]:
         if len(self.job.ranks) < self._stand_for:

@@ -12,7 +12,7 @@ from kair_engine.localize.input_growth import LARGER_INPUTS
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.triage.ranks.more_work import usual_passes_ns
-from kair_engine.triage.ranks.reasons.reason import Why, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import Diagnosis, peers_of, steps_since
 
 LARGER_LIKE_SLOWER: Final = 0.25
 """Of the excess: larger inputs explain it that would take this part of it at the usual rate. Not all of it: weights are
@@ -64,7 +64,7 @@ def batch_beside_peers(job: JobExcess, given: Floats | None, largest: Anomaly) -
     return _batch_of(later[:, places], later[:, peers], float(usual_passes_ns(job)[places].mean()))
 
 
-def longer_batch(job: JobExcess, largest: Anomaly) -> Why | None:
+def longer_batch(job: JobExcess, largest: Anomaly) -> Diagnosis | None:
     """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not.
 
     Ranks that are slow together share a host and no batch.
@@ -82,7 +82,7 @@ def longer_batch(job: JobExcess, largest: Anomaly) -> Why | None:
     if min(forward, backward) < LIKE_ONE_ANOTHER * max(forward, backward):
         return None  # a kernel of one pass is slow
     figures = {"passes_share": slower, "optimizer_share": same}
-    return Why(
+    return Diagnosis(
         "uneven_work", None, (Evidence("longer_batches", figures, None, ranks_at(job.ranks, largest.positions)),)
     )
 

@@ -12,7 +12,7 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.triage.devices.late_launches import OFTEN
 from kair_engine.triage.ranks.reasons.batches import LARGER_LIKE_SLOWER
-from kair_engine.triage.ranks.reasons.reason import MOST, Why, from_median, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, from_median, peers_of, steps_since
 
 
 def calls_more(job: JobExcess, largest: Anomaly) -> bool:
@@ -21,7 +21,7 @@ def calls_more(job: JobExcess, largest: Anomaly) -> bool:
     return _further_calls(job, largest.operator, largest)[1] >= OFTEN
 
 
-def more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
+def more_calls(job: JobExcess, largest: Anomaly) -> Diagnosis | None:
     """Operators that the ranks call more often than their peers, where those make up most of what they lose.
 
     That is either of their compute, or of it together with what idle time goes by between calls.
@@ -35,17 +35,17 @@ def more_calls(job: JobExcess, largest: Anomaly) -> Why | None:
         between = min(_idle_between_ns(job, largest, further), idle_ns)
         if spent + between < MOST * (lost + idle_ns):
             return None
-    return further[0].why(ranks_at(job.ranks, largest.positions))
+    return further[0].diagnosis(ranks_at(job.ranks, largest.positions))
 
 
-def between_more_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+def between_more_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Idle time of a thread that goes by between the calls that it makes more often than its peers."""
     if largest.kind == "intermittent":
         return None
     further = _further(job, largest)
     if not further or _idle_between_ns(job, largest, further) < LARGER_LIKE_SLOWER * largest.excess_ns:
         return None
-    return further[0].why(ranks)
+    return further[0].diagnosis(ranks)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,12 @@ class _Further:
     calls: float
     usual: float
 
-    def why(self, ranks: tuple[Rank, ...]) -> Why:
+    def diagnosis(self, ranks: tuple[Rank, ...]) -> Diagnosis:
         """That they have more to do."""
         figures = {"calls": self.calls, "usual_calls": self.usual, "excess_us_per_step": self.excess_ns / 1e3}
-        return Why("uneven_work", self.operator, (Evidence("more_calls", figures, None, ranks, about=self.operator),))
+        return Diagnosis(
+            "uneven_work", self.operator, (Evidence("more_calls", figures, None, ranks, about=self.operator),)
+        )
 
 
 def _further(job: JobExcess, largest: Anomaly) -> list[_Further]:

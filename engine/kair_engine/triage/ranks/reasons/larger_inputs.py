@@ -12,7 +12,7 @@ from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.triage.ranks.reasons.batches import LARGER_LIKE_SLOWER
-from kair_engine.triage.ranks.reasons.reason import MOST, Why, from_median, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, from_median, peers_of, steps_since
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ def _beside_peers(beyond_median: float, away: int) -> float:
     return (1 + beyond_median) / max(1 + beyond_median * (1 - away), 1e-9) - 1
 
 
-def larger_inputs(job: JobExcess, largest: Anomaly, inputs: Sequence[Input], ranks: tuple[Rank, ...]) -> Why | None:
+def larger_inputs(
+    job: JobExcess, largest: Anomaly, inputs: Sequence[Input], ranks: tuple[Rank, ...]
+) -> Diagnosis | None:
     """Operators that are given more than on peers, where those make up most of what the ranks lose.
 
     A library may choose another kernel for the same inputs: the operators that launch it have to be given more, too.
@@ -74,7 +76,7 @@ def larger_inputs(job: JobExcess, largest: Anomaly, inputs: Sequence[Input], ran
     if differing is not None:
         about = differing[0].told_by
         figures |= _in_dimension(job, largest, first.operator, *differing)
-    return Why("uneven_work", largest.operator, (Evidence("larger_inputs", figures, None, ranks, about=about),))
+    return Diagnosis("uneven_work", largest.operator, (Evidence("larger_inputs", figures, None, ranks, about=about),))
 
 
 def _most_differing(job: JobExcess, largest: Anomaly, operator: str) -> tuple[Dimension, Floats] | None:

@@ -22,7 +22,7 @@ from kair_engine.results.evidence import Evidence, EvidenceKind
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, ProcessorLimits
-from kair_engine.triage.ranks.most_stopped import stood_still
+from kair_engine.triage.ranks.preempted import preempted_anomaly
 from kair_engine.whatif.model import StoppedSteps
 
 OFTENER: Final = 4.0
@@ -37,7 +37,7 @@ COSTS: Final = 0.03
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class CpuLimit:
     """What holds one rank back, as its figure and that of its median peer; `by` says of what."""
 
     by: EvidenceKind
@@ -53,7 +53,7 @@ _FIGURES: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
     "smaller_quota": ("cores", "peers_cores"),
     "fewer_cores": ("cores", "peers_cores"),
 }
-HOLDS_BACK: Final = frozenset(_FIGURES)
+LIMIT_EVIDENCE: Final = frozenset(_FIGURES)
 """Evidence of it."""
 _COUNTED: Final[Mapping[EvidenceKind, Callable[[ProcessorTimes], Floats]]] = {
     "halted": lambda processor: processor.halted,
@@ -70,11 +70,11 @@ _HOLDS: Final[Mapping[EvidenceKind, Callable[[Floats, Floats], Bools]]] = {
 """Whether ranks are held back by a figure beside that of their median peer."""
 
 
-def held_back(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> dict[Position, tuple[HeldBack, ...]]:
+def cpu_limits(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> dict[Position, tuple[CpuLimit, ...]]:
     """Per rank that something holds back beside the others of its role; empty where nothing was recorded of it."""
     if processor is None and not job.limits:
         return {}
-    found: dict[Position, list[HeldBack]] = defaultdict(list)
+    found: dict[Position, list[CpuLimit]] = defaultdict(list)
     for code in present(excess.role):
         members = np.flatnonzero(excess.role == code)
         for kind, of_ranks in _figures(job, excess.ranks[members], processor).items():
@@ -83,13 +83,13 @@ def held_back(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> 
             usual = median_of_others(own)
             for at in np.flatnonzero(_HOLDS[kind](own, usual)).tolist():
                 peers = float(usual[at]) if np.isfinite(usual[at]) else None
-                found[Position(int(members[told[at]]))].append(HeldBack(kind, float(own[at]), peers))
+                found[Position(int(members[told[at]]))].append(CpuLimit(kind, float(own[at]), peers))
     return {place: tuple(found[place]) for place in sorted(found)}
 
 
-def with_held_back(
+def with_cpu_limits(
     found: Localization,
-    known: Mapping[Position, Sequence[HeldBack]],
+    known: Mapping[Position, Sequence[CpuLimit]],
     stopped: StoppedSteps | None,
     processor: ProcessorTimes | None,
 ) -> Localization:
@@ -106,10 +106,12 @@ def with_held_back(
         lost = float(apart[most].mean())
         if lost > least and not any(place in anomaly.positions for anomaly in found.anomalies):
             steady = (apart[most] > least).mean() > STEADY_STEPS
-            slow = stood_still("persistent" if steady else "intermittent", found, place, shown[most], NO_TEST, lost)
-            assert slow.stood_still is not None
-            stood = replace(slow.stood_still, as_replayed=shown[most] is stopped)
-            found = also_slow(found, replace(slow, stood_still=stood))
+            slow = preempted_anomaly(
+                "persistent" if steady else "intermittent", found, place, shown[most], NO_TEST, lost
+            )
+            assert slow.preemption is not None
+            stood = replace(slow.preemption, as_replayed=shown[most] is stopped)
+            found = also_slow(found, replace(slow, preemption=stood))
     return found
 
 
@@ -125,16 +127,16 @@ def _with_delays(stopped: StoppedSteps, processor: ProcessorTimes | None) -> Sto
     return replace(stopped, stopped_ns=np.fmax(stopped.stopped_ns, delays))
 
 
-def is_stopped(held: Iterable[Sequence[HeldBack]]) -> bool:
+def is_stopped(held: Iterable[Sequence[CpuLimit]]) -> bool:
     """Whether something stops one of them, beside what only lets it have less."""
     return any(one.by in _COUNTED for of_rank in held for one in of_rank)
 
 
-def held_back_evidence(
-    excess: JobExcess, known: Mapping[Position, Sequence[HeldBack]], places: Iterable[Position]
+def cpu_limit_evidence(
+    excess: JobExcess, known: Mapping[Position, Sequence[CpuLimit]], places: Iterable[Position]
 ) -> Iterator[Evidence]:
     """What holds these ranks back: of each kind the means of those that it does."""
-    of_kind: dict[EvidenceKind, list[tuple[Position, HeldBack]]] = defaultdict(list)
+    of_kind: dict[EvidenceKind, list[tuple[Position, CpuLimit]]] = defaultdict(list)
     for place in places:
         for one in known.get(place, ()):
             of_kind[one.by].append((place, one))
@@ -147,7 +149,7 @@ def held_back_evidence(
         yield Evidence(kind, figures, None, ranks_at(excess.ranks, [place for place, _ in held]))
 
 
-def crowded_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
+def oversubscribed_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
     """Ranks of one host that may only run on the same cores, fewer than they are: the most that any of `ranks` shares.
 
     Each needs a core for its training thread alone.
@@ -159,7 +161,7 @@ def crowded_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
         yield Evidence("crowded", {"ranks": len(together), "cores": cores}, None, together)
 
 
-def crowded(job: Job) -> list[tuple[Rank, ...]]:
+def oversubscribed(job: Job) -> list[tuple[Rank, ...]]:
     """Ranks of one host that may only run on the same cores, fewer than they are."""
     return [some for some, _ in _crowds(job)]
 

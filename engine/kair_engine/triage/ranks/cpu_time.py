@@ -25,7 +25,7 @@ from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 
 _COMPUTE = CLASSES.index("compute")
-OF_THREADS = [CLASSES.index(name) for name in ("compute", "input", "host")]
+CPU_CLASSES = [CLASSES.index(name) for name in ("compute", "input", "host")]
 """Where it shows what they do."""
 NO_SPELL = 8
 """Steps: what lasts for so many is told from a spell."""
@@ -33,7 +33,7 @@ REALISED: Final = 0.5
 """Of what a rank computes longer, by so much more it takes longer with what it lacks a core for, too."""
 
 
-def computing_longer(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
+def longer_cpu_time(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
     """What the tests of stage 1 say of single ranks by what their threads computed; empty if that was not measured.
 
     Of all steps, or where those say nothing, since some rank began to compute more than before.
@@ -87,7 +87,7 @@ def _takes_longer(job: JobExcess, processor: ProcessorTimes, found: Anomaly) -> 
     return both > REALISED * longer
 
 
-def with_measured(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
+def with_kernel_evidence(found: Localization, blamed: BlameResult, longer: Sequence[Anomaly]) -> Localization:
     """`found`, with an anomaly more for each that does something `longer`, is waited for, and was not found."""
     for one in longer:
         (place,) = one.positions
@@ -139,10 +139,10 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
 def _in_its_class(job: JobExcess, place: Position, found: Anomaly) -> Anomaly:
     """As a slowness in what the rank loses most in by the clock: in steps with an event, or in all since its onset."""
     members = _members(job, place)
-    of_class = np.nan_to_num(job.by_step_ns[:, OF_THREADS][:, :, members], nan=0.0)
+    of_class = np.nan_to_num(job.by_step_ns[:, CPU_CLASSES][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
-    apart = [above_peers(of_class[:, row], at) for row in range(len(OF_THREADS))]
+    apart = [above_peers(of_class[:, row], at) for row in range(len(CPU_CLASSES))]
     hit, later = list(found.hit), [found.since is None or step.step >= found.since for step in job.steps]
     lost = [float(of[hit].sum()) / len(of) if hit else float(trimmed_mean(of[later], TRIM)) for of in apart]
     most = int(np.argmax(lost))
-    return replace(found, class_index=OF_THREADS[most], excess_ns=max(lost[most], 0.0))
+    return replace(found, class_index=CPU_CLASSES[most], excess_ns=max(lost[most], 0.0))

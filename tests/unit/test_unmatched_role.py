@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing
 
-from kair_engine.localize.anomalies import Anomaly, IdleAlone
+from kair_engine.localize.anomalies import Anomaly, UnmatchedRoleIdle
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
-from kair_engine.triage.ranks.without_peers import with_idle_alone
+from kair_engine.triage.ranks.unmatched_role import with_unmatched_role_idle
 
 
 def stages(idle: list[float], *, steps: int = 10, role: list[int] | None = None) -> JobExcess:
@@ -18,7 +18,7 @@ def stages(idle: list[float], *, steps: int = 10, role: list[int] | None = None)
 
 
 def accused(of: JobExcess) -> list[Anomaly]:
-    return list(with_idle_alone(conclude(of)).anomalies)
+    return list(with_unmatched_role_idle(conclude(of)).anomalies)
 
 
 def test_the_stage_that_is_idle_far_longer_than_all_others_is_accused() -> None:
@@ -27,7 +27,7 @@ def test_the_stage_that_is_idle_far_longer_than_all_others_is_accused() -> None:
     # The median of the others is 3 %. On top of four in ten steps: 4 · 4^−10.
     assert one.excess_ns == pytest.approx(0.37 * STEP_NS)
     assert one.p_value == pytest.approx(4 * 4.0**-10)
-    assert one.idle_alone == IdleAlone(0.4 * STEP_NS, 0.02 * STEP_NS, 0.04 * STEP_NS)
+    assert one.unmatched_role_idle == UnmatchedRoleIdle(0.4 * STEP_NS, 0.02 * STEP_NS, 0.04 * STEP_NS)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from kair_engine.ranks import Position, Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, StepTimes
-from kair_engine.triage.ranks.held_back import (
-    HeldBack,
-    crowded_evidence,
-    held_back,
-    held_back_evidence,
+from kair_engine.triage.ranks.cpu_limits import (
+    CpuLimit,
+    cpu_limit_evidence,
+    cpu_limits,
     is_stopped,
     median_of_others,
-    with_held_back,
+    oversubscribed_evidence,
+    with_cpu_limits,
 )
 from kair_engine.whatif.model import StoppedSteps
 
@@ -65,20 +65,20 @@ def counted(halted: list[float], throttled: list[float] | None = None) -> Proces
 def test_a_single_stop_by_a_signal_holds_nobody_back(stops: int, is_told: bool) -> None:
     times = counted([0] * RANKS)
     times.halted[SLOW, :stops] = 1
-    assert (SLOW in held_back(of_host(*[None] * RANKS), EXCESS, times)) == is_told
+    assert (SLOW in cpu_limits(of_host(*[None] * RANKS), EXCESS, times)) == is_told
 
 
 @pytest.mark.parametrize(
     ("one", "others", "expected"),
     [
-        (replace(USUAL, nice=10), USUAL, [HeldBack("lower_priority", 10, 0)]),
+        (replace(USUAL, nice=10), USUAL, [CpuLimit("lower_priority", 10, 0)]),
         (replace(USUAL, nice=-5), USUAL, []),
-        (replace(USUAL, cpus=(0,)), USUAL, [HeldBack("fewer_cores", 1, 4)]),
+        (replace(USUAL, cpus=(0,)), USUAL, [CpuLimit("fewer_cores", 1, 4)]),
         (replace(USUAL, cpus=(4, 5, 6, 7)), USUAL, []),
         (replace(USUAL, cpus=(0, 1, 2)), USUAL, []),
         (replace(USUAL, cpus=tuple(range(8))), replace(USUAL, cpus=tuple(range(64))), []),
-        (replace(USUAL, quota=0.5), USUAL, [HeldBack("smaller_quota", 0.5, None)]),
-        (replace(USUAL, quota=0.5), replace(USUAL, quota=2.0), [HeldBack("smaller_quota", 0.5, 2.0)]),
+        (replace(USUAL, quota=0.5), USUAL, [CpuLimit("smaller_quota", 0.5, None)]),
+        (replace(USUAL, quota=0.5), replace(USUAL, quota=2.0), [CpuLimit("smaller_quota", 0.5, 2.0)]),
         (USUAL, replace(USUAL, quota=2.0), []),
         (replace(USUAL, quota=1.5), replace(USUAL, quota=2.0), []),
         (replace(USUAL, quota=16.0), USUAL, []),
@@ -89,30 +89,30 @@ def test_a_single_stop_by_a_signal_holds_nobody_back(stops: int, is_told: bool) 
     ],
 )
 def test_a_rank_is_held_back_that_may_have_less_than_its_peers(
-    one: ProcessorLimits | None, others: ProcessorLimits | None, expected: list[HeldBack]
+    one: ProcessorLimits | None, others: ProcessorLimits | None, expected: list[CpuLimit]
 ) -> None:
-    found = held_back(of_host(others, one, others, others), EXCESS, None)
+    found = cpu_limits(of_host(others, one, others, others), EXCESS, None)
     assert found == ({SLOW: tuple(expected)} if expected else {})
 
 
 def test_whoever_has_as_much_as_most_is_not_held_back_by_what_one_has_more() -> None:
     low = replace(USUAL, nice=10)
-    assert held_back(of_host(USUAL, low, low, low), EXCESS, None) == {}
+    assert cpu_limits(of_host(USUAL, low, low, low), EXCESS, None) == {}
 
 
 @pytest.mark.parametrize(
     ("halted", "throttled", "expected"),
     [
-        ([0, 2, 0, 0], None, {SLOW: (HeldBack("halted", 2, 0),)}),
+        ([0, 2, 0, 0], None, {SLOW: (CpuLimit("halted", 2, 0),)}),
         ([1, 2, 1, 1], None, {}),
-        ([0, 0, 0, 0], [1, 9, 1, 2], {SLOW: (HeldBack("throttled", 9, 1),)}),
+        ([0, 0, 0, 0], [1, 9, 1, 2], {SLOW: (CpuLimit("throttled", 9, 1),)}),
         ([1, 1, 1, 1], [9, 9, 9, 9], {}),
     ],
 )
 def test_a_rank_is_held_back_that_is_stopped_far_oftener(
     halted: list[float], throttled: list[float] | None, expected: object
 ) -> None:
-    found = held_back(of_host(), EXCESS, counted(halted, throttled))
+    found = cpu_limits(of_host(), EXCESS, counted(halted, throttled))
     assert found == expected
     assert is_stopped(found.values()) == bool(expected)
 
@@ -128,7 +128,7 @@ def looked_at(stopped: list[float], *, steps: int = STEPS, ready: list[float] | 
         if ready is None
         else replace(counted([0] * RANKS), delay_ns=np.tile(np.array([ready]).T / 100 * STEP_NS, steps))
     )
-    return with_held_back(found, {SLOW: (HeldBack("lower_priority", 10, 0),)}, told, measured)
+    return with_cpu_limits(found, {SLOW: (CpuLimit("lower_priority", 10, 0),)}, told, measured)
 
 
 def test_who_is_held_back_is_accused_where_it_costs() -> None:
@@ -144,7 +144,7 @@ def test_who_is_held_back_and_loses_nothing_by_it_is_not_accused(stopped: list[f
 
 def test_what_the_kernel_measured_counts_where_operations_do_not_show_it() -> None:
     (found,) = looked_at([8, 8, 8, 8], ready=[9, 20, 10, 11]).anomalies
-    assert found.stood_still is not None and not found.stood_still.as_replayed
+    assert found.preemption is not None and not found.preemption.as_replayed
     assert (found.positions, found.excess_ns) == ((SLOW,), pytest.approx(0.1 * STEP_NS))  # 20 % and not 10
 
 
@@ -156,15 +156,15 @@ def test_the_median_of_all_others(values: list[float]) -> None:
 
 def test_of_a_job_whose_stops_are_not_known_nobody_is_accused() -> None:
     found = conclude(EXCESS)
-    assert with_held_back(found, {SLOW: (HeldBack("halted", 2, 0),)}, None, None) is found
+    assert with_cpu_limits(found, {SLOW: (CpuLimit("halted", 2, 0),)}, None, None) is found
 
 
 def test_of_several_ranks_the_mean_is_told_of_those_that_it_holds_back() -> None:
     known = {
-        Position(1): (HeldBack("lower_priority", 10, 0), HeldBack("smaller_quota", 0.5, None)),
-        Position(2): (HeldBack("lower_priority", 19, 0),),
+        Position(1): (CpuLimit("lower_priority", 10, 0), CpuLimit("smaller_quota", 0.5, None)),
+        Position(2): (CpuLimit("lower_priority", 19, 0),),
     }
-    assert list(held_back_evidence(EXCESS, known, [Position(1), Position(2), Position(3)])) == [
+    assert list(cpu_limit_evidence(EXCESS, known, [Position(1), Position(2), Position(3)])) == [
         Evidence("lower_priority", {"nice": 14.5, "peers_nice": 0}, None, (Rank(1), Rank(2))),
         Evidence("smaller_quota", {"cores": 0.5}, None, (Rank(1),)),
     ]
@@ -175,6 +175,6 @@ def test_ranks_that_share_fewer_cores_than_they_are_are_told() -> None:
     first, second = ProcessorLimits(0, (0,)), ProcessorLimits(0, (1,))
     made = of_host(first, second, first, first, hosts={0: "a", 1: "a", 2: "a", 3: "b"})
     told = Evidence("crowded", {"ranks": 2, "cores": 1}, None, (Rank(0), Rank(2)))
-    assert list(crowded_evidence(made, made.ranks)) == list(crowded_evidence(made, [Rank(2)])) == [told]
-    assert not list(crowded_evidence(made, [Rank(1), Rank(3)]))
-    assert not list(crowded_evidence(of_host(), made.ranks))
+    assert list(oversubscribed_evidence(made, made.ranks)) == list(oversubscribed_evidence(made, [Rank(2)])) == [told]
+    assert not list(oversubscribed_evidence(made, [Rank(1), Rank(3)]))
+    assert not list(oversubscribed_evidence(of_host(), made.ranks))

@@ -13,13 +13,13 @@ from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.reasons.reason import MOST, MOST_STEPS, Why, peers_of
+from kair_engine.triage.ranks.reasons.diagnosis import MOST, MOST_STEPS, Diagnosis, peers_of
 
 MOSTLY_ONE = 0.8
 """Of all that a rank loses: with more of it in one operator, between operators, or on links, it is not all over."""
 
 
-def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Stops, in operators and between them, of a rank that is slow in most steps and not in one place mostly.
 
     Whatever it is slowest in: a rank without a core is late with all that it does.
@@ -43,15 +43,15 @@ def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: t
     if found is None:
         return None
     figures = {**found.figures, "between": 1}
-    return Why("contention", None, (replace(found, figures=figures),))
+    return Diagnosis("contention", None, (replace(found, figures=figures),))
 
 
-def stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Why | None:
+def stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Stops in the middle of operators, where the ranks have so many more than their peers."""
     found = None if stops is None else more_stops(job, stops.inside_by_rank_us, largest, ranks, largest.excess_ns)
     if found is None:
         return None
-    return Why("contention", None, (found,) if largest.stood_still is None else ())
+    return Diagnosis("contention", None, (found,) if largest.preemption is None else ())
 
 
 def more_stops(

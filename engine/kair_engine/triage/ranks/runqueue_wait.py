@@ -20,7 +20,7 @@ from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import NO_SPELL, OF_THREADS, as_in, begun_beside_peers
+from kair_engine.triage.ranks.cpu_time import CPU_CLASSES, NO_SPELL, as_in, begun_beside_peers
 
 FAR_LACKING: Final = 0.10
 """Of the step: what a rank lacks a core for longer than the peer that lacks one longest."""
@@ -46,7 +46,7 @@ class _Role:
     def since(self, at: int) -> "_Role":
         return replace(self, lacked_ns=self.lacked_ns[at:], spent_ns=self.spent_ns[at:])
 
-    def lacks_most(self) -> Anomaly | None:
+    def longest_waiting(self) -> Anomaly | None:
         """Whoever lacks cores for far longer than all others."""
         of_rank = trimmed_mean(self.lacked_ns, TRIM)
         most, next_to_it = np.argsort(-of_rank, kind="stable")[:2].tolist()
@@ -60,10 +60,10 @@ class _Role:
         if not far or max(late, waited) < LATE_BY * longer or p_value >= TOP_BY_CHANCE:
             return None
         place = Position(int(self.members[most]))
-        return Anomaly("persistent", (place,), OF_THREADS[0], p_value, max(late, 0.0))
+        return Anomaly("persistent", (place,), CPU_CLASSES[0], p_value, max(late, 0.0))
 
 
-def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes | None) -> Iterator[Anomaly]:
+def runqueue_wait_anomalies(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes | None) -> Iterator[Anomaly]:
     """Single ranks, one of a role, in all steps or since some step.
 
     Nobody where that was not measured, or there are fewer steps than a spell may last.
@@ -71,7 +71,7 @@ def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes
     if processor is None or not processor.tells_all or not can_accuse(job) or len(job.steps) < NO_SPELL:
         return
     lacked = as_in(job, processor, processor.delay_ns)
-    spent = np.nan_to_num(job.by_step_ns[:, OF_THREADS], nan=0.0).sum(axis=1)
+    spent = np.nan_to_num(job.by_step_ns[:, CPU_CLASSES], nan=0.0).sum(axis=1)
     imposed = {row.rank: row.blamed_us for row in blamed.by_rank}
     awaited = np.array([1e3 * imposed.get(rank, 0.0) / len(job.steps) for rank in job.ranks.tolist()])
     begun = begun_beside_peers(job, lacked)
@@ -80,7 +80,7 @@ def lacking_cores(job: JobExcess, blamed: BlameResult, processor: ProcessorTimes
         if len(members) < 2:
             continue
         role = _Role(members, job.step_time_ns, lacked[:, members], spent[:, members], awaited[members])
-        if (found := role.lacks_most()) is not None:
+        if (found := role.longest_waiting()) is not None:
             yield found
-        elif begun is not None and (found := role.since(begun.at).lacks_most()) is not None:
+        elif begun is not None and (found := role.since(begun.at).longest_waiting()) is not None:
             yield replace(found, since=job.steps[begun.at].step)

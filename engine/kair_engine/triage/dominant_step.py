@@ -15,19 +15,19 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.triage.waiting import MOST_OF_WAITING
 
 
-def without_giant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:
+def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:
     """The trace without it, and what is said of it; None where there is none, or where too few would be left."""
     lengths = job.step_times_ns
     at, others_ns = int(lengths.argmax()), float(lengths.sum() - lengths.max())
     if float(lengths[at]) <= others_ns or len(lengths) - 1 < (steps_needed(job) or FEWEST_STEPS):
         return None
-    giant, others = job.steps[at].step, len(lengths) - 1
-    figures = {"step": giant, "length_us": float(lengths[at]) / 1e3, "others_us": others_ns / 1e3, "others": others}
+    longest, others = job.steps[at].step, len(lengths) - 1
+    figures = {"step": longest, "length_us": float(lengths[at]) / 1e3, "others_us": others_ns / 1e3, "others": others}
     told = KairWarning("giant_step", figures=figures, ranks=_waited_for(job, at))
-    return trace.select([step for step in trace.steps if step != giant]), told
+    return trace.select([step for step in trace.steps if step != longest]), told
 
 
-def beside_giant_step(verdict: Verdict, told: KairWarning) -> Verdict:
+def verdict_beside_dominant_step(verdict: Verdict, told: KairWarning) -> Verdict:
     """What may be said of all steps, by the verdict about the others: where one rank was waited for, who knows."""
     return "inconclusive" if verdict == "no_straggler" and told.ranks else verdict
 

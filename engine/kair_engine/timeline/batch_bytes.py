@@ -6,7 +6,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.trace.model import NOT_TOLD, Trace
 
 
-def given_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
+def batch_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
     """(steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
     times = trace.job.step_times
     if not times.given_bytes:

@@ -18,7 +18,7 @@ MOST_STEPS = 0.75
 
 
 @dataclass(frozen=True)
-class Why:
+class Diagnosis:
     """A rank's cause, with the operator that it comes from where there is one, and what speaks for it."""
 
     cause: Cause

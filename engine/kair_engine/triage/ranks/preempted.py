@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, Anomaly, StoodStill
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SHARES, Anomaly, Preemption
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import STALL_SIZES, Events, chance_of
 from kair_engine.localize.localization import Localization, also_slow
@@ -17,7 +17,7 @@ from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, steady_by_cha
 from kair_engine.ranks import Position, Rank, rank_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.most_awaited import FEWEST_ALIKE, most_awaited
+from kair_engine.triage.ranks.top_waited_rank import FEWEST_ALIKE, top_waited_rank
 from kair_engine.triage.waiting import MOST_OF_WAITING
 from kair_engine.whatif.model import StoppedSteps
 
@@ -35,20 +35,23 @@ _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 """Where stops of threads show: in the middle of operators, and between them."""
 
 
-def with_most_stopped(
-    found: Localization, blamed: BlameResult, stopped: StoppedSteps | None, crowded: Sequence[Sequence[Rank]] = ()
+def with_preempted(
+    found: Localization,
+    blamed: BlameResult,
+    stopped: StoppedSteps | None,
+    oversubscribed: Sequence[Sequence[Rank]] = (),
 ) -> Localization:
     """`found`, with an anomaly more where most waiting is for a rank that stood still, and that no test has found.
 
-    Ranks of `crowded` share a core that others do not: what they have in common is no one's own.
+    Ranks of `oversubscribed` share a core that others do not: what they have in common is no one's own.
     """
     if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
     for most_of_waiting, test in ((MOST_OF_WAITING, _oftener), (HALF_OF_WAITING, _steadily)):
-        place = most_awaited(found, blamed, most_of_waiting=most_of_waiting)
+        place = top_waited_rank(found, blamed, most_of_waiting=most_of_waiting)
         if place is None or (slow := test(found, place, stopped)) is None:
             continue
-        mates = {rank for some in crowded if rank_at(found.job.ranks, place) in some for rank in some}
+        mates = {rank for some in oversubscribed if rank_at(found.job.ranks, place) in some for rank in some}
         if slow.kind != "persistent" or _longer_than(found.job, place, mates, stopped):
             return also_slow(found, slow)
     return found
@@ -74,7 +77,7 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     # Of two ranks it is known whom the waiting is for: the other one is no second thing that was tried.
     if p >= (TOP_BY_CHANCE if len(peers) == 1 else FALSE_ALARM_RATE):
         return None
-    return stood_still("intermittent", found, place, stopped, p, lost)
+    return preempted_anomaly("intermittent", found, place, stopped, p, lost)
 
 
 def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> Anomaly | None:
@@ -92,7 +95,7 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     p = steady_by_chance(still, at, STEADILY_STILL * of_step)
     if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
         p = steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
-    return stood_still("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+    return preempted_anomaly("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
 
 
 def _longer_than(job: JobExcess, place: Position, mates: Collection[Rank], stopped: StoppedSteps) -> bool:
@@ -105,7 +108,7 @@ def _longer_than(job: JobExcess, place: Position, mates: Collection[Rank], stopp
     return float(trimmed_mean(beyond, TRIM)) > STEADILY_STILL * float(np.median(stopped.length_ns))
 
 
-def stood_still(  # noqa: PLR0917  (each of another type, but for two)
+def preempted_anomaly(  # noqa: PLR0917  (each of another type, but for two)
     kind: Literal["persistent", "intermittent"],
     found: Localization,
     place: Position,
@@ -118,7 +121,7 @@ def stood_still(  # noqa: PLR0917  (each of another type, but for two)
     peers = np.setdiff1d(np.flatnonzero(job.role == job.role[place]), [place])
     hit = stopped.stopped_ns > STALL_SIZES[0] * float(np.median(stopped.length_ns))
     of_rank = stopped.stopped_ns.mean(axis=0)
-    stood = StoodStill(
+    stood = Preemption(
         steps=tuple(np.array(stopped.steps)[hit[:, place]].tolist()),
         of_steps=len(stopped.steps),
         longer=int(np.count_nonzero(above_peers(stopped.stopped_ns[:, [place, *peers]], 0) > 0)),
@@ -128,4 +131,4 @@ def stood_still(  # noqa: PLR0917  (each of another type, but for two)
     )
     in_class = np.nan_to_num(job.by_step_ns[:, _OF_THREADS, place], nan=0.0).mean(axis=0)
     row = _OF_THREADS[int(np.argmax(in_class))]
-    return Anomaly(kind, (place,), row, p, lost_ns, stood_still=stood)
+    return Anomaly(kind, (place,), row, p, lost_ns, preemption=stood)

@@ -18,7 +18,7 @@ from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.absorbed import is_of_host
 from kair_engine.triage.pricing import LAUNCHED_MORE
-from kair_engine.triage.ranks.held_back import HOLDS_BACK
+from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 NO_HOLE = 1 / 3
@@ -35,7 +35,7 @@ this part: then the replay is wrong, whatever its own error."""
 
 
 @dataclass(frozen=True)
-class Checked:
+class Vetted:
     """The findings that stand, and what speaks against the others or leaves the verdict open."""
 
     findings: tuple[Finding, ...]
@@ -46,7 +46,7 @@ class Checked:
     """Those about hosts that cost nothing, as their devices never wait for them."""
 
 
-def check(
+def vet(
     job: JobExcess,
     blamed: BlameResult,
     findings: Sequence[Finding],
@@ -55,7 +55,7 @@ def check(
     undecided: Collection[Rank] = (),
     uncompared: AbstractSet[Rank] = frozenset(),
     saving_us: Callable[[Rank], float] | None = None,
-) -> Checked:
+) -> Vetted:
     """Keeps the findings that are worth something and that somebody waited for.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs
@@ -122,7 +122,7 @@ def check(
         if gains and waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
             told.append(_waited_for(suspect, waited_us, job, compared=suspect.rank not in uncompared))
             contradicted = True
-    return Checked(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
+    return Vetted(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
 
 
 def _makes_late(finding: Finding) -> bool:
@@ -204,7 +204,7 @@ def _of_stage_us(rank: Rank, findings: Sequence[Finding]) -> float:
 
 def _is_measured(finding: Finding) -> bool:
     """Whether the system tells it, whatever peers recorded."""
-    return any(one.kind == "slow_network" or one.kind in HOLDS_BACK for one in finding.evidence)
+    return any(one.kind == "slow_network" or one.kind in LIMIT_EVIDENCE for one in finding.evidence)
 
 
 def _does_more(finding: Finding) -> bool:

@@ -54,25 +54,25 @@ FEWEST_ALIKE = 4
 """Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
 
 
-def with_most_awaited(found: Localization, blamed: BlameResult) -> Localization:
+def with_top_waited_rank(found: Localization, blamed: BlameResult) -> Localization:
     """`found`, with an anomaly more where most waiting is for a rank that no test has found slow.
 
     By all steps; or by those since some rank became slower than it had been. Or where much of it is, and the rank is
     on top of its peers so often that no noise brings it about, however little is known of how much they differ.
     """
-    place, slow = most_awaited(found, blamed), None
+    place, slow = top_waited_rank(found, blamed), None
     if place is not None:
         slow = _longest(found.job, place)
         if slow is None and found.begun is not None:
             later = found.job.steps[found.begun.at :]
             slow = _longest(replace(found.job, steps=later), place)
             slow = None if slow is None else replace(slow, since=later[0].step)
-    if slow is None and (place := most_awaited(found, blamed, most_of_waiting=MUCH_OF_WAITING)) is not None:
+    if slow is None and (place := top_waited_rank(found, blamed, most_of_waiting=MUCH_OF_WAITING)) is not None:
         slow = _steadily_longest(found.job, place)
     return found if slow is None else also_slow(found, slow)
 
 
-def most_awaited(
+def top_waited_rank(
     found: Localization, blamed: BlameResult, *, most_of_waiting: float = MOST_OF_WAITING
 ) -> Position | None:
     """The rank that most waiting is for, where no test has found it; None where too little is known to accuse it."""

@@ -38,7 +38,7 @@ _READ_ONCE: Final = 1_000_000
 """Operations, 110 bytes each, that stay in memory from stage 1 for the question that asked for it."""
 
 
-def told_apart(trace: Trace) -> Trace:
+def with_collectives_marked(trace: Trace) -> Trace:
     """The trace as triage comes to see it, for commands that accuse nobody: what ranks wait in is communication.
 
     That takes stage 1, of recordings of devices alone; where its steps are few, they stay for what is asked then.
@@ -46,18 +46,18 @@ def told_apart(trace: Trace) -> Trace:
     # What a what-if recording holds has its type from the format, not by a kernel's name.
     if not trace.job.has_device or trace.job.format == "whatif" or len(trace.job.ranks) == 1:
         return trace
-    return derived_once(trace, "told apart", lambda: _told_apart(trace))
+    return derived_once(trace, "told apart", lambda: _with_collectives_marked(trace))
 
 
-def _told_apart(trace: Trace) -> Trace:
+def _with_collectives_marked(trace: Trace) -> Trace:
     if trace.memory is None and trace.workers is None:
         trace = keeping_steps(trace, _READ_ONCE)
-    if not trace.steps or (found := knowing_communication(trace, conclude(job_excess(trace)))) is None:
+    if not trace.steps or (found := with_unnamed_collectives(trace, conclude(job_excess(trace)))) is None:
         return trace
-    return _told_apart(found)
+    return _with_collectives_marked(found)
 
 
-def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
+def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
     """The trace with the kernels taken for communication in which ranks that stand out were waiting; None: no such."""
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
@@ -70,7 +70,7 @@ def knowing_communication(trace: Trace, found: Localization) -> Trace | None:
     return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None)
 
 
-def communication_told(trace: Trace) -> tuple[KairWarning, ...]:
+def unnamed_collective_warnings(trace: Trace) -> tuple[KairWarning, ...]:
     """That kernels were taken for communication."""
     names = trace.job.communicates
     if not names:

@@ -16,13 +16,13 @@ from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import OF_THREADS, as_in
+from kair_engine.triage.ranks.cpu_time import CPU_CLASSES, as_in
 
 _HOST = CLASSES.index("host")
 
 
 @dataclass(frozen=True)
-class Asleep:
+class Blocked:
     """Single ranks by a test, and the means over steps that say so, per rank of the job, ns."""
 
     longer: tuple[Anomaly, ...]
@@ -49,17 +49,17 @@ class Asleep:
         return (Evidence("asleep", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
-def asleep_longer(job: JobExcess, processor: ProcessorTimes | None) -> Asleep:
+def blocked_longer(job: JobExcess, processor: ProcessorTimes | None) -> Blocked:
     """What the tests of stage 1 say of single ranks by how long their threads were asleep; nothing beside a device."""
-    nobody = Asleep((), np.zeros(len(job.ranks)))
+    nobody = Blocked((), np.zeros(len(job.ranks)))
     if processor is None or not processor.tells_all or not can_accuse(job) or job.on_device:
         return nobody
     computed, lacked = (as_in(job, processor, of) for of in (processor.cpu_ns, processor.delay_ns))
-    spent = zero_for_nan(np.stack([step.work_ns for step in job.steps]))[:, OF_THREADS].sum(axis=1)
+    spent = zero_for_nan(np.stack([step.work_ns for step in job.steps]))[:, CPU_CLASSES].sum(axis=1)
     asleep = spent - computed - lacked
     excess = np.zeros_like(job.by_step_ns)
     excess[:, _HOST] = asleep - role_medians(asleep, job.role)
     table = ExcessTable(job.role, job.unit, excess, job.step_times_ns, np.zeros_like(job.work_ns), {}, job.on_device)
     steady = (one for code in present(job.role) for one in slow_in_class(table, _HOST, code))
     longer = tuple(one for one in (*steady, *stalling(table)) if len(one.positions) == 1)
-    return Asleep(longer, np.maximum(asleep, 0.0).mean(axis=0)) if longer else nobody
+    return Blocked(longer, np.maximum(asleep, 0.0).mean(axis=0)) if longer else nobody

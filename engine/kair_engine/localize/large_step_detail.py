@@ -24,7 +24,7 @@ _FEWEST = 6
 
 
 @dataclass(frozen=True)
-class CloseUp:
+class LargeStepDetail:
     """A large step: all operations of some ranks, of the others what they meet in."""
 
     sync: Synchronisation
@@ -32,9 +32,9 @@ class CloseUp:
     """Per rank of the step, whether its operations are there."""
 
 
-def excess_and_close_up(
+def excess_and_detail(
     step: LargeStep, times: list[RankTimes], of: JobRoles, always: Collection[int] = ()
-) -> tuple[StepExcess, CloseUp]:
+) -> tuple[StepExcess, LargeStepDetail]:
     """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away.
 
     The ranks of `always` are among these in any case.
@@ -47,13 +47,13 @@ def excess_and_close_up(
     ranks, matched = ops.ranks[shown].tolist(), _Matched.of(sync)
     # Of millions of rows one table at a time.
     del sync, ops
-    return excess, CloseUp(matched.seen_in(step.close_up(ranks)), shown)
+    return excess, LargeStepDetail(matched.seen_in(step.detail(ranks)), shown)
 
 
 def matched_close_up(step: LargeStep, ranks: Collection[int]) -> Synchronisation:
     """All operations of these ranks and the communication of all, matched. Takes the step's meetings away."""
     matched = _Matched.of(synchronise(step.operations()))
-    return matched.seen_in(step.close_up(ranks))
+    return matched.seen_in(step.detail(ranks))
 
 
 def with_some_peers(trace: Trace, rank: int, role_of: Mapping[int, Role]) -> tuple[Trace, tuple[KairWarning, ...]]:

@@ -10,7 +10,7 @@ from support.excess_builder import COMMUNICATION, COMPUTE, HOST, INPUT, STEP_NS,
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
-from kair_engine.triage.ranks.most_awaited import with_most_awaited
+from kair_engine.triage.ranks.top_waited_rank import with_top_waited_rank
 
 STEPS, SLOW = 12, 1
 
@@ -29,7 +29,7 @@ def sharing_cores(percents: tuple[float, ...], row: int = COMPUTE, noise: float 
 def accused(percents: Percents, blamed: BlameResult) -> tuple[Anomaly, ...]:
     found = conclude(job(percents))
     assert found.anomalies == ()  # no test of stage 1 finds anybody
-    return with_most_awaited(found, blamed).anomalies
+    return with_top_waited_rank(found, blamed).anomalies
 
 
 # A quota on rank 1; rank 3 has the core that they share for itself meanwhile, so that healthy ranks differ much.
@@ -81,7 +81,7 @@ def test_of_several_that_are_waited_for_one_is_accused_that_takes_longest_in_ste
 def test_who_is_on_top_now_and_then_is_not_accused() -> None:
     percents = sharing_cores((0, 0, 0, 0), noise=12)
     percents[::2, COMPUTE, SLOW] += 30
-    assert with_most_awaited(conclude(job(percents)), waiting_for(SLOW, 0.9, ranks=4)).anomalies == ()
+    assert with_top_waited_rank(conclude(job(percents)), waiting_for(SLOW, 0.9, ranks=4)).anomalies == ()
 
 
 def test_what_began_within_the_recording_counts_from_there() -> None:
@@ -114,7 +114,7 @@ def test_of_two_ranks_a_slowness_that_fades_is_one_ranks() -> None:
 def test_what_is_found_anyway_stays_as_it_is() -> None:
     found = conclude(job(sharing_cores((0, 28, 0, 0), noise=0.2)))
     assert [one.positions for one in found.anomalies] == [(SLOW,)]
-    assert with_most_awaited(found, waiting_for(SLOW, 0.99, ranks=4)) is found
+    assert with_top_waited_rank(found, waiting_for(SLOW, 0.99, ranks=4)) is found
 
 
 def test_without_communication_nobody_waits() -> None:

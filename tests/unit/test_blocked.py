@@ -11,8 +11,8 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_asleep import asleep_longer
-from kair_engine.triage.ranks.most_computing import with_measured
+from kair_engine.triage.ranks.blocked import blocked_longer
+from kair_engine.triage.ranks.cpu_time import with_kernel_evidence
 
 STEPS, RANKS, SLOW = 24, 4, 1
 SLEEPS = np.isin(np.arange(STEPS), (2, 5, 9, 10, 14, 17, 20, 23))
@@ -48,7 +48,7 @@ def looked_at(of: JobExcess, *, waited_for: int = SLOW, share: float = 0.5) -> L
     found = conclude(of)
     assert found.anomalies == ()  # no test finds anybody by the clock
     blamed = waiting_for(waited_for, share, ranks=RANKS, steps=STEPS)
-    return with_measured(found, blamed, asleep_longer(of, measured()).longer)
+    return with_kernel_evidence(found, blamed, blocked_longer(of, measured()).longer)
 
 
 def test_whoever_sleeps_now_and_then_and_is_waited_for_is_accused() -> None:
@@ -57,7 +57,7 @@ def test_whoever_sleeps_now_and_then_and_is_waited_for_is_accused() -> None:
     assert (found.kind, found.positions, found.class_index) == ("intermittent", (SLOW,), HOST)
     assert found.hit == tuple(np.flatnonzero(SLEEPS).tolist())
     assert found.p_value < 0.01
-    (evidence,) = asleep_longer(of, measured()).evidence(of, found)
+    (evidence,) = blocked_longer(of, measured()).evidence(of, found)
     assert (evidence.kind, evidence.ranks) == ("asleep", (SLOW,))
     assert evidence.figures == pytest.approx(
         {"asleep_us_per_step": 15 * SLEEPS.mean() / 100 * STEP_NS / 1e3, "peers_least_us": 0.0, "peers_most_us": 0.0},
@@ -66,7 +66,7 @@ def test_whoever_sleeps_now_and_then_and_is_waited_for_is_accused() -> None:
 
 
 def test_whoever_sleeps_in_every_step_is_slow_persistently() -> None:
-    (found,) = asleep_longer(of_sleeper(8, np.ones(STEPS)), measured()).longer
+    (found,) = blocked_longer(of_sleeper(8, np.ones(STEPS)), measured()).longer
     assert (found.kind, found.positions) == ("persistent", (SLOW,))
 
 
@@ -77,8 +77,8 @@ def test_nobody_else_is() -> None:
 
 def test_what_was_not_measured_says_nothing_nor_does_a_thread_beside_a_device() -> None:
     of = of_sleeper(15)
-    assert asleep_longer(of, None).longer == ()
+    assert blocked_longer(of, None).longer == ()
     unknown = replace(measured(), delay_ns=np.full((RANKS, STEPS), np.nan))
-    assert asleep_longer(of, unknown).longer == ()
-    assert asleep_longer(replace(of, steps=of.steps[:2]), measured()).longer == ()
-    assert asleep_longer(of_sleeper(15, on_device=True), measured()).longer == ()
+    assert blocked_longer(of, unknown).longer == ()
+    assert blocked_longer(replace(of, steps=of.steps[:2]), measured()).longer == ()
+    assert blocked_longer(of_sleeper(15, on_device=True), measured()).longer == ()

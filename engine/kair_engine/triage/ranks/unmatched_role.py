@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kair_engine.arrays import zero_for_nan
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, Anomaly, IdleAlone
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, Anomaly, UnmatchedRoleIdle
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers, steady_by_chance
@@ -25,7 +25,7 @@ FEWEST_OTHERS = 2
 _HOST = CLASSES.index("host")
 
 
-def with_idle_alone(found: Localization) -> Localization:
+def with_unmatched_role_idle(found: Localization) -> Localization:
     """`found`, with an anomaly more for each rank without peers that is idle so far beyond all others of the job."""
     known = {place for one in found.anomalies for place in one.positions}
     for anomaly in _idle_alone(found.job):
@@ -47,5 +47,5 @@ def _idle_alone(job: JobExcess) -> Iterator[Anomaly]:
         p_value = steady_by_chance(idle, place, FAR_SHARE * job.step_time_ns)
         if p_value < FALSE_ALARM_RATE:
             excess = float(trimmed_mean(above_peers(idle, place), TRIM))
-            alone = IdleAlone(float(mean[place]), float(others.min()), float(others.max()))
-            yield Anomaly("persistent", (Position(place),), _HOST, p_value, excess, idle_alone=alone)
+            alone = UnmatchedRoleIdle(float(mean[place]), float(others.min()), float(others.max()))
+            yield Anomaly("persistent", (Position(place),), _HOST, p_value, excess, unmatched_role_idle=alone)

@@ -10,7 +10,7 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow, conclude
-from kair_engine.triage.ranks.in_other_classes import with_what_costs_most
+from kair_engine.triage.ranks.dominant_category import relabel_by_largest_loss
 
 STEPS, RANKS, SLOW = 8, 2, 0
 SHOWN = Anomaly("persistent", (SLOW,), HOST, 0.004, 13 / 100 * STEP_NS)
@@ -30,7 +30,7 @@ def of(job: JobExcess, shown: Anomaly = SHOWN) -> Localization:
 
 
 def test_what_it_loses_most_in_leads() -> None:
-    _, further = with_what_costs_most(of(twins(GROWS))).anomalies
+    _, further = relabel_by_largest_loss(of(twins(GROWS))).anomalies
     assert (further.kind, further.positions, further.class_index) == ("persistent", (SLOW,), COMPUTE)
     assert further.excess_ns == pytest.approx(43.5 / 100 * STEP_NS)
 
@@ -45,11 +45,11 @@ def test_what_it_loses_most_in_leads() -> None:
     ids=["it loses less there", "in half of the steps only", "it is slow in single steps"],
 )
 def test_else_nothing_is_added(compute: Floats, shown: Anomaly) -> None:
-    assert with_what_costs_most(of(twins(compute), shown)).anomalies == (shown,)
+    assert relabel_by_largest_loss(of(twins(compute), shown)).anomalies == (shown,)
 
 
 def test_steps_before_it_began_say_nothing() -> None:
     since = replace(SHOWN, since=2)
-    _, further = with_what_costs_most(of(twins(np.where(np.arange(STEPS) < 2, -300.0, 20.0)), since)).anomalies
+    _, further = relabel_by_largest_loss(of(twins(np.where(np.arange(STEPS) < 2, -300.0, 20.0)), since)).anomalies
     assert (further.class_index, further.since) == (COMPUTE, 2)
     assert further.excess_ns == pytest.approx(20 / 100 * STEP_NS)

@@ -11,7 +11,7 @@ from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
-from kair_engine.triage.checks import Checked, check
+from kair_engine.triage.vetting import Vetted, vet
 
 STEPS, RANKS = 10, 4
 STEP_US = 100_000.0
@@ -46,16 +46,14 @@ def finding(rank: int | None, percent: float, cause: str = "compute") -> Finding
     )
 
 
-def checked(
-    blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | None = None, **more: object
-) -> Checked:
+def vetted(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | None = None, **more: object) -> Vetted:
     hidden_us = [one.time_lost_us_per_step for one in findings]
     if hidden is not None:
         hidden_us = [percent / 100 * STEP_US for percent in hidden]
-    return check(JOB, blamed, findings, hidden_us, **more)  # type: ignore[arg-type]
+    return vet(JOB, blamed, findings, hidden_us, **more)  # type: ignore[arg-type]
 
 
-def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
+def codes(of: Vetted) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
@@ -63,15 +61,15 @@ def codes(of: Checked) -> list[tuple[str, tuple[int, ...]]]:
 def test_who_is_waited_for_because_its_stage_is_longer_leaves_nothing_open(costs: float, open_: bool) -> None:
     """Each of the others waits for rank 2 for 40 % of the step; a quarter of that has to be its stage's."""
     longer = replace(finding(None, costs, "stage_imbalance"), seen_on=(2,))
-    assert checked(waited_for({2: 40}), longer).contradicted == open_
-    assert checked(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
+    assert vetted(waited_for({2: 40}), longer).contradicted == open_
+    assert vetted(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
 
 
 def test_what_comes_now_and_then_is_no_contradiction_to_what_others_wait_for_in_every_step() -> None:
     """Half a percent of the step; the others wait for 8 % of it."""
     steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
-    assert codes(checked(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
-    assert codes(checked(waited_for({2: 8, 1: 6}), now_and_then)) == []
+    assert codes(vetted(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
+    assert codes(vetted(waited_for({2: 8, 1: 6}), now_and_then)) == []
 
 
 @pytest.mark.parametrize(
@@ -83,24 +81,24 @@ def test_a_rank_without_peers_is_accused_of_idle_time_that_a_fix_saves(
     """It is idle for 30 % of the step more than others; a third of that has to be saved, by a replay."""
     figures = {"idle_us_per_step": 0.4 * STEP_US, "others_least_us": 0.0, "others_most_us": 0.1 * STEP_US}
     alone = replace(finding(2, worth, "host"), evidence=(Evidence("idle_alone", figures),), priced_by=priced_by)
-    assert checked(waited_for({2: 20}), alone).findings == ((alone,) if stands else ())
+    assert vetted(waited_for({2: 20}), alone).findings == ((alone,) if stands else ())
 
 
 def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:
     """3 % of the step: of ten steps that is no more than somebody's being last, of two it is all there is to go by."""
-    assert codes(checked(waited_for({2: 3}))) == []
-    of_two_steps = check(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
+    assert codes(vetted(waited_for({2: 3}))) == []
+    of_two_steps = vet(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
     assert (codes(of_two_steps), of_two_steps.contradicted) == ([("waited_for", (2,))], True)
 
 
 def test_who_is_not_compared_is_accused_only_if_others_are_seen_to_wait() -> None:
     slow = finding(2, 8)
-    unseen = checked(waited_for({1: 3}), slow, uncompared={2})
+    unseen = vetted(waited_for({1: 3}), slow, uncompared={2})
     assert (unseen.findings, unseen.contradicted) == ((), False)
-    assert checked(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
+    assert vetted(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
     # For half of what it is to cost, beyond what others wait for one another.
-    assert checked(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
-    assert checked(waited_for({2: 8, 1: 6, 0: 6, 3: 6}), slow, uncompared={2}).findings == ()
+    assert vetted(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
+    assert vetted(waited_for({2: 8, 1: 6, 0: 6, 3: 6}), slow, uncompared={2}).findings == ()
 
 
 @pytest.mark.parametrize(("uncompared", "doubted"), [({0}, False), ({0, 1}, True)])
@@ -108,11 +106,11 @@ def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
     uncompared: set[int], doubted: bool
 ) -> None:
     slow = finding(2, 8)
-    assert checked(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
-    assert checked(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
+    assert vetted(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
+    assert vetted(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
     # What the system tells rests on no peer's recording.
     known = replace(slow, evidence=(Evidence("slow_network", {}),))
-    assert checked(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
+    assert vetted(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +120,8 @@ def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, coll
     """On threads; on a device who did less is not told from who lost a part."""
     more = replace(finding(2, 8, "uneven_work"), evidence=(Evidence("more_calls", {}),))
     of, waited = replace(JOB, on_device=on_device), waited_for({2: 8} if collectives else {}, collectives)
-    assert check(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
-    assert check(of, waited, (more,), [8_000.0]).findings == (more,)
+    assert vet(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
+    assert vet(of, waited, (more,), [8_000.0]).findings == (more,)
 
 
 def test_beside_a_culprit_who_costs_nothing_leaves_nothing_open() -> None:
@@ -141,11 +139,11 @@ def test_a_link_that_costs_nothing_leaves_nothing_open() -> None:
 
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:
     slow = finding(2, 8)
-    assert checked(waited_for({2: 8}), slow) == Checked((slow,), (), False)
+    assert vetted(waited_for({2: 8}), slow) == Vetted((slow,), (), False)
 
 
 def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
-    result = checked(waited_for({1: 3, 2: 0.5}), finding(2, 8))
+    result = vetted(waited_for({1: 3, 2: 0.5}), finding(2, 8))
     assert (result.findings, codes(result), result.contradicted) == ((), [("nobody_waits", (2,))], False)
     assert result.warnings[0].figures == pytest.approx({"share_of_step": 0.08, "waited_share": 0.005})
 
@@ -153,60 +151,60 @@ def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
 def test_who_is_slow_in_its_transfers_need_not_be_waited_for() -> None:
     """The other end waits within the transfer, which is no waiting for a rank."""
     slow = finding(2, 8, "communication")
-    assert checked(waited_for({1: 3, 2: 0.5}), slow).findings == (slow,)
+    assert vetted(waited_for({1: 3, 2: 0.5}), slow).findings == (slow,)
 
 
 def test_without_collectives_nobody_is_seen_waiting_and_the_tests_count() -> None:
     slow = finding(2, 8)
-    assert checked(waited_for({}, collectives=0), slow).findings == (slow,)
+    assert vetted(waited_for({}, collectives=0), slow).findings == (slow,)
 
 
 def test_what_is_worth_less_than_a_percent_is_no_finding() -> None:
-    assert checked(waited_for({2: 0.9}), finding(2, 0.9)) == Checked((), (), False)
+    assert vetted(waited_for({2: 0.9}), finding(2, 0.9)) == Vetted((), (), False)
 
 
 def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_accused() -> None:
     both = finding(1, 0.1), finding(2, 0.1)
-    result = checked(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
+    result = vetted(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
     assert (result.findings, result.contradicted) == (both, False)
 
 
 def test_a_rank_that_costs_a_little_is_no_finding_though_it_is_waited_for() -> None:
-    assert checked(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Checked((), (), False)
-    much = checked(waited_for({2: 8, 1: 6}), finding(2, 0.5))
+    assert vetted(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Vetted((), (), False)
+    much = vetted(waited_for({2: 8, 1: 6}), finding(2, 0.5))
     assert (much.findings, codes(much), much.contradicted) == ((), [("price_and_waiting", (2,))], True)
 
 
 def test_who_is_hidden_by_others_that_are_as_late_need_not_be_waited_for() -> None:
     both = finding(1, 0.1), finding(2, 0.1)
-    result = checked(waited_for({1: 8, 2: 0.2}), *both, hidden=(8, 8))
+    result = vetted(waited_for({1: 8, 2: 0.2}), *both, hidden=(8, 8))
     assert (result.findings, codes(result)) == (both, [])
 
 
 def test_uneven_batches_that_evening_out_does_not_help_are_told_where_nothing_else_is_found() -> None:
     """Work moves about: that a replay saves nothing says nothing of how uneven it is."""
     uneven = finding(None, 0.2, "sequence_imbalance")
-    (told,) = checked(waited_for({}), uneven, hidden=(6,)).findings
+    (told,) = vetted(waited_for({}), uneven, hidden=(6,)).findings
     assert (told.priced_by, told.fix) == ("excess", ())
     assert told.time_lost_us_per_step == pytest.approx(0.06 * STEP_US)
     assert told.slowdown == pytest.approx(100 / 94)
     slow = finding(2, 8)
-    assert checked(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
+    assert vetted(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
 
 
 def test_a_rank_that_costs_nothing_though_it_is_waited_for_is_a_contradiction() -> None:
-    result = checked(waited_for({2: 8, 1: 6}), finding(2, 0))
+    result = vetted(waited_for({2: 8, 1: 6}), finding(2, 0))
     assert (result.findings, codes(result), result.contradicted) == ((), [("price_and_waiting", (2,))], True)
 
 
 def test_what_all_ranks_lose_explains_that_one_of_them_is_waited_for() -> None:
     shared = finding(None, 20)
-    result = checked(waited_for({2: 8}), finding(2, 0), shared)
+    result = vetted(waited_for({2: 8}), finding(2, 0), shared)
     assert (result.findings, codes(result), result.contradicted) == ((shared,), [], False)
 
 
 def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> None:
-    result = checked(waited_for({2: 8, 1: 3}))
+    result = vetted(waited_for({2: 8, 1: 3}))
     assert (result.findings, codes(result), result.contradicted) == ((), [("waited_for", (2,))], True)
 
 
@@ -216,26 +214,26 @@ def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> N
     ids=["below two thirds of the waiting", "below 5 % of the step", "told as undecided anyway", "nobody"],
 )
 def test_nobody_is_told_to_be_waited_for(percents: dict[int, float], more: dict[str, object]) -> None:
-    assert checked(waited_for(percents), **more) == Checked((), (), False)
+    assert vetted(waited_for(percents), **more) == Vetted((), (), False)
 
 
 def test_where_a_rank_is_accused_no_other_is_suspected() -> None:
     slow = finding(1, 3)
-    assert checked(waited_for({2: 20, 1: 3}), slow) == Checked((slow,), (), False)
+    assert vetted(waited_for({2: 20, 1: 3}), slow) == Vetted((slow,), (), False)
 
 
 def test_of_a_range_only_what_is_sure_explains_the_waiting() -> None:
     """Nine percent are waited for rank 2; what all share costs two to thirty."""
     between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
     shared = replace(finding(None, 15, "contention"), evidence=(between,))
-    assert codes(checked(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
-    assert codes(checked(waited_for({2: 9}), replace(shared, evidence=()))) == []
+    assert codes(vetted(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
+    assert codes(vetted(waited_for({2: 9}), replace(shared, evidence=()))) == []
 
 
 def test_what_waits_for_ticks_is_late_by_them_whatever_of_it_could_be_saved() -> None:
     between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
     shared = replace(finding(None, 30, "contention"), evidence=(Evidence("ticks"), between))
-    assert codes(checked(waited_for({2: 9}), shared)) == []
+    assert codes(vetted(waited_for({2: 9}), shared)) == []
 
 
 def last_at(rank: int, of_ten: int, longer: float) -> JobExcess:
@@ -259,7 +257,7 @@ def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_
 ) -> None:
     """Arrivals and durations say the same without it. What it saves is not asked for where it is sure."""
     slow = finding(2, worth)
-    result = check(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
+    result = vet(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
     told = [warning.code for warning in result.warnings]
     if doubted:
         (kept,) = result.findings
@@ -272,5 +270,5 @@ def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_
 
 def test_what_a_replay_prices_at_nothing_is_absorbed_where_it_is_a_hosts() -> None:
     hidden, computes = finding(2, 0.2, "input"), finding(1, 0.2)
-    result = check(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
+    result = vet(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
     assert (result.findings, result.absorbed, result.contradicted) == ((), (hidden,), False)

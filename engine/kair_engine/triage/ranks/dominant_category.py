@@ -13,10 +13,10 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import STEADY_PART, STEADY_STEPS, above_peers
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.most_computing import OF_THREADS
+from kair_engine.triage.ranks.cpu_time import CPU_CLASSES
 
 
-def with_what_costs_most(found: Localization) -> Localization:
+def relabel_by_largest_loss(found: Localization) -> Localization:
     """`found`, with an anomaly more for each rank that is slow in every step and loses more in another class."""
     for one in _largest_of_each(found.anomalies):
         further = _in_another_class(found.job, one)
@@ -32,7 +32,7 @@ def _largest_of_each(anomalies: tuple[Anomaly, ...]) -> list[Anomaly]:
         known = largest.get(one.positions)
         if known is None or one.excess_ns > known.excess_ns:
             largest[one.positions] = one
-    return [one for one in largest.values() if one.kind == "persistent" and one.stood_still is None]
+    return [one for one in largest.values() if one.kind == "persistent" and one.preemption is None]
 
 
 def _in_another_class(job: JobExcess, slow: Anomaly) -> Anomaly | None:
@@ -42,7 +42,7 @@ def _in_another_class(job: JobExcess, slow: Anomaly) -> Anomaly | None:
     later = [slow.since is None or step.step >= slow.since for step in job.steps]
     of_class = np.nan_to_num(job.by_step_ns[later][:, :, members], nan=0.0)
     at = int(np.searchsorted(members, place))
-    apart = {row: above_peers(of_class[:, row], at) for row in OF_THREADS if row != slow.class_index}
+    apart = {row: above_peers(of_class[:, row], at) for row in CPU_CLASSES if row != slow.class_index}
     lost = {row: float(trimmed_mean(of_row, TRIM)) for row, of_row in apart.items()}
     row = max(lost, key=lambda one: lost[one])
     if lost[row] <= max(slow.excess_ns, SMALLEST_SHARE * job.step_time_ns):

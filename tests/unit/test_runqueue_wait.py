@@ -9,7 +9,7 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_lacking import lacking_cores
+from kair_engine.triage.ranks.runqueue_wait import runqueue_wait_anomalies
 
 STEPS, SLOW = 12, 1
 ALL = np.ones(STEPS)
@@ -38,7 +38,7 @@ def told(
     lacked[steps > 0, SLOW] = lacks
     ranks = len(others) + 1
     blamed = waiting_for(SLOW, waited, ranks=ranks, steps=len(steps))
-    return list(lacking_cores(late(late_by, ranks, steps), blamed, measured(lacked)))
+    return list(runqueue_wait_anomalies(late(late_by, ranks, steps), blamed, measured(lacked)))
 
 
 @pytest.mark.parametrize("others", [(2.0,), (2.0, 1.0, 3.0)])
@@ -74,4 +74,4 @@ def test_who_lacks_a_core_since_some_step_is_accused_since_then() -> None:
 
 def test_what_was_not_measured_says_nothing() -> None:
     of = late(14, 2, np.ones(STEPS))
-    assert list(lacking_cores(of, waiting_for(SLOW, 0.9, ranks=2, steps=STEPS), None)) == []
+    assert list(runqueue_wait_anomalies(of, waiting_for(SLOW, 0.9, ranks=2, steps=STEPS), None)) == []

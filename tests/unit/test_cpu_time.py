@@ -11,7 +11,7 @@ from kair_engine.arrays import Floats
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.most_computing import computing_longer, since_lacking, with_measured
+from kair_engine.triage.ranks.cpu_time import longer_cpu_time, since_lacking, with_kernel_evidence
 
 STEPS, RANKS, SLOW = 12, 4, 1
 
@@ -42,7 +42,7 @@ def looked_at(of: JobExcess, times: Floats, *, waited_for: int = SLOW, share: fl
     found = conclude(of)
     assert found.anomalies == ()  # no test finds anybody by the clock
     blamed = waiting_for(waited_for, share, ranks=RANKS, steps=STEPS)
-    return with_measured(found, blamed, computing_longer(of, measured(times)))
+    return with_kernel_evidence(found, blamed, longer_cpu_time(of, measured(times)))
 
 
 @pytest.mark.parametrize("row", [COMPUTE, INPUT, HOST])
@@ -77,7 +77,7 @@ def test_beside_a_lack_of_cores_less_is_much() -> None:
 
     def accused(of: JobExcess, times: Floats, lacked: float) -> list[tuple[int, ...]]:
         processor = replace(measured(times, lacked), ranks=np.arange(2))
-        return [one.positions for one in computing_longer(of, processor)]
+        return [one.positions for one in longer_cpu_time(of, processor)]
 
     assert accused(of, times, lacked=0) == []
     assert accused(of, times, lacked=60) == [(SLOW,)]
@@ -90,7 +90,7 @@ def test_whoever_has_a_core_for_itself_and_is_done_before_others_is_not_accused(
     """It computes for 6 % of the step more or a little less; others lack a core for so many of them, it for none."""
     processor = measured(computed(6), lacks)
     processor.delay_ns[SLOW] = 0
-    assert bool(computing_longer(busy(), processor)) is accused
+    assert bool(longer_cpu_time(busy(), processor)) is accused
 
 
 def test_who_is_slow_since_it_lacks_cores_is_found_though_noise_hides_when_that_began() -> None:
@@ -126,7 +126,7 @@ def test_who_computes_for_longer_since_some_step_is_accused_since_then() -> None
     def accused(times: Floats, lacked: float = 0) -> list[tuple[tuple[int, ...], int | None]]:
         processor = replace(measured(times / 100 * STEP_NS), ranks=np.arange(2))
         processor.delay_ns[0] = lacked / 100 * STEP_NS
-        return [(one.positions, one.since) for one in computing_longer(of, processor)]
+        return [(one.positions, one.since) for one in longer_cpu_time(of, processor)]
 
     assert accused(times) == [((SLOW,), begins)]
     # Whose peer lacks a core for as long meanwhile is done before it.
@@ -137,14 +137,14 @@ def test_who_computes_for_longer_since_some_step_is_accused_since_then() -> None
 
 def test_where_it_was_not_measured_nobody_computes_for_longer() -> None:
     of, times = busy(), computed(6)
-    assert computing_longer(of, None) == ()
+    assert longer_cpu_time(of, None) == ()
     unknown = measured(times)
     unknown = replace(unknown, delay_ns=np.where(np.arange(RANKS)[:, None] == 0, np.nan, unknown.delay_ns))
-    assert computing_longer(of, unknown) == ()
-    assert computing_longer(replace(of, steps=of.steps[:2]), measured(times)) == ()
+    assert longer_cpu_time(of, unknown) == ()
+    assert longer_cpu_time(replace(of, steps=of.steps[:2]), measured(times)) == ()
 
 
 def test_steps_in_which_it_was_not_measured_count_as_usual() -> None:
     times = computed(6)
     times[:, 3] = np.nan
-    assert [one.positions for one in computing_longer(busy(), measured(times)) if one.kind == "persistent"] == [(SLOW,)]
+    assert [one.positions for one in longer_cpu_time(busy(), measured(times)) if one.kind == "persistent"] == [(SLOW,)]

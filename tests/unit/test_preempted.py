@@ -9,10 +9,10 @@ from support.excess_builder import COMPUTE, HOST, STEP_NS, job, quiet
 from support.waiting import waiting_for
 
 from kair_engine.arrays import Floats
-from kair_engine.localize.anomalies import Anomaly, StoodStill
+from kair_engine.localize.anomalies import Anomaly, Preemption
 from kair_engine.localize.localization import conclude
 from kair_engine.ranks import Rank
-from kair_engine.triage.ranks.most_stopped import with_most_stopped
+from kair_engine.triage.ranks.preempted import with_preempted
 from kair_engine.triage.shared_costs import of_half
 from kair_engine.whatif.model import StoppedSteps
 
@@ -39,7 +39,7 @@ def accused(
     told = StoppedSteps(
         tuple(range(steps)), np.arange(ranks), stopped / 100 * STEP_NS, np.full(steps, STEP_NS, dtype=float)
     )
-    return with_most_stopped(found, waiting_for(waited_for, share, ranks=ranks, steps=steps), told).anomalies
+    return with_preempted(found, waiting_for(waited_for, share, ranks=ranks, steps=steps), told).anomalies
 
 
 @pytest.mark.parametrize("row", [COMPUTE, HOST])
@@ -47,7 +47,7 @@ def test_the_rank_that_is_waited_for_is_accused_where_it_stood_still(row: int) -
     (found,) = accused(STOPPED, row=row)
     assert (found.kind, found.positions, found.class_index) == ("intermittent", (SLOW,), row)
     assert found.excess_ns / STEP_NS == pytest.approx(0.205)
-    assert found.stood_still == StoodStill((0, 2, 3, 4, 5, 6), STEPS, 6, 0, 0.225 * STEP_NS, 0.02 * STEP_NS)
+    assert found.preemption == Preemption((0, 2, 3, 4, 5, 6), STEPS, 6, 0, 0.225 * STEP_NS, 0.02 * STEP_NS)
     # Stops of a quarter in six of eight steps, in none of eight on the other. The prior of any rate, which counts
     # 0.013 then, gives that (28 · B(7, 11) + 8 · B(8, 10) + B(9, 9)) · 9 = 0.00226; 2 ranks, 4 sizes, a fifth of α.
     assert found.p_value == pytest.approx(2 * 4 / 0.2 * 0.013 * 0.00226, rel=0.005)
@@ -93,7 +93,7 @@ def test_of_four_ranks_that_all_stand_still_the_one_that_does_so_for_longest_in_
     assert [one.positions for one in anomalies] == ([(SLOW,)] if found else [])
     if found:
         assert anomalies[0].kind == "persistent"
-        stood = anomalies[0].stood_still
+        stood = anomalies[0].preemption
         assert stood is not None
         assert (stood.longer, len(stood.steps), stood.peers_events) == (STEPS, STEPS, 3 * STEPS)
         # The highest of four in eight of eight steps, of any of them.
@@ -121,7 +121,7 @@ def test_what_ranks_that_share_a_core_have_in_common_is_no_ones_own(mates: tuple
     still = (20 + quiet(STEPS, 4, percent=0.3).sum(axis=1) + more) / 100 * STEP_NS
     told = StoppedSteps(tuple(range(STEPS)), np.arange(4), still, np.full(STEPS, STEP_NS, dtype=float))
     waited = waiting_for(SLOW, 0.55, ranks=4, steps=STEPS)
-    anomalies = with_most_stopped(untold, waited, told, [tuple(map(Rank, mates))]).anomalies
+    anomalies = with_preempted(untold, waited, told, [tuple(map(Rank, mates))]).anomalies
     assert [one.positions for one in anomalies] == ([(SLOW,)] if found else [])
 
 
@@ -138,8 +138,8 @@ def test_nothing_is_said_of_ranks_that_were_not_replayed() -> None:
     found = conclude(job(quiet(STEPS, 2)))
     told = StoppedSteps(tuple(range(STEPS)), np.array([0]), np.zeros((STEPS, 1)), np.full(STEPS, STEP_NS, dtype=float))
     blamed = waiting_for(SLOW, 0.99, ranks=2, steps=STEPS)
-    assert with_most_stopped(found, blamed, told) is found
-    assert with_most_stopped(found, blamed, None) is found
+    assert with_preempted(found, blamed, told) is found
+    assert with_preempted(found, blamed, None) is found
 
 
 @pytest.mark.parametrize(
