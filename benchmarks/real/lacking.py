@@ -4,8 +4,8 @@ python benchmarks/real/lacking.py ANSWERS.json.xz [...]
 
 By what was measured of takes of ENOUGH_STEPS and more steps whose ranks do the same: how long each rank's main thread
 was ready without a core, beside the peer that lacked one longest; in three of four steps, and with half of that later.
-What FAR_LACKING and MOSTLY in engine/kair_engine/triage/ranks/runqueue_wait.py stand on. The last line is of ranks
-whose main thread began to compute for longer than before, beside the others', and that took longer themselves from then
+What MIN_EXTRA_WAIT and STEPS_LONGER in engine/kair_engine/triage/ranks/runqueue_wait.py stand on. The last line is of
+ranks whose main thread began to compute for longer than before, beside the others', and that took longer from then
 on: what engine/kair_engine/triage/ranks/cpu_time.py looks at by itself.
 """
 
@@ -28,7 +28,7 @@ from kair_engine.localize.noise import above_peers, beside_others
 from kair_engine.localize.onset import onset
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.ranks.cpu_time import REALISED
-from kair_engine.triage.ranks.runqueue_wait import LATE_BY, MOSTLY
+from kair_engine.triage.ranks.runqueue_wait import MIN_LATE_FRACTION, STEPS_LONGER
 
 SHARES: Final = (0.06, 0.08, 0.10, 0.12)
 
@@ -60,7 +60,7 @@ def farthest(document: dict[str, Any]) -> tuple[int, float]:
     apart = lacked[:, most] - lacked[:, next_to_it]
     longer = float(trimmed_mean(apart, TRIM))
     late = float(trimmed_mean(above_peers(own, most), TRIM))
-    steadily = (apart > 0).mean() >= MOSTLY and late >= LATE_BY * longer
+    steadily = (apart > 0).mean() >= STEPS_LONGER and late >= MIN_LATE_FRACTION * longer
     return most, longer / median_step_ns(document) if steadily else 0.0
 
 

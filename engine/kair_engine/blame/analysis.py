@@ -42,7 +42,7 @@ from kair_engine.trace.steps.step_memory import derived_once
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
 NOISE_SHARE = 0.001
-"""Of the step: nor is less than this."""
+"""Lateness below this share of the step is ignored."""
 MOST_WALKS, FEWEST_WALKS = 2000, 100
 """Collectives walked back from in all steps and in each, the longest waited for first; the rest count by rank only."""
 NAMED_SHARE = 0.1

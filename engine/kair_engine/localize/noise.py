@@ -20,7 +20,7 @@ FEWEST_TELLING = 8
 SURE = 0.02
 """Chance that a rank no slower than the smallest share is called surely slower."""
 TOP_BY_CHANCE = 0.05
-"""Chance that one of the ranks is on top of its peers as often, if who is so were drawn anew in every block."""
+"""Level of the permutation test: the chance that some rank is on top this often, were ranks shuffled in each block."""
 SETS_BY_CHANCE = 0.01
 """The same of sets of ranks, for which the sums of places are normal only roughly."""
 ADJACENT_BY_CHANCE = 0.1

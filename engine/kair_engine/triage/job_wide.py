@@ -15,8 +15,9 @@ from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 
-FAR_MORE = 2.0
-"""Times what its peers lack cores: who lacks them for less beside a lack of all ranks is one of them."""
+RUNQUEUE_WAIT_RATIO = 2.0
+"""A rank must wait for a CPU this many times longer than its peers; below that, the shortage is the host's, not the
+rank's."""
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
@@ -77,7 +78,7 @@ def _lacks_what_all_lack(finding: Finding) -> bool:
     if any(one.kind in LIMIT_EVIDENCE for one in finding.evidence):
         return False
     return finding.cause == "contention" and any(
-        one.kind == "no_core" and one.figures["ready_us_per_step"] < FAR_MORE * one.figures["peers_most_us"]
+        one.kind == "no_core" and one.figures["ready_us_per_step"] < RUNQUEUE_WAIT_RATIO * one.figures["peers_most_us"]
         for one in finding.evidence
     )
 

@@ -26,21 +26,24 @@ from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, SentToHost, Trace
 from kair_engine.triage.findings import new_finding
 
-SLOWER: Final = 2.0
-"""Times: rates of transfers that are alike differ, by their sizes and by who has a core; where that costs, by less."""
-LONGER: Final = 1.1
-"""Times: for so much longer the transfers of a host whose network is slower are on their way than those of others."""
-COSTS: Final = 0.05
-"""Of the step: what it takes longer to deliver what is sent in one than at the rate of the other hosts."""
-QUEUES_NS: Final = 1e6
-"""On a way that is free little queues, whoever lacks a core."""
-LITTLE: Final = 0.10
-"""Of what is sent most from one host to another: the rate of less is that of single packets, which nobody fills."""
-OF_STEP: Final = 0.10
-"""What it takes to deliver what some host sends in a step: shorter is what every job of several hosts has."""
+RATE_GAP: Final = 2.0
+"""A network is slow if transfers over it are delivered at a rate this many times lower than others'. Rates of transfers
+that are alike differ by less where that costs: by sizes, and by who has a core."""
+BUSY_RATIO: Final = 1.1
+"""Transfers of a host whose network is slow are on their way at least this many times as long as those of others."""
+MIN_COST_SHARE: Final = 0.05
+"""A slow network is told if delivery takes longer than at the other hosts' rate by this share of the step."""
+MIN_QUEUEING_NS: Final = 1e6
+"""Queueing delay on an idle path stays below this even on a CPU-starved host."""
+MIN_TRAFFIC_SHARE: Final = 0.10
+"""A path is compared if it carries more than this share of what the busiest one does: the rate of less is that of
+single packets, which nobody fills."""
+MIN_DELIVERY_SHARE: Final = 0.10
+"""A network of all hosts is slow if delivering what some host sends takes this share of the step: every job of several
+hosts has less than that."""
 
-SEES_IT: Final = 0.5
-"""Of what its transfers take: a replay that saves less does not tell what they cost."""
+MIN_REPLAY_FRACTION: Final = 0.5
+"""A replay tells what transfers cost if it saves this part of what they take."""
 
 _OF_NETWORK: Final = frozenset({"network", "slow_network"})
 """Evidence of it."""
@@ -66,7 +69,7 @@ class Transfers(NamedTuple):
     @property
     def queues(self) -> bool:
         """Whether they wait for the network: that is never an old figure, as the rate may be."""
-        return self.queued_ns >= QUEUES_NS
+        return self.queued_ns >= MIN_QUEUEING_NS
 
     @property
     def ns_per_step(self) -> float:
@@ -81,7 +84,7 @@ class Transfers(NamedTuple):
     @property
     def is_rate_old(self) -> bool:
         """Whether they take far longer than at the rate."""
-        return self.ns_per_step > SLOWER * self._at_rate_ns
+        return self.ns_per_step > RATE_GAP * self._at_rate_ns
 
     @property
     def _at_rate_ns(self) -> float:
@@ -117,7 +120,7 @@ class _SlowHost:
 def slow_networks(
     trace: Trace, job: JobExcess, step_time_ns: float, asleep_ns: Floats, processor: ProcessorTimes | None
 ) -> Iterator[Finding]:
-    """One for each host whose transfers are SLOWER times slower than others', where that costs.
+    """One for each host whose transfers are RATE_GAP times slower than others', where that costs.
 
     Where no host's are, or too few steps tell, one on all ranks if a good part of the step goes by in sending.
     `asleep_ns` says of each rank of the job how much longer it stands still in a step than its peers, `processor` how
@@ -130,7 +133,7 @@ def slow_networks(
     asleep = _longest_by_host(trace.job, asleep_ns)
     not_read = _longest_by_host(trace.job, asleep_ns + _without_core_ns(job, processor))
     slow_hosts = _slow_hosts(between, not_read) if can_accuse(job) else ()
-    costly = [slow for slow in slow_hosts if slow.lost_ns >= COSTS * step_time_ns]
+    costly = [slow for slow in slow_hosts if slow.lost_ns >= MIN_COST_SHARE * step_time_ns]
     if 2 * len(costly) > len({host for ends in between for host in ends}):
         costly = []  # what most hosts have is the network of all
     for slow in costly:
@@ -150,7 +153,7 @@ def slow_networks(
         }
         sender, receiver = max(takes, key=lambda ends: takes[ends])
         longest, takes_ns = between[sender, receiver], takes[sender, receiver]
-        if takes_ns >= OF_STEP * step_time_ns:
+        if takes_ns >= MIN_DELIVERY_SHARE * step_time_ns:
             yield new_finding(
                 trace,
                 cause="exposed_communication",
@@ -185,7 +188,7 @@ def network_price(finding: Finding, replayed_us: float) -> NetworkPrice | None:
         return None
     replayed, takes = max(replayed_us, 0.0), finding.time_lost_us_per_step
     ends = {"least_us": min(replayed, takes), "most_us": max(replayed, takes)}
-    sees_it = replayed >= SEES_IT * takes
+    sees_it = replayed >= MIN_REPLAY_FRACTION * takes
     price = (replayed + takes) / 2 if sees_it else takes
     return NetworkPrice(price, "replay" if sees_it else "excess", Evidence("price_range", ends, about="network"))
 
@@ -264,7 +267,7 @@ def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
             busy_ns=float(np.minimum(of.busy_ns, step_time_ns)),
         )
         for ends, of in between.items()
-        if of.bytes_per_step > LITTLE * most
+        if of.bytes_per_step > MIN_TRAFFIC_SHARE * most
     }
 
 
@@ -330,8 +333,8 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, 
         ends
         for ends, of in between.items()
         if ends in usual
-        and of.bytes_per_s * SLOWER <= usual[ends]
-        and not of.busy_ns < LONGER * usually_busy[ends]
+        and of.bytes_per_s * RATE_GAP <= usual[ends]
+        and not of.busy_ns < BUSY_RATIO * usually_busy[ends]
         and not of.is_rate_old
     ]
     every, slow_from, slow_to = (
@@ -345,7 +348,7 @@ def _slow_hosts(between: Mapping[_Ends, Transfers], not_read_ns: Mapping[_Host, 
         of[receiver if receives else sender][receives].append((sender, receiver))
     for host, ways in of.items():
         later = times_later(between, host)
-        if later < SLOWER:
+        if later < RATE_GAP:
             continue
         queues = not math.isnan(later)
         both = [

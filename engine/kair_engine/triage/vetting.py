@@ -21,17 +21,19 @@ from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
-NO_HOLE = 1 / 3
-"""Of what a rank without peers is idle beyond all others, a fix saves so much: holes in recordings look idle, too."""
-SEEN_WAITING = 0.5
-"""Of what a rank costs that cannot be compared: others must be seen to wait so much longer for it than for others."""
-OF_ITS_STAGE = 0.25
-"""Of what others wait for a rank: a longer stage that costs so much explains it. It costs what is beyond the stages'
-mean, of two half of what the one waits for the other, and pipelines fill and drain besides."""
+MIN_FIX_FRACTION = 1 / 3
+"""A fix must save this part of what a rank without peers is idle beyond all others; else it may be a hole in the
+recording, which looks idle, too."""
+MIN_WAIT_FRACTION = 0.5
+"""Others must be seen to wait longer for a rank that cannot be compared than for others, by this part of what it costs.
+"""
+STAGE_EXPLAINS = 0.25
+"""A longer stage explains the waiting for a rank if it costs this part of it. A stage is priced by its excess over the
+mean stage: with two stages that is half the waiting, less pipeline bubbles."""
 
-LAST_AT, PRICED = 0.8, 1 / 3
-"""A rank last at so many of the collectives that were waited for, whose longer kernels a replay prices at less than
-this part: then the replay is wrong, whatever its own error."""
+LAST_FRACTION, PRICED_FRACTION = 0.8, 1 / 3
+"""A replay is wrong, whatever its own error, if it prices the longer kernels of a rank at less than PRICED_FRACTION of
+them, though the rank comes last at LAST_FRACTION of the collectives that were waited for."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def vet(
     if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
         waited_us = (waiting.share_for((suspect.rank,)) or 0.0) * job.step_time_ns / 1e3
         gains = saving_us is None or saving_us(suspect.rank) >= least
-        if gains and waited_us > shared and OF_ITS_STAGE * waited_us > _of_stage_us(suspect.rank, kept):
+        if gains and waited_us > shared and STAGE_EXPLAINS * waited_us > _of_stage_us(suspect.rank, kept):
             told.append(_waited_for(suspect, waited_us, job, compared=suspect.rank not in uncompared))
             contradicted = True
     return Vetted(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
@@ -140,12 +142,12 @@ def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobEx
     the idle time of ranks without peers, which costs nobody as much."""
     alone_us = _idle_alone_us(finding)
     if in_doubt and (waiting.is_known or not job.on_device):
-        seen = max(SMALLEST_SHARE, 0.0 if alone_us else SEEN_WAITING * worth_us * 1e3 / job.step_time_ns)
+        seen = max(SMALLEST_SHARE, 0.0 if alone_us else MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
         # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
         baseless = _does_more(finding) and not job.on_device
         if baseless or waiting.beyond_peers(finding.ranks) < seen:
             return True
-    return alone_us > 0 and (finding.priced_by == "excess" or worth_us < NO_HOLE * alone_us)
+    return alone_us > 0 and (finding.priced_by == "excess" or worth_us < MIN_FIX_FRACTION * alone_us)
 
 
 def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
@@ -159,7 +161,7 @@ def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compare
 def _doubted_price(finding: Finding, worth_us: float, job: JobExcess) -> tuple[Finding, KairWarning] | None:
     """A finding by what its kernels take longer, and that the replay is in doubt; None where it prices them well."""
     longer_us = _last_with_longer_kernels(finding, job)
-    if max(worth_us, SMALLEST_SHARE * job.step_time_ns / 1e3) >= PRICED * longer_us:
+    if max(worth_us, SMALLEST_SHARE * job.step_time_ns / 1e3) >= PRICED_FRACTION * longer_us:
         return None
     warning = _told("replay_in_doubt", finding.ranks, worth_us, longer_us * 1e3 / job.step_time_ns, job)
     return _by_estimate(finding, longer_us, job), warning
@@ -180,7 +182,7 @@ def _last_with_longer_kernels(finding: Finding, job: JobExcess) -> float:
     last = [step.late for step, is_slow in zip(job.steps, slow.tolist(), strict=True) if is_slow]
     waited = sum(int(np.count_nonzero(late.lead_ns > 0)) for late in last)
     mine = sum(int(np.count_nonzero((late.rank == rank) & (late.lead_ns > 0))) for late in last)
-    if not waited or mine < LAST_AT * waited:
+    if not waited or mine < LAST_FRACTION * waited:
         return 0.0
     return float(longer[slow].sum()) / len(job.steps) / 1e3
 

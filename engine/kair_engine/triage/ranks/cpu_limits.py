@@ -25,15 +25,16 @@ from kair_engine.trace.model import Job, ProcessorLimits
 from kair_engine.triage.ranks.preempted import preempted_anomaly
 from kair_engine.whatif.model import StoppedSteps
 
-OFTENER: Final = 4.0
-"""Stops that are counted: so many times as often as the median peer's."""
-FEWEST_HALTS: Final = 2
-"""Stops by signals in all steps: a single one delays one step, and is told from what else wakes threads by luck."""
-LITTLE, ENOUGH = 0.5, 4.0
-"""Of the cores that the median peer may use: hosts differ, and shares are rounded. And cores: with so many a rank's
-threads lack none, whatever its peers have."""
-COSTS: Final = 0.03
-"""Of the step: what a rank that is held back must lose more than its median peer to be accused for it."""
+RATE_RATIO: Final = 4.0
+"""Stops hold a rank back if they are counted at least this many times as often as the median peer's."""
+MIN_SIGSTOPS: Final = 2
+"""Stops by signals count from this many on, in all steps: a single one delays one step, and is told from what else
+wakes threads by luck."""
+CORE_RATIO, SUFFICIENT_CORES = 0.5, 4.0
+"""A rank is held back that may use at most CORE_RATIO of its median peer's cores: hosts differ, and shares are rounded.
+Threads that may use SUFFICIENT_CORES lack none, whatever peers have."""
+MIN_LOSS_SHARE: Final = 0.03
+"""A rank that is held back is accused if it loses more than its median peer by this share of the step."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ _COUNTED: Final[Mapping[EvidenceKind, Callable[[ProcessorTimes], Floats]]] = {
 }
 """What stops a process, where the others only let it have less."""
 _HOLDS: Final[Mapping[EvidenceKind, Callable[[Floats, Floats], Bools]]] = {
-    "halted": lambda own, usual: own > OFTENER * usual,
-    "throttled": lambda own, usual: own > OFTENER * usual,
+    "halted": lambda own, usual: own > RATE_RATIO * usual,
+    "throttled": lambda own, usual: own > RATE_RATIO * usual,
     "lower_priority": lambda own, usual: own > usual,
-    "fewer_cores": lambda own, usual: (own <= LITTLE * usual) & (own < ENOUGH),
-    "smaller_quota": lambda own, usual: (own <= LITTLE * usual) & (own < ENOUGH),
+    "fewer_cores": lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
+    "smaller_quota": lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
 }
 """Whether ranks are held back by a figure beside that of their median peer."""
 
@@ -96,7 +97,7 @@ def with_cpu_limits(
     """`found`, with an anomaly more for each rank that is held back, stands still longer for it, and was not found."""
     if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
-    least = COSTS * float(np.median(stopped.length_ns))
+    least = MIN_LOSS_SHARE * float(np.median(stopped.length_ns))
     shown = (stopped, _with_delays(stopped, processor))
     for place in known:
         members = np.flatnonzero(found.job.role == found.job.role[place])
@@ -192,7 +193,7 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Ev
         rows = np.searchsorted(processor.ranks, ranks)
         # Where it is not told there is no quota.
         counts = {kind: zero_for_nan(of(processor)[rows]) for kind, of in _COUNTED.items()}
-        counts["halted"][counts["halted"].sum(axis=1) < FEWEST_HALTS] = 0
+        counts["halted"][counts["halted"].sum(axis=1) < MIN_SIGSTOPS] = 0
         found |= {kind: of.mean(axis=1) for kind, of in counts.items()}
     return found
 

@@ -27,10 +27,10 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 _COMPUTE = CLASSES.index("compute")
 CPU_CLASSES = [CLASSES.index(name) for name in ("compute", "input", "host")]
 """Where it shows what they do."""
-NO_SPELL = 8
-"""Steps: what lasts for so many is told from a spell."""
+MIN_STEPS = 8
+"""What lasts for this many steps is no spell of noise."""
 REALISED: Final = 0.5
-"""Of what a rank computes longer, by so much more it takes longer with what it lacks a core for, too."""
+"""A rank must take longer, with what it waits for a core, by more than this part of what it computes longer."""
 
 
 def longer_cpu_time(job: JobExcess, processor: ProcessorTimes | None) -> tuple[Anomaly, ...]:
@@ -132,7 +132,7 @@ def _table(job: JobExcess, processor: ProcessorTimes) -> ExcessTable:
     excess, work = np.zeros_like(job.by_step_ns), np.zeros_like(job.work_ns)
     excess[:, _COMPUTE], work[_COMPUTE] = computed - role_medians(computed, job.role), np.median(computed, axis=0)
     ran, lacked = float(np.nanmean(processor.cpu_ns)), float(np.nanmean(processor.delay_ns))
-    running = ran / max(ran + lacked, 1.0) if len(job.steps) >= NO_SPELL else 1.0
+    running = ran / max(ran + lacked, 1.0) if len(job.steps) >= MIN_STEPS else 1.0
     return ExcessTable(job.role, job.unit, excess, running * job.step_times_ns, work, {}, job.on_device)
 
 

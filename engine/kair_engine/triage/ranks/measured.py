@@ -17,10 +17,10 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.timeline.processor_time import ProcessorTimes
 
-MEASURED_MOST = 0.5
-"""Of what a rank loses: it must lack cores, or compute, for so much longer than its peers to be told as that."""
-MEASURED_PART: Final = 0.25
-"""The same of computing alone, where a test says that they compute for longer than their peers."""
+MIN_MEASURED_FRACTION = 0.5
+"""A rank must wait for a core, or compute, longer than its peers by this part of what it loses to be told as that."""
+MIN_TESTED_FRACTION: Final = 0.25
+"""Computing alone needs this part, where a test says that the ranks compute for longer than their peers."""
 _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 """Classes of time in which a thread runs: in the others it waits for somebody."""
 
@@ -45,18 +45,18 @@ class BesidePeers:
     def lacks_cores(self) -> bool:
         """Whether what they lose is that they were ready and had no core, beyond what goes with computing more."""
         more = self._more(self.computed_ns, self.peers_computed_ns)
-        if self.longer and more >= MEASURED_PART * self.excess_ns:
+        if self.longer and more >= MIN_TESTED_FRACTION * self.excess_ns:
             return False
         missing = self._more(self.ready_ns, self.peers_ready_ns) - self._goes_with(more)
-        return missing >= max(MEASURED_MOST * self.excess_ns, more)
+        return missing >= max(MIN_MEASURED_FRACTION * self.excess_ns, more)
 
     @property
     def computes_more(self) -> bool:
         """Whether it is that their threads computed for longer, with what they lacked a core for because of that."""
         more = self._more(self.computed_ns, self.peers_computed_ns)
-        if self.longer and more >= MEASURED_PART * self.excess_ns:
+        if self.longer and more >= MIN_TESTED_FRACTION * self.excess_ns:
             return True
-        return more + self._goes_with(more) >= MEASURED_MOST * self.excess_ns
+        return more + self._goes_with(more) >= MIN_MEASURED_FRACTION * self.excess_ns
 
     def _goes_with(self, more_ns: float) -> float:
         """How long they lack a core because they compute so much more: as long as they, or peers, do for what they do.

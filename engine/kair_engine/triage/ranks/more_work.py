@@ -22,12 +22,12 @@ from kair_engine.stats import TRIM, log_binomial, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.ranks.cpu_time import computed_ns
 
-SEEN = 0.25
-"""Of what more work should cost: what a rank takes longer at least, for all that its core may be a faster one."""
-MOSTLY = 0.8
-"""Of its peers: a rank has more work than so many of them, in the mean over steps."""
-FEWEST_LAST = 4
-"""Steps since a rank has more work: fewer at a recording's end may be the last batches of an epoch."""
+MIN_OBSERVED_FRACTION = 0.25
+"""Observed slowdown must reach this fraction of the predicted one: a faster core hides part of it."""
+PEERS_BELOW = 0.8
+"""A rank must have more work than this share of its peers, in the mean over steps."""
+MIN_LAST_STEPS = 4
+"""A rank must have had more work for this many steps: fewer at the end may be the last batches of an epoch."""
 _COMPUTE = CLASSES.index("compute")
 
 
@@ -63,7 +63,7 @@ def _anomalies(job: JobExcess, given: Floats | None, processor: ProcessorTimes |
             later = slice(first, None)
             expected = float(trimmed_mean(above_peers(of_role[later], at), TRIM))
             lost = max(float(trimmed_mean(above_peers(of[later][:, members], at), TRIM)) for of in computed)
-            if expected <= least or lost < SEEN * expected:
+            if expected <= least or lost < MIN_OBSERVED_FRACTION * expected:
                 continue
             # Batches are drawn anew for every step: what one step has says nothing of the next one's. Then those with
             # more work are the last ones, all of them and no other, in one of all orders.
@@ -92,7 +92,7 @@ def _begins(is_more: Bools) -> Ints:
     """
     ends_with = np.where(is_more.all(axis=0), len(is_more), np.argmin(is_more[::-1], axis=0))
     begins = len(is_more) - ends_with
-    began = (ends_with >= FEWEST_LAST) & (is_more.argmax(axis=0) == begins)
+    began = (ends_with >= MIN_LAST_STEPS) & (is_more.argmax(axis=0) == begins)
     return np.where(began, begins, 0)
 
 
@@ -101,7 +101,7 @@ def _mostly_on_top(work: Floats, begins: Ints) -> Bools:
     steps, ranks = work.shape
     of_last = np.cumsum(places_among(work)[::-1], axis=0)[::-1]
     reached = of_last[begins, np.arange(ranks)]
-    return np.asarray(reached >= MOSTLY * (ranks - 1) * (steps - begins))
+    return np.asarray(reached >= PEERS_BELOW * (ranks - 1) * (steps - begins))
 
 
 def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:

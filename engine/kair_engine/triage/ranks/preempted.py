@@ -17,20 +17,20 @@ from kair_engine.localize.noise import TOP_BY_CHANCE, above_peers, steady_by_cha
 from kair_engine.ranks import Position, Rank, rank_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.top_waited_rank import FEWEST_ALIKE, top_waited_rank
+from kair_engine.triage.ranks.top_waited_rank import MIN_ROLE_SIZE, top_waited_rank
 from kair_engine.triage.waiting import MOST_OF_WAITING
 from kair_engine.whatif.model import StoppedSteps
 
-LONGER_STILL = 0.08
-"""Of the step: how much longer than its median peer it must stand still; of two healthy ranks one does by 0.06."""
-HALF_OF_WAITING = 0.5
-"""A rank that stands still in step after step is looked at where this much of all waiting is for it."""
-STEADILY_STILL = 0.03
-"""Of the step: what it must surely lose more than its peers then."""
-STILL_BY_CHANCE = 0.001
-"""Chance that one of the ranks is on top of its peers as often as that."""
-MADE_UP = 0.5
-"""Of what it loses: stops that make up so much of it are why."""
+MIN_EXTRA_STOPPED = 0.08
+"""A rank must stand still longer than its median peer by this share of the step; of two healthy ones one has 0.06."""
+STEADY_WAITING_SHARE = 0.5
+"""A rank that stands still in step after step is examined if it causes this share of all waiting."""
+STEADY_EXCESS = 0.03
+"""A rank that stands still in step after step must surely lose more than its peers by this share of the step."""
+STEADY_BY_CHANCE = 0.001
+"""The chance that one of the ranks is on top of its peers as often as that must be lower than this."""
+STOPS_EXPLAIN = 0.5
+"""Stops explain what a rank loses if they make up this part of it."""
 _OF_THREADS = [CLASSES.index("compute"), CLASSES.index("host")]
 """Where stops of threads show: in the middle of operators, and between them."""
 
@@ -47,7 +47,7 @@ def with_preempted(
     """
     if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
         return found
-    for most_of_waiting, test in ((MOST_OF_WAITING, _oftener), (HALF_OF_WAITING, _steadily)):
+    for most_of_waiting, test in ((MOST_OF_WAITING, _oftener), (STEADY_WAITING_SHARE, _steadily)):
         place = top_waited_rank(found, blamed, most_of_waiting=most_of_waiting)
         if place is None or (slow := test(found, place, stopped)) is None:
             continue
@@ -68,7 +68,7 @@ def _oftener(found: Localization, place: Position, stopped: StoppedSteps) -> Ano
     lost = float(of_rank[place] - np.median(of_rank[peers]))
     # Stops that make it no later than the other one are not what is waited for.
     own = np.nan_to_num(job.by_step_ns[:, :, [place, *peers]], nan=0.0).sum(axis=1)
-    if lost <= LONGER_STILL * of_step or float(above_peers(own, 0).mean()) <= 0:
+    if lost <= MIN_EXTRA_STOPPED * of_step or float(above_peers(own, 0).mean()) <= 0:
         return None
     everybody = range(len(job.role))
     of_size = Events.of_sizes(stopped.stopped_ns, lambda size: np.full(len(stopped.steps), size * of_step))
@@ -87,15 +87,15 @@ def _steadily(found: Localization, place: Position, stopped: StoppedSteps) -> An
     """
     job = found.job
     members = np.flatnonzero(job.role == job.role[place])
-    if len(members) < FEWEST_ALIKE:
+    if len(members) < MIN_ROLE_SIZE:
         return None
     at, of_step = int(np.searchsorted(members, place)), float(np.median(stopped.length_ns))
     still, total = stopped.stopped_ns[:, members], np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0).sum(axis=1)
     stands, loses = (float(trimmed_mean(above_peers(values, at), TRIM)) for values in (still, total))
-    p = steady_by_chance(still, at, STEADILY_STILL * of_step)
-    if p >= STILL_BY_CHANCE and stands >= MADE_UP * loses:
-        p = steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADILY_STILL * job.step_time_ns)
-    return preempted_anomaly("persistent", found, place, stopped, p, stands) if p < STILL_BY_CHANCE else None
+    p = steady_by_chance(still, at, STEADY_EXCESS * of_step)
+    if p >= STEADY_BY_CHANCE and stands >= STOPS_EXPLAIN * loses:
+        p = steady_by_chance(total - np.median(total, axis=1)[:, None], at, STEADY_EXCESS * job.step_time_ns)
+    return preempted_anomaly("persistent", found, place, stopped, p, stands) if p < STEADY_BY_CHANCE else None
 
 
 def _longer_than(job: JobExcess, place: Position, mates: Collection[Rank], stopped: StoppedSteps) -> bool:
@@ -105,7 +105,7 @@ def _longer_than(job: JobExcess, place: Position, mates: Collection[Rank], stopp
         return True
     total = np.nan_to_num(job.by_step_ns, nan=0.0).sum(axis=1)
     beyond = total[:, place] - np.median(total[:, alike], axis=1)
-    return float(trimmed_mean(beyond, TRIM)) > STEADILY_STILL * float(np.median(stopped.length_ns))
+    return float(trimmed_mean(beyond, TRIM)) > STEADY_EXCESS * float(np.median(stopped.length_ns))
 
 
 def preempted_anomaly(  # noqa: PLR0917  (each of another type, but for two)

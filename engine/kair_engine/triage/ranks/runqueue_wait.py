@@ -20,14 +20,14 @@ from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.ranks.cpu_time import CPU_CLASSES, NO_SPELL, as_in, begun_beside_peers
+from kair_engine.triage.ranks.cpu_time import CPU_CLASSES, MIN_STEPS, as_in, begun_beside_peers
 
-FAR_LACKING: Final = 0.10
-"""Of the step: what a rank lacks a core for longer than the peer that lacks one longest."""
-MOSTLY: Final = 0.75
-"""Of the steps, in which it lacks one for longer than that peer."""
-LATE_BY: Final = 0.5
-"""Of what it lacks longer: by so much it takes longer, too, or is waited for longer than that peer."""
+MIN_EXTRA_WAIT: Final = 0.10
+"""A rank must wait for a core longer than the peer that waits longest for one, by this share of the step."""
+STEPS_LONGER: Final = 0.75
+"""A rank must wait longer for a core than that peer in this share of the steps."""
+MIN_LATE_FRACTION: Final = 0.5
+"""A rank must take longer, or be waited for longer, than that peer by this part of what it waits longer for a core."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class _Role:
         waited = float(self.awaited_ns[most] - self.awaited_ns[next_to_it]) / (len(self.members) - 1)
         # So far above all others each step counts by itself: no spell brings healthy ranks there.
         p_value = on_top_by_chance(self.lacked_ns, (most,), 1.0)
-        far = longer > FAR_LACKING * self.step_time_ns and (apart > 0).mean() >= MOSTLY
-        if not far or max(late, waited) < LATE_BY * longer or p_value >= TOP_BY_CHANCE:
+        far = longer > MIN_EXTRA_WAIT * self.step_time_ns and (apart > 0).mean() >= STEPS_LONGER
+        if not far or max(late, waited) < MIN_LATE_FRACTION * longer or p_value >= TOP_BY_CHANCE:
             return None
         place = Position(int(self.members[most]))
         return Anomaly("persistent", (place,), CPU_CLASSES[0], p_value, max(late, 0.0))
@@ -68,7 +68,7 @@ def runqueue_wait_anomalies(job: JobExcess, blamed: BlameResult, processor: Proc
 
     Nobody where that was not measured, or there are fewer steps than a spell may last.
     """
-    if processor is None or not processor.tells_all or not can_accuse(job) or len(job.steps) < NO_SPELL:
+    if processor is None or not processor.tells_all or not can_accuse(job) or len(job.steps) < MIN_STEPS:
         return
     lacked = as_in(job, processor, processor.delay_ns)
     spent = np.nan_to_num(job.by_step_ns[:, CPU_CLASSES], nan=0.0).sum(axis=1)

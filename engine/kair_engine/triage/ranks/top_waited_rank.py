@@ -38,20 +38,22 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.waiting import MOST_OF_WAITING, NOTABLE_WAITING, Waiting
 
-MUCH_OF_WAITING = 0.4
-"""Of several ranks that share cores all are waited for now and then: one is looked at where this much is for it."""
+MIN_CAUSED_WAITING = 0.4
+"""Co-located ranks all cause some waiting; one is examined only if it causes this share of all."""
 STEADILY_LONGER = 0.05
-"""Of the step: what it must surely take longer than its peers then, in all classes together."""
+"""A rank that is examined must surely take longer than its peers by this share of the step, in all classes together."""
 LONGER_BY_CHANCE = 0.001
-"""Chance that one of the ranks is on top of its peers as often as that."""
+"""The chance that one of the ranks is on top of its peers as often as that must be lower than this."""
 OUTLYING_BY_CHANCE = 0.003
-"""Chance that healthy ranks differ so that one lies as far out: the tests of stage 1 have a rate of their own."""
-FARTHER = 1.5
-"""Times as far above the next one as all others lie apart."""
-BEYOND_WIDE = 3.0
-"""Times what ranks differ by that differ more than most do: of few others all can be alike by chance."""
-FEWEST_ALIKE = 4
-"""Ranks of a role: of three on two cores one has a core of its own, and the others take turns."""
+"""The chance that healthy ranks differ so that one lies as far out must be lower: tests of stage 1 have a rate of their
+own."""
+GAP_RATIO = 1.5
+"""A rank must lie above the next one by more than this many times what all others lie apart."""
+SPREAD_RATIO = 3.0
+"""A rank must lie beyond this many times the wide prior, what ranks differ by that differ more than most do: of few
+others all can be alike by chance."""
+MIN_ROLE_SIZE = 4
+"""A role must have this many ranks: of three on two cores one has a core of its own, and the others take turns."""
 
 
 def with_top_waited_rank(found: Localization, blamed: BlameResult) -> Localization:
@@ -67,7 +69,7 @@ def with_top_waited_rank(found: Localization, blamed: BlameResult) -> Localizati
             later = found.job.steps[found.begun.at :]
             slow = _longest(replace(found.job, steps=later), place)
             slow = None if slow is None else replace(slow, since=later[0].step)
-    if slow is None and (place := top_waited_rank(found, blamed, most_of_waiting=MUCH_OF_WAITING)) is not None:
+    if slow is None and (place := top_waited_rank(found, blamed, most_of_waiting=MIN_CAUSED_WAITING)) is not None:
         slow = _steadily_longest(found.job, place)
     return found if slow is None else also_slow(found, slow)
 
@@ -118,14 +120,14 @@ def _steadily_longest(job: JobExcess, place: Position) -> Anomaly | None:
     It lies far above the next one beside what all others lie apart: some share a core for good, and others do not.
     """
     members = np.flatnonzero(job.role == job.role[place])
-    if len(members) < FEWEST_ALIKE:
+    if len(members) < MIN_ROLE_SIZE:
         return None
     of_class, at = np.nan_to_num(job.by_step_ns[:, :, members], nan=0.0), int(np.searchsorted(members, place))
     total = of_class.sum(axis=1)
     total -= np.median(total, axis=1)[:, None]
     mean = trimmed_mean(total, TRIM)
     others, wide = np.delete(mean, at), _differ_by(job, members)[1]
-    if mean[at] - others.max() <= FARTHER * np.ptp(others) or mean[at] - np.median(others) <= BEYOND_WIDE * wide:
+    if mean[at] - others.max() <= GAP_RATIO * np.ptp(others) or mean[at] - np.median(others) <= SPREAD_RATIO * wide:
         return None
     chance = steady_by_chance(total, at, STEADILY_LONGER * job.step_time_ns)
     return _in_its_class(of_class, at, place, chance) if chance < LONGER_BY_CHANCE else None

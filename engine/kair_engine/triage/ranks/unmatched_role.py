@@ -16,12 +16,13 @@ from kair_engine.localize.noise import above_peers, steady_by_chance
 from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, trimmed_mean
 
-FAR_SHARE = 0.2
-"""Of the step: the first and the last stage fetch batches and tell losses, which takes a tenth of healthy steps."""
-FAR_TIMES = 3.0
-"""As long as the rank that is idle longest of all others."""
-FEWEST_OTHERS = 2
-"""Of one other rank nobody knows whether it is idle for little or for much."""
+MIN_EXTRA_IDLE = 0.2
+"""A rank must surely be idle longer than the others by this share of the step: the first and the last stage fetch
+batches and tell losses, which takes a tenth of healthy steps."""
+IDLE_RATIO = 3.0
+"""A rank must be idle this many times as long as the rank that is idle longest of all others."""
+MIN_OTHERS = 2
+"""At least this many others must show whether a rank is idle for little or for much."""
 _HOST = CLASSES.index("host")
 
 
@@ -35,16 +36,16 @@ def with_unmatched_role_idle(found: Localization) -> Localization:
 
 
 def _idle_alone(job: JobExcess) -> Iterator[Anomaly]:
-    if len(job.steps) < FEWEST_STEPS or len(job.ranks) <= FEWEST_OTHERS:
+    if len(job.steps) < FEWEST_STEPS or len(job.ranks) <= MIN_OTHERS:
         return
     idle = zero_for_nan(np.stack([step.work_ns[_HOST] for step in job.steps]))
     mean = trimmed_mean(idle, TRIM)
     roles, members = np.unique(job.role, return_counts=True)
     for place in np.flatnonzero(np.isin(job.role, roles[members == 1])).tolist():
         others = np.delete(mean, place)
-        if mean[place] < FAR_TIMES * others.max():
+        if mean[place] < IDLE_RATIO * others.max():
             continue
-        p_value = steady_by_chance(idle, place, FAR_SHARE * job.step_time_ns)
+        p_value = steady_by_chance(idle, place, MIN_EXTRA_IDLE * job.step_time_ns)
         if p_value < FALSE_ALARM_RATE:
             excess = float(trimmed_mean(above_peers(idle, place), TRIM))
             alone = UnmatchedRoleIdle(float(mean[place]), float(others.min()), float(others.max()))
