@@ -19,7 +19,7 @@ import numpy.typing as npt
 from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from scipy.spatial.distance import pdist, squareform
 
-from kair_engine.localize.distances import choice
+from kair_engine.localize.distances import backend
 from kair_engine.localize.paper import ks_scores
 
 Floats = npt.NDArray[np.float64]
@@ -49,13 +49,13 @@ def pairwise(values: Floats) -> Floats:
 
 
 def by_scipy(values: Floats) -> Floats:
-    choice.PAYS_FROM = 1 << 62
+    backend.PAYS_FROM = 1 << 62
     return ks_scores(values)
 
 
 def compiled(values: Floats) -> Floats:
-    choice.PAYS_FROM = 0
-    if choice.distances_of(values, 1)[1] is choice.by_scipy:
+    backend.PAYS_FROM = 0
+    if backend.distances_of(values, 1)[1] is backend.by_scipy:
         raise SystemExit("no machine code: is numba installed?")
     return ks_scores(values)
 

@@ -22,7 +22,7 @@ KEYS = 40
 def costs(folder: Path) -> list[Row]:
     from kair_engine.views.timeline.analysis import View, step_to_show, timeline
     from kair_engine.views.timeline.prepared import prepare
-    from kair_tui.cli.choices.job import open_job
+    from kair_tui.cli.arguments.job import open_job
     from kair_tui.cli.output.progress import unwatched
     from kair_tui.render.drawing.timeline import IN_COLOURS, draw_rows
 

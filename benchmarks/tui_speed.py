@@ -98,7 +98,7 @@ def run_made_job() -> None:
     from kair_engine.results.steps import StepsResult
     from kair_engine.results.triage import RankedRank, TriageResult
     from kair_engine.trace.model import Job, StepTimes, Trace
-    from kair_tui.cli.choices.job import JobSource, JobWanted
+    from kair_tui.cli.arguments.job import JobSource, JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.screen import BaseScreen

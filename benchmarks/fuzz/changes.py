@@ -57,7 +57,7 @@ from pathlib import Path
 from support.captured import fragment_of, rows_for
 from kair_capture.agent.spool import Spool
 from kair_capture.coordinator.coordinator import Coordinator
-from kair_capture.coordinator.keeping import committing, scope_log, step_log
+from kair_capture.coordinator.storage import committing, scope_log, step_log
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.places import JobPlaces
 from kair_capture.wire.messages import Rows

@@ -25,8 +25,8 @@ from support.live_status import STATUS, write_status
 
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.coordinator.coordinator import Coordinator
-from kair_capture.coordinator.keeping.step_log import StepLog, write_part
 from kair_capture.coordinator.settings import CoordinatorSettings
+from kair_capture.coordinator.storage.step_log import StepLog, write_part
 from kair_capture.places import JobPlaces
 
 WATCHED = STATUS.job

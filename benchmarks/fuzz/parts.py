@@ -23,9 +23,9 @@ sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 from fuzz import damage  # noqa: E402 (the path above leads there)
 from support.captured import OneRank, rows_for  # noqa: E402
 
-from kair_capture.agent.draining import Trainer, TrainerRings  # noqa: E402
 from kair_capture.agent.journal import Journal  # noqa: E402
 from kair_capture.agent.rank_files import identities  # noqa: E402
+from kair_capture.agent.ring_reader import Trainer, TrainerRings  # noqa: E402
 from kair_capture.agent.scopes import ScopeSums  # noqa: E402
 from kair_capture.agent.spool import Spool  # noqa: E402
 from kair_capture.agent.step_rows import COLUMNS, ScopeSum  # noqa: E402

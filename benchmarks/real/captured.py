@@ -91,7 +91,7 @@ def into_store_of_hosts(folder: Path, host_of_rank: Sequence[int], store: Path) 
     """Makes a job of a store of what ranks left in `folder`."""
     from kair_capture.agent.spool import Spool
     from kair_capture.agent.windows import HostOfWindow, convert, window_files
-    from kair_capture.coordinator.keeping.committing import Committer
+    from kair_capture.coordinator.storage.committing import Committer
     from kair_capture.places import JobPlaces
 
     places = JobPlaces(store, JOB)

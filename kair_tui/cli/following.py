@@ -59,7 +59,7 @@ class _Teller:
             text = self._presenter.text(answer)
             write_answer(f"{_REDRAW}{text}" if self._redraws else text)
         elif new:
-            from kair_capture.coordinator.words import in_words
+            from kair_capture.coordinator.alert_text import in_words
             from kair_tui.render.text import clean
 
             ascii_only = self._presenter.ascii_only

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.baseline import chosen_baseline
-from kair_tui.cli.choices.job import JobWanted, StoreSession, blaming_files, open_job, tidy
-from kair_tui.cli.choices.steps import parse_steps
-from kair_tui.cli.choices.workers import on_workers
+from kair_tui.cli.arguments.baseline import chosen_baseline
+from kair_tui.cli.arguments.job import JobWanted, StoreSession, blaming_files, open_job, tidy
+from kair_tui.cli.arguments.steps import parse_steps
+from kair_tui.cli.arguments.workers import on_workers
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.options import (
@@ -41,7 +41,7 @@ from kair_tui.render.words.warnings import warnings_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.choices.fail_on import Condition
+    from kair_tui.cli.arguments.fail_on import Condition
     from kair_tui.cli.output.progress import Watcher
 
 
@@ -264,7 +264,7 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.choices.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.arguments.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

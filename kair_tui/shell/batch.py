@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.choices.job import JobWanted
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.job import JobWanted
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output.present import stdout_options
 from kair_tui.cli.output.progress import ProgressBar

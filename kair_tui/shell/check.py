@@ -7,7 +7,7 @@ import click
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import parse
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.failures import explained
 from kair_tui.cli.invoke import conditions_of
 from kair_tui.shell.fields import NamedType, check_field

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kair_engine.errors import KairError
 from kair_tui.cli.app import program
-from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.cli.failures import ExitCode, report
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output.present import stdout_options

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.choices.job import is_stored
+from kair_tui.cli.arguments.job import is_stored
 from kair_tui.cli.places import store_root
 
 _RUN_BY: Final = "#!/usr/bin/env -S kair run"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
-from kair_tui.cli.choices.job import JobSource, locate
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.job import JobSource, locate
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.invoke import (
     analysed,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.job import JobSource, locate, open_source, tidy
-from kair_tui.cli.choices.steps import parse_steps, step_text
+from kair_tui.cli.arguments.job import JobSource, locate, open_source, tidy
+from kair_tui.cli.arguments.steps import parse_steps, step_text
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.output.progress import unwatched
 from kair_tui.shell.fields import Named, field_of

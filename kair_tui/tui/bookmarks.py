@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kair_engine.recording.job_file import BOOKMARKS
-from kair_tui.cli.choices.job import JobSource
+from kair_tui.cli.arguments.job import JobSource
 from kair_tui.cli.places import kept_with
 
 

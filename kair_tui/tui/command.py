@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.cli.parameters import Option
 from kair_tui.render.terminal import ThemeChoice
 

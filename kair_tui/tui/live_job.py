@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair_engine.errors import InputError
-from kair_tui.cli.choices.job import JobSource
+from kair_tui.cli.arguments.job import JobSource
 
 if TYPE_CHECKING:
     from kair_engine.results.runs.watch import WatchResult
@@ -25,7 +25,7 @@ class LiveJob:
         if status is None:
             self.where = ""
             return []
-        from kair_capture.coordinator.words import in_words
+        from kair_capture.coordinator.alert_text import in_words
 
         self.where = f"step {status.step}" if status.state in _OPEN_FOR_MORE and status.step >= 0 else ""
         new = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.steps import step_text
+from kair_tui.cli.arguments.steps import step_text
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.cli.registry import Entry, find
 
@@ -55,7 +55,7 @@ class Question:
 
     def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
         """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
-        from kair_tui.cli.choices.job import blaming_files
+        from kair_tui.cli.arguments.job import blaming_files
         from kair_tui.cli.options import CACHE, takes_cache
 
         chosen = trace if self.steps is None else trace.select(self.steps)

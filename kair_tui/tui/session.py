@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.changes import SourceState, state_of
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.job import JobSource, open_source
-from kair_tui.cli.choices.steps import StepChoice
+from kair_tui.cli.arguments.job import JobSource, open_source
+from kair_tui.cli.arguments.steps import StepChoice
 from kair_tui.cli.notes import Notes
 from kair_tui.cli.one_entry_cache import OneEntryCache
 from kair_tui.render.page_options import PageOptions
 from kair_tui.render.written import Format, written
 from kair_tui.shell.recorder import Recorder
 from kair_tui.tui.bookmarks import Bookmarks
-from kair_tui.tui.fix_choice import FixChoice
+from kair_tui.tui.fix_selection import FixSelection
 from kair_tui.tui.question import Question
 
 _MOST_FLEETING = 100
@@ -69,7 +69,7 @@ class Session:
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(source)
         self.notes = Notes.of(trace.job)
-        self.fixes = FixChoice()
+        self.fixes = FixSelection()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
         self._caches: defaultdict[str, OneEntryCache] = defaultdict(OneEntryCache)

@@ -19,12 +19,12 @@ from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, hear_all
 from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.step_rows import Rows
-from kair_capture.alone import BusyError
 from kair_capture.coordinator.coordinator import Coordinator
 from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.keeping.step_log import read_all
 from kair_capture.coordinator.metrics import lines_of
 from kair_capture.coordinator.settings import CoordinatorSettings
+from kair_capture.coordinator.storage.step_log import read_all
+from kair_capture.lockfile import BusyError
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire import messages

@@ -18,13 +18,13 @@ from kair_capture.agent.step_rows import ROW, ScopeSum
 from kair_capture.coordinator.budget import Budget
 from kair_capture.coordinator.detection import STEPS, When, Who
 from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.keeping import step_log
-from kair_capture.coordinator.keeping.committing import Committed, Committer
-from kair_capture.coordinator.keeping.scope_log import ScopeLog
-from kair_capture.coordinator.keeping.step_log import StepLog, read_all, write_part
 from kair_capture.coordinator.roles import Roles, role_names
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import Recent, StepTable
+from kair_capture.coordinator.storage import step_log
+from kair_capture.coordinator.storage.committing import Committed, Committer
+from kair_capture.coordinator.storage.scope_log import ScopeLog
+from kair_capture.coordinator.storage.step_log import StepLog, read_all, write_part
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.wire.messages import Communication
@@ -214,7 +214,7 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
     log = StepLog(tmp_path)
     log.append(rows_for(0, range(10)))
     (journal,) = tmp_path.glob("*.journal")
-    from kair_capture.coordinator.keeping.step_log import write_part
+    from kair_capture.coordinator.storage.step_log import write_part
 
     write_part(tmp_path / "part-00000001.parquet", read_all(tmp_path))
     assert len(read_all(tmp_path)) == 10
@@ -325,7 +325,7 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
 
 
 def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_capture.coordinator.keeping.scope_log.JOIN_FROM", 3)
+    monkeypatch.setattr("kair_capture.coordinator.storage.scope_log.JOIN_FROM", 3)
     places, log = JobPlaces(tmp_path / "store", "job"), ScopeLog(JobPlaces(tmp_path / "store", "job"), KEY)
     spool = Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
 

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from support.answers import recorded
 
-from kair_capture.agent.draining import TrainerRings, trainers_in
+from kair_capture.agent.ring_reader import TrainerRings, trainers_in
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.spool import Spool
-from kair_capture.coordinator.keeping.scope_log import ScopeLog
+from kair_capture.coordinator.storage.scope_log import ScopeLog
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_capture.agent.draining import Trainer, TrainerRings
 from kair_capture.agent.rank_files import communication_in
+from kair_capture.agent.ring_reader import Trainer, TrainerRings
 from kair_capture.job.files import add_to_json
 from kair_capture.job.framework import Communication
 from kair_capture.job.launch import SITE, environment_of
@@ -28,10 +28,10 @@ from kair_capture.job.sampled.windows import MOST_WAITING
 from kair_capture.job.session import Session, current
 from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
 from kair_capture.job.waiting_for_input import around_next, input_ended
-from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import Kind, StepFlag
 from kair_capture.ring.names import NameReader
 from kair_capture.ring.reader import Records, RingReader
+from kair_capture.secure_dir import make_secure_dir
 from kair_capture.settings import Settings, SettingsError, safe_name, settings_of
 from kair_capture.wire import messages
 
@@ -397,14 +397,14 @@ def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
-    make_own_folder(tmp_path / "a" / "run")
+    make_secure_dir(tmp_path / "a" / "run")
     assert stat.S_IMODE((tmp_path / "a" / "run").stat().st_mode) == 0o700
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(PermissionError):
-        make_own_folder(tmp_path / "open")
+        make_secure_dir(tmp_path / "open")
     with pytest.raises(PermissionError, match="lets others replace mine"):
-        make_own_folder(tmp_path / "open" / "mine")
+        make_secure_dir(tmp_path / "open" / "mine")
 
 
 def test_the_training_process_needs_nothing_of_kair_but_capture(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from support.captured import fragment_of
 
 from kair_capture.agent.spool import Spool
-from kair_capture.coordinator.keeping.committing import Committer
-from kair_capture.coordinator.keeping.remote_job import RemoteJob, remote_job_of
+from kair_capture.coordinator.storage.committing import Committer
+from kair_capture.coordinator.storage.remote_job import RemoteJob, remote_job_of
 from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import open_job_folder
@@ -220,7 +220,7 @@ def test_what_a_killed_put_leaves_is_never_read_and_goes_when_it_is_old(
     passed = [4000]
     clock = SimpleNamespace(time=lambda: began + passed[0], monotonic=lambda: began + passed[0])
     began = time.time()
-    monkeypatch.setattr("kair_capture.coordinator.keeping.remote_job.time", clock)
+    monkeypatch.setattr("kair_capture.coordinator.storage.remote_job.time", clock)
     remote.tidy()
     assert not left.exists()
     assert (tmp_path / "remote" / "job" / ".own").exists()

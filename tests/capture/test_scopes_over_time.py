@@ -14,9 +14,9 @@ from support.captured import fragment_of, rows_for
 
 from kair_capture.agent.fragment_names import named
 from kair_capture.agent.scopes import SCHEMA
-from kair_capture.coordinator.keeping.committing import Committer
-from kair_capture.coordinator.keeping.scope_series import scope_series
-from kair_capture.coordinator.keeping.step_log import StepLog
+from kair_capture.coordinator.storage.committing import Committer
+from kair_capture.coordinator.storage.scope_series import scope_series
+from kair_capture.coordinator.storage.step_log import StepLog
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_engine.views.scope_changes import scope_times

@@ -6,14 +6,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.arrays import Floats
-from kair_engine.localize.distances import choice, compiled
+from kair_engine.localize.distances import backend, compiled
 from kair_engine.localize.paper import ks_scores
 
 
 def scored(curves: Floats, pays_from: float) -> list[float]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(choice, "PAYS_FROM", pays_from)
-        patched.setattr(choice, "_machine_code", lambda: compiled)
+        patched.setattr(backend, "PAYS_FROM", pays_from)
+        patched.setattr(backend, "_machine_code", lambda: compiled)
         return ks_scores(curves).tolist()
 
 
@@ -37,20 +37,20 @@ def test_ranks_that_are_far_apart_are_not_counted_as_near(apart: int) -> None:
 
 def test_machine_code_is_loaded_for_many_comparisons_only(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = np.ones((20, 10))
-    monkeypatch.setattr(choice, "PAYS_FROM", 10_000)
-    monkeypatch.setattr(choice, "_machine_code", lambda: pytest.fail("half a second for nothing"))
-    assert choice.distances_of(curves, 4)[1] is choice.by_scipy
-    monkeypatch.setattr(choice, "_machine_code", lambda: compiled)
-    assert choice.distances_of(curves, 5)[1] is compiled.distances
+    monkeypatch.setattr(backend, "PAYS_FROM", 10_000)
+    monkeypatch.setattr(backend, "_machine_code", lambda: pytest.fail("half a second for nothing"))
+    assert backend.distances_of(curves, 4)[1] is backend.by_scipy
+    monkeypatch.setattr(backend, "_machine_code", lambda: compiled)
+    assert backend.distances_of(curves, 5)[1] is compiled.distances
 
 
 def test_where_machine_code_cannot_be_made_scipy_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr(choice, "PAYS_FROM", 0)
-    monkeypatch.setattr(choice, "find_spec", lambda _: object())
+    monkeypatch.setattr(backend, "PAYS_FROM", 0)
+    monkeypatch.setattr(backend, "find_spec", lambda _: object())
     monkeypatch.setattr(compiled, "warm_up", fail)
-    choice._machine_code.cache_clear()
-    assert choice.distances_of(np.ones((2, 3)), 1)[1] is choice.by_scipy
-    choice._machine_code.cache_clear()
+    backend._machine_code.cache_clear()
+    assert backend.distances_of(np.ones((2, 3)), 1)[1] is backend.by_scipy
+    backend._machine_code.cache_clear()

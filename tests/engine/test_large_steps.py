@@ -40,11 +40,11 @@ from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
 from kair_engine.views.timeline.analysis import View, covers, timeline
 from kair_engine.views.timeline.prepared import prepare
-from kair_engine.whatif import replayed_ranks
+from kair_engine.whatif import rank_sampling
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix
 from kair_engine.whatif.models import model_asked_of
-from kair_engine.whatif.replayed_ranks import units
+from kair_engine.whatif.rank_sampling import units
 from kair_tui.render.words.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
@@ -62,7 +62,7 @@ class Limits:
         self.patched.setattr(large_steps, "LARGE", operations // 2)
         self.patched.setattr(large_steps, "AT_A_TIME", operations // 5)
         self.patched.setattr(large_steps, "CLOSE_UP", operations // 2)
-        self.patched.setattr(replayed_ranks, "OPERATIONS", int(replayed * operations))
+        self.patched.setattr(rank_sampling, "OPERATIONS", int(replayed * operations))
 
 
 @pytest.fixture

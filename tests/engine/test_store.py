@@ -17,7 +17,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
 from kair_engine.trace import permissions
-from kair_tui.cli.choices.job import blaming_files
+from kair_tui.cli.arguments.job import blaming_files
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from support.kineto_builder import trace, training_steps, write
 
-from kair_capture.agent.draining import Trainer, TrainerRings
+from kair_capture.agent.ring_reader import Trainer, TrainerRings
 from kair_capture.agent.step_rows import ROW, Rows
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.ring.layout import Kind

@@ -16,7 +16,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.whatif.model import Model
 from kair_engine.whatif.models import model_asked_of
 from kair_tui.cli.app import parse
-from kair_tui.cli.choices.job import JobSource
+from kair_tui.cli.arguments.job import JobSource
 from kair_tui.cli.failures import explained
 from kair_tui.cli.registry import find
 from kair_tui.render.page_options import PageOptions

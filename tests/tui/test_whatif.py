@@ -14,8 +14,8 @@ from kair_engine.errors import UsageError
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration, percent, signed_duration
 from kair_tui.render.words.triage import fix_option
-from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import typed_fix
+from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.whatif import WhatifScreen
 from kair_tui.tui.widgets.bars.price_bars import PriceBars

@@ -9,23 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Final
 
+from kair_capture.agent.cleanup import remove_dead_folders
 from kair_capture.agent.conversion import Conversion, KeyBox
-from kair_capture.agent.draining import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.journal import Journal
-from kair_capture.agent.leftovers import remove_dead_folders
 from kair_capture.agent.link import COUNTERS, PACE, Link, Packet, is_order, read_fit
 from kair_capture.agent.rank_files import communication_in, world_size_in
+from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.scopes import ScopeSums
 from kair_capture.agent.settings import AgentSettings
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow
-from kair_capture.alone import locked
 from kair_capture.clocks.fit import ClockFit
 from kair_capture.job.failing import warn
 from kair_capture.job.framework import COMMUNICATION_UNTIL
 from kair_capture.job.sampled.control import ControlWords, Window
-from kair_capture.own_folder import make_own_folder
+from kair_capture.lockfile import locked
 from kair_capture.ring.process_identity import is_running
+from kair_capture.secure_dir import make_secure_dir
 from kair_capture.settings import default_run_dir
 from kair_capture.wire.keys import KeyFileError, read_key
 from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
@@ -54,7 +54,7 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         """Raises BusyError where there is another, OSError where the folders cannot be used."""
         self.settings: Final = settings
-        make_own_folder(settings.run_dir)
+        make_secure_dir(settings.run_dir)
         self._lock = locked(settings.run_dir / "agent.lock")
         self.journal: Final = Journal(settings.run_dir / "rows.journal")
         delivered, remote = settings.places.delivered, remote_of(settings.places.store)

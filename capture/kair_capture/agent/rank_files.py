@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kair_capture.agent.draining import Trainer
+from kair_capture.agent.ring_reader import Trainer
 from kair_capture.job import framework
 from kair_capture.wire.messages import Communication
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_capture.agent.fragment_names import FragmentKind, named, read_name
-from kair_capture.own_folder import make_own_folder
+from kair_capture.secure_dir import make_secure_dir
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
 from kair_engine.trace.permissions import OWN, begin_file, make_folder, modes_below
@@ -35,7 +35,7 @@ class Spool:
         self.delivered = 0
         self.discarded = 0
         """Given up for want of room."""
-        make_own_folder(folder)
+        make_secure_dir(folder)
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._ended = threading.Event()

@@ -14,25 +14,25 @@ import msgspec
 import numpy as np
 
 from kair_capture.agent.step_rows import ROW
-from kair_capture.alone import locked
+from kair_capture.coordinator.alert_text import in_words
 from kair_capture.coordinator.budget import Budget
 from kair_capture.coordinator.endpoint import Endpoint, Order
 from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.keeping.committing import Committer
-from kair_capture.coordinator.keeping.memory import Remembered, bounded, remember, remembered
-from kair_capture.coordinator.keeping.remote_job import remote_job_of
-from kair_capture.coordinator.keeping.scope_log import ScopeLog
-from kair_capture.coordinator.keeping.step_log import StepLog
-from kair_capture.coordinator.keeping.store_work import StoreWork
 from kair_capture.coordinator.metrics import MetricsServer
 from kair_capture.coordinator.roles import Roles
 from kair_capture.coordinator.sampling import Sampler, Window
 from kair_capture.coordinator.settings import CoordinatorSettings
 from kair_capture.coordinator.status import status_of
 from kair_capture.coordinator.step_table import StepTable
+from kair_capture.coordinator.storage.committing import Committer
+from kair_capture.coordinator.storage.memory import Remembered, bounded, remember, remembered
+from kair_capture.coordinator.storage.remote_job import remote_job_of
+from kair_capture.coordinator.storage.scope_log import ScopeLog
+from kair_capture.coordinator.storage.step_log import StepLog
+from kair_capture.coordinator.storage.store_work import StoreWork
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.window_cost import Unasked, cost_us
-from kair_capture.coordinator.words import in_words
+from kair_capture.lockfile import locked
 from kair_capture.places import JobPlaces
 from kair_capture.ring.layout import StepFlag
 from kair_capture.wire.keys import make_key, read_key

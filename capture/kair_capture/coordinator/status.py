@@ -8,9 +8,9 @@ import numpy as np
 
 from kair_capture.coordinator.detection import FEWEST_RANKS
 from kair_capture.coordinator.hosts import Hosts, HostState
-from kair_capture.coordinator.keeping.memory import Remembered
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
+from kair_capture.coordinator.storage.memory import Remembered
 from kair_capture.coordinator.watching import Watching
 from kair_engine.results.runs.watch import JobState, Sampling, WatchedHost, WatchedRank, WatchResult
 

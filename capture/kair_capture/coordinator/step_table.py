@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.agent.draining import UNFIT
+from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.step_rows import Rows
 
 HISTORY: Final = 256

@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kair_capture.job.claims import Claim, TakenError
+from kair_capture.job.rank_lock import RankLock, TakenError
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_TOLD: Final[list[Claim]] = []
+_TOLD: Final[list[RankLock]] = []
 """What this process has told for all of its host: the others see it for as long as it lives."""
 
 
@@ -42,7 +42,7 @@ def _is_first(run_dir: Path | None, kind: str) -> bool:
     if run_dir is None:
         return True
     try:
-        _TOLD.append(Claim(run_dir / f"{kind}.told", kind))
+        _TOLD.append(RankLock(run_dir / f"{kind}.told", kind))
     except TakenError:
         return False
     except OSError:

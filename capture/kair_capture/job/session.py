@@ -8,19 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kair_capture.job.claims import Claim
 from kair_capture.job.failing import described, warn, warn_of
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import write_identity
 from kair_capture.job.processor_time import Had
+from kair_capture.job.rank_lock import RankLock
 from kair_capture.job.recorder import Recorder, ScopeStack
 from kair_capture.job.sampled.control import ControlWords
 from kair_capture.job.sampled.periodic import Periodic
 from kair_capture.job.sampled.windows import Windows
 from kair_capture.job.steps import StepTracker
 from kair_capture.job.thread_rings import ThreadRings
-from kair_capture.own_folder import make_own_folder
 from kair_capture.ring.layout import StepFlag
+from kair_capture.secure_dir import make_secure_dir
 from kair_capture.settings import Settings
 
 _LIKELIEST: Final = ("jax", "tensorflow", "torch", "none")
@@ -36,10 +36,10 @@ class Session:
         Raises TakenError where another process is this rank, OSError.
         """
         rank, world_size = framework.place() or (settings.rank, settings.world_size)
-        make_own_folder(settings.run_dir)
+        make_secure_dir(settings.run_dir)
         with ExitStack() as unless_made:
-            self._claim = Claim(settings.run_dir / f"rank-{rank}.lock", f"rank {rank}")
-            unless_made.callback(self._claim.release)
+            self._rank_lock = RankLock(settings.run_dir / f"rank-{rank}.lock", f"rank {rank}")
+            unless_made.callback(self._rank_lock.release)
             rings = ThreadRings(settings.run_dir, rank, settings.ring_records)
             self.recorder: Final = Recorder(rings, settings.run_dir / f"rank-{rank}-{os.getpid()}.names")
             self.depths: Final = ScopeStack()
@@ -81,7 +81,7 @@ class Session:
             self._windows.close()
             self.recorder.close()
         finally:
-            self._claim.release()
+            self._rank_lock.release()
 
     def _between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
         if step <= COMMUNICATION_UNTIL:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.distances.choice import by_scipy, distances_of
+from kair_engine.localize.distances.backend import by_scipy, distances_of
 from kair_engine.localize.grouping import grouped
 from kair_engine.ranks import Rank
 from kair_engine.results.common import StepClock

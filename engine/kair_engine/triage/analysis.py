@@ -64,7 +64,7 @@ from kair_engine.triage.vetting import Vetted, is_worth_telling, vet
 from kair_engine.triage.waiting import leads_by_waiting
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
-from kair_engine.whatif.replayed_ranks import as_replayed, share_replayed, units
+from kair_engine.whatif.rank_sampling import as_replayed, share_replayed, units
 
 
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:

@@ -21,7 +21,7 @@ def model_asked_of(trace: Trace, *, keep: bool = False, named: Collection[int] =
     # Of which the published model needs nothing.
     from kair_engine.localize.unnamed_collectives import with_collectives_marked
     from kair_engine.whatif.operators.model import OperatorModel
-    from kair_engine.whatif.replayed_ranks import standing_for_all
+    from kair_engine.whatif.rank_sampling import standing_for_all
 
     _require_steps(trace)
     trace = with_collectives_marked(trace)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from kair_engine.results.runs.compare import CompareResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.job import StoreSession, blaming_files, locate, open_source
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.job import StoreSession, blaming_files, locate, open_source
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option
 

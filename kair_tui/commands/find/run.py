@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.shell.results import RunResult

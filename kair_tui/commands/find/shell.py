@@ -3,7 +3,7 @@
 import sys
 from typing import Annotated
 
-from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output.streams import is_terminal, stdin_text
 from kair_tui.cli.parameters import Option

@@ -10,7 +10,7 @@ from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.choices.steps import step_text
+from kair_tui.cli.arguments.steps import step_text
 from kair_tui.cli.places import store_root
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kair_engine.errors import InputError
 from kair_engine.results.runs.fleet import FleetJob, FleetResult, StragglerCost
-from kair_tui.cli.choices.job import StoreSession
+from kair_tui.cli.arguments.job import StoreSession
 from kair_tui.commands.keep.gpu_cost import GPU_COST, money_per_day
 from kair_tui.commands.report_file import REPORT, made_now, require_form, write_report
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from kair_engine.results.runs.store import ImportResult
-from kair_tui.cli.choices.job import StoreSession
+from kair_tui.cli.arguments.job import StoreSession
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.cli.places import cache_limit, cache_root
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.results.runs.store import JobsResult, ListedJob
-from kair_tui.cli.choices.job import StoreSession, is_stored, unknown_job
+from kair_tui.cli.arguments.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument, Option
 from kair_tui.commands.keep.gpu_cost import GPU_COST, money_per_day

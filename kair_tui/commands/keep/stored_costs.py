@@ -7,7 +7,7 @@ from kair_engine.results.runs.fleet import StragglerCost
 from kair_engine.store.jobs import StoredJob
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.warning_texts import short_warning
-from kair_tui.cli.choices.job import StoreSession, blaming_files
+from kair_tui.cli.arguments.job import StoreSession, blaming_files
 
 
 def costs_of(

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from kair_engine.results.runs.store import UseResult
-from kair_tui.cli.choices.job import StoreSession, is_stored, unknown_job
+from kair_tui.cli.arguments.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.parameters import Argument
 

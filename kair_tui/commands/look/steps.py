@@ -34,7 +34,7 @@ def _scopes_of(job: Job) -> tuple[ScopeTime, ...]:
     """From what the coordinator keeps beside the recording."""
     import pyarrow as pa
 
-    from kair_capture.coordinator.keeping.scope_series import scope_series
+    from kair_capture.coordinator.storage.scope_series import scope_series
     from kair_capture.places import JobPlaces
     from kair_engine.views.scope_changes import scope_times
 

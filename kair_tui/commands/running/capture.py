@@ -81,13 +81,13 @@ def _not_run(command: str, error: OSError | None = None) -> int:
 def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bool) -> Mapping[str, str]:
     """The command's environment; its own, without capture, where that cannot be: told here once, not by each rank."""
     from kair_capture.job.launch import environment_of
-    from kair_capture.own_folder import make_own_folder
+    from kair_capture.secure_dir import make_secure_dir
     from kair_capture.settings import SettingsError, settings_of
 
     try:
         if settings_of(shared).disabled:
             return os.environ
-        make_own_folder(run_dir)
+        make_secure_dir(run_dir)
     except (SettingsError, OSError) as error:
         of_file = isinstance(error, OSError) and error.filename and f"{error.filename}: {error.strerror}"
         why = of_file or str(error)

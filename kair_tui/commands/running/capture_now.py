@@ -9,7 +9,7 @@ from kair_tui.cli.output.streams import say
 
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:
     """Asks the job's coordinator, and says what it answers. Raises UsageError, InputError where it refuses."""
-    from kair_capture.coordinator.asking import NoAnswerError, address_in, ask
+    from kair_capture.coordinator.request_window import NoAnswerError, address_in, ask
     from kair_capture.places import JobPlaces, address_of
     from kair_capture.settings import safe_name
     from kair_capture.wire.keys import KeyFileError, read_key

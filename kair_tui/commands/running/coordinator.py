@@ -42,9 +42,9 @@ def run(
     quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
 ) -> int:
     """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
-    from kair_capture.alone import BusyError
     from kair_capture.coordinator.coordinator import Coordinator
     from kair_capture.coordinator.settings import CoordinatorSettings
+    from kair_capture.lockfile import BusyError
     from kair_capture.wire.keys import KeyFileError
 
     settings = CoordinatorSettings(

@@ -89,7 +89,7 @@ _WINDOWS = (
 
 
 def _body(result: WatchResult, page: Page) -> None:
-    from kair_capture.coordinator.words import in_words
+    from kair_capture.coordinator.alert_text import in_words
 
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)

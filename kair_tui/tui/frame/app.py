@@ -20,7 +20,7 @@ from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.choices.job import JobWanted
+from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.session import ShellState

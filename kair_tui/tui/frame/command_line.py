@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.page_options import PageOptions
 from kair_tui.tui.frame.completing import HELPS, LEAVES, completed

@@ -7,8 +7,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_tui.cli.choices.job import JobSource, JobWanted, locate
-from kair_tui.cli.choices.steps import parse_steps
+from kair_tui.cli.arguments.job import JobSource, JobWanted, locate
+from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen

@@ -18,7 +18,7 @@ from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 _NAME_WIDTH = 26

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from kair_engine.recording.changes import SourceState, state_of
-from kair_tui.cli.choices.job import open_source
+from kair_tui.cli.arguments.job import open_source
 from kair_tui.cli.failures import explained
 from kair_tui.cli.output.progress import unwatched
 from kair_tui.tui.frame.view import ViewScreen

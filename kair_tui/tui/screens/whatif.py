@@ -22,8 +22,8 @@ from kair_tui.render.words.triage import fix_option
 from kair_tui.render.words.warnings import warnings_in_words
 from kair_tui.render.words.whatif import WhatifInWords
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.fix_choice import in_words
 from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix
+from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.parts import ScreenOfParts
 from kair_tui.tui.frame.view import Answered
 from kair_tui.tui.question import Question

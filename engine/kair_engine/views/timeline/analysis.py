@@ -23,9 +23,9 @@ from kair_engine.trace.requirements import require_rank, require_steps
 from kair_engine.trace.warning_texts import short_warning
 from kair_engine.views.timed_on import timed_on
 from kair_engine.views.timeline.focus import Asked, Focus, delay, find_focus, path, view_around
-from kair_engine.views.timeline.letters import arrival_letters, letters
+from kair_engine.views.timeline.hover import operation, operations_under
 from kair_engine.views.timeline.prepared import PreparedStep, prepare
-from kair_engine.views.timeline.under import operation, operations_under
+from kair_engine.views.timeline.raster import arrival_letters, letters
 
 WINDOWS, ROWS, COLLECTIVES = 400, 64, 2
 MOST_WINDOWS = 10_000

@@ -15,8 +15,8 @@ from kair_engine.ranks import Position, rank_at
 from kair_engine.results.blame import RoleInPath
 from kair_engine.results.timeline import TimelineDelay, TimelineStop
 from kair_engine.trace.operations import SCOPE
+from kair_engine.views.timeline.hover import operation
 from kair_engine.views.timeline.prepared import PreparedStep
-from kair_engine.views.timeline.under import operation
 
 _MOST_COMPARED = 500
 """Operations of which the excess is looked at, the longest: enough to find the one that stands out."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Ints, SmallInts, is_one_of
 from kair_engine.trace.operations import COMPUTE, GC, HOST, INPUT, MEMORY, SCOPE, SYNC, Operations
-from kair_engine.views.timeline.letters import CODES
+from kair_engine.views.timeline.raster import CODES
 
 MOST_LANES: Final = 12
 """Threads and streams of a rank that are drawn, the busiest of each."""

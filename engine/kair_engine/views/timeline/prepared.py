@@ -23,7 +23,7 @@ from kair_engine.trace.steps.large_steps import LargeStep, large_steps
 from kair_engine.trace.steps.loading import load_step
 from kair_engine.views.step_parts import collective_own_ns, device_ends, moments
 from kair_engine.views.timeline.lanes import Lane, lane_moments
-from kair_engine.views.timeline.letters import CODES, Doings
+from kair_engine.views.timeline.raster import CODES, Doings
 
 Thing = TypeVar("Thing")
 

@@ -28,12 +28,12 @@ from kair_engine.whatif.model import (
 )
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
 from kair_engine.whatif.operators.batches import Batch, batches
-from kair_engine.whatif.operators.fitting import Present, must_fit, present
 from kair_engine.whatif.operators.prices import replayed_steps
 from kair_engine.whatif.operators.stops.found import StopTally
 from kair_engine.whatif.operators.told_parts import parts_told
+from kair_engine.whatif.operators.validate_fix import Present, present, validate_fix
 from kair_engine.whatif.ratios import OfParts
-from kair_engine.whatif.remembered import RememberedSteps
+from kair_engine.whatif.replay_cache import ReplayCache
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady.batch import SteadyBatch
@@ -67,7 +67,7 @@ class OperatorModel:
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
         self._present: Present | None = None
-        self._remembered = RememberedSteps()
+        self._remembered = ReplayCache()
         self._stops, self._measured_ns = StopTally(), 1.0
 
     @property
@@ -83,7 +83,7 @@ class OperatorModel:
     def require(self, fix: Fix) -> None:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
         if fix not in self._fitting:
-            must_fit(self._trace, fix, self._all_present)
+            validate_fix(self._trace, fix, self._all_present)
             self._fitting.add(fix)
 
     def _all_present(self) -> Present:

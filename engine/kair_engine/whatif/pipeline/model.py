@@ -31,7 +31,7 @@ from kair_engine.whatif.pipeline.replayable import ranks_of_workers, replay_warn
 from kair_engine.whatif.pipeline.rows import PipelineRows
 from kair_engine.whatif.pipeline.times import recorded_steps
 from kair_engine.whatif.ratios import OfParts, largest_first
-from kair_engine.whatif.remembered import RememberedSteps
+from kair_engine.whatif.replay_cache import ReplayCache
 
 if TYPE_CHECKING:
     from kair_engine.whatif.replay.trace_events import Event, Slice
@@ -52,7 +52,7 @@ class PipelineModel:
         self._rank_of = ranks_of_workers(trace, self._rows)
         self._measured = recorded_steps(self._rows)
         self._durations = FixedDurations(trace.job, self._times, self._rank_of)
-        self._remembered = RememberedSteps()
+        self._remembered = ReplayCache()
 
     @property
     def last_stage(self) -> tuple[int, ...]:

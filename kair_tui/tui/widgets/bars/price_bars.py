@@ -7,7 +7,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent
 from kair_tui.tui.widgets.lines.line import Piece
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 _NARROWEST, _WIDEST = 8, 50

@@ -14,7 +14,7 @@ from kair_tui.render.units import plural, score, spans
 from kair_tui.render.views.localize import distance_digits
 from kair_tui.tui.widgets.cells.heat import Axis, Heat
 from kair_tui.tui.widgets.lines.line import Piece
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 TIMES_USUAL: Final = (1.25, 1.5, 1.75, 2.0)

@@ -11,7 +11,7 @@ from kair_tui.render.views.triage import facts, sentences, title
 from kair_tui.render.words.triage import FindingInWords
 from kair_tui.render.words.warnings import WarningInWords
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 _INDENT = "     "

@@ -15,7 +15,7 @@ from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.fix_options import short
 from kair_tui.tui.widgets.lines.line import Piece
 from kair_tui.tui.widgets.lines.paragraphs import Paragraph
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11

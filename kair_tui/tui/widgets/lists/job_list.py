@@ -8,7 +8,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.render.views.store.jobs import minute
 from kair_tui.render.words.costs import cause_text, hours_text, money_text, share_text, slowdown_text
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
 _WIDEST_NAME = 40

@@ -10,7 +10,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent
 from kair_tui.render.views.blame.neighbours import Neighbour
 from kair_tui.tui.widgets.lines.line import Piece, fitted
-from kair_tui.tui.widgets.lists.choices import Choices, Lines
+from kair_tui.tui.widgets.lists.select_list import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
 TIME, SHARE = 9, 9

@@ -35,7 +35,7 @@ def present(trace: Trace) -> Present:
     return _counted(trace, trace.job.ranks)
 
 
-def must_fit(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
+def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
     """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
 
     `of_all` tells what is present on all ranks, where that is asked for.

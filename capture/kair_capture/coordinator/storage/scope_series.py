@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_capture.agent.draining import UNFIT
+from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.scopes import SCHEMA
 from kair_capture.agent.step_rows import PHASES, Rows
-from kair_capture.coordinator.keeping.step_log import read_all
+from kair_capture.coordinator.storage.step_log import read_all
 from kair_engine.errors import InputError
 from kair_engine.trace.permissions import read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries

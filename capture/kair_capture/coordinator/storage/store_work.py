@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kair_capture.coordinator.keeping.committing import Committed, Committer, NotOursError
-from kair_capture.coordinator.keeping.remote_job import RemoteJob
-from kair_capture.coordinator.keeping.scope_log import ScopeLog
-from kair_capture.coordinator.keeping.step_log import StepLog
+from kair_capture.coordinator.storage.committing import Committed, Committer, NotOursError
+from kair_capture.coordinator.storage.remote_job import RemoteJob
+from kair_capture.coordinator.storage.scope_log import ScopeLog
+from kair_capture.coordinator.storage.step_log import StepLog
 from kair_engine.errors import KairError
 
 _LOOK_S: Final = 10.0

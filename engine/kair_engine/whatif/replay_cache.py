@@ -9,7 +9,7 @@ from kair_engine.arrays import Floats
 from kair_engine.whatif.model import Counterfactual, ReplayedSteps
 
 
-class RememberedSteps:
+class ReplayCache:
     """Step times by counterfactual. Questions may come from several threads."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 
-def make_own_folder(folder: Path) -> None:
+def make_secure_dir(folder: Path) -> None:
     """Makes `folder`, and what is missing above it, of their owner alone. Raises OSError.
 
     PermissionError where it is somebody else's, or others can write into it; and where others own the one above, or can

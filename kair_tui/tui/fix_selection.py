@@ -16,7 +16,7 @@ Fixes = tuple[Fix, ...]
 """That belong together."""
 
 
-class FixChoice:
+class FixSelection:
     """What the engine proposes, what was typed, and what was chosen of both."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ class TakenError(Exception):
     """Another process that lives has it; the text says what, and which."""
 
 
-class Claim:
+class RankLock:
     """A record lock of the system's on a file.
 
     The system takes it back however the process ends; and a forked child, as the workers of data loaders are, which may

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.draining import trainers_in
 from kair_capture.agent.rank_files import identities
+from kair_capture.agent.ring_reader import trainers_in
 from kair_capture.agent.step_rows import ROW
-from kair_capture.alone import BusyError, locked
+from kair_capture.lockfile import BusyError, locked
 from kair_capture.ring.process_identity import is_running, process_namespace
 from kair_capture.ring.reader import NotARingError, RingReader
 
