@@ -1,4 +1,4 @@
-"""Holds a lock file, so that of some process there is one: it is free as soon as that ends, however it does."""
+"""Holds a lock file, so that one process of its kind runs: the lock is free as soon as that ends, however it does."""
 
 import fcntl
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class BusyError(Exception):
-    """There is one already; the text is the path of its lock."""
+    """Another process holds the lock; the text is its path."""
 
 
 def locked(path: Path) -> int:

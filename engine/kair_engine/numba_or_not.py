@@ -19,8 +19,8 @@ def _compiler() -> tuple[Any, Any, Any]:
     except ImportError:
         as_it_is = lambda **_: lambda function: function  # noqa: E731
         return as_it_is, as_it_is, int
-    # Nor count whoever uses one, which takes half of a scan's time.
-    # A place that could be negative would be looked at for being counted from the end.
+    # _nrt=False: no reference counts, which take half of a scan's time.
+    # Places are unsigned: one that could be negative would be checked for being counted from the end.
     return numba.njit, partial(numba.njit, _nrt=False), numba.uintp
 
 

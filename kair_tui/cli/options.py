@@ -213,9 +213,9 @@ class PresentationOfFile:
 Options = TypeVar("Options")
 
 CACHE: Final = "cache"
-"""The parameter of a command that is no option: a place where whoever asks keeps things for the next question."""
+"""Injected parameter (not an option): the caller's cache."""
 PROGRESS: Final = "progress"
-"""Another: whom the command tells how far it is."""
+"""Injected parameter (not an option): the caller's callback for progress."""
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),

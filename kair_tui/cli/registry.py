@@ -12,7 +12,8 @@ from kair_engine.frozen import dataclass
 Needs = Literal[
     "trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "process", "running", "nothing"
 ]
-"""What a command is about. `shell` and `runbook` run other commands, `process` a job, of which `running` tells."""
+"""What a command takes as input. `shell` and `runbook` run other commands; `process` launches a job; `running` observes
+one."""
 
 ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"

@@ -46,7 +46,7 @@ NOISE_SHARE = 0.001
 MOST_WALKS, FEWEST_WALKS = 2000, 100
 """Collectives walked back from in all steps and in each, the longest waited for first; the rest count by rank only."""
 NAMED_SHARE = 0.1
-"""Of one lateness: smaller contributions are put together by cause, without an operator."""
+"""Contributions to a lateness that are smaller than this part of it are put together by cause, without an operator."""
 _UNWAITED_NS = 1_000
 """A collective whose members waited less than this in all, each, made nobody wait."""
 

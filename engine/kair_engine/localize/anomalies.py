@@ -12,11 +12,11 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Position
 
 FALSE_ALARM_RATE = 0.01
-"""Over everything that one triage tries."""
+"""A triage of a healthy job accuses a rank this often, over everything that it tries."""
 SHARES: Mapping[str, float] = MappingProxyType({"persistent": 0.5, "operator": 0.15, "intermittent": 0.2, "link": 0.15})
-"""Of the false-alarm rate, per family of tests."""
+"""Each family of tests has this part of the false-alarm rate."""
 SMALLEST_SHARE = 0.01
-"""Of the step: what is flagged must cost at least this much."""
+"""What is flagged must cost at least this share of the step."""
 NO_TEST = 1.0
 """The p-value of what no test says."""
 FEWEST_STEPS = 3

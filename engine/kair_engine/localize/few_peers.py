@@ -25,13 +25,15 @@ from kair_engine.ranks import Position
 from kair_engine.stats import TRIM, median, trimmed_mean
 
 FEW_PEERS_SHARE = 0.06
-"""Of the step: what a rank must surely take longer than its only peers, whose own spread two or three do not show."""
+"""A rank must surely take longer than its only peers by this share of the step: two or three do not show their own
+spread."""
 FEW_PEERS_IDLE = 0.03
-"""The same of idle time, fetches and single operators: healthy ranks differ less in these than in what they compute."""
+"""This share suffices of idle time, fetches and single operators: healthy ranks differ less in these than in what they
+compute."""
 FAR_APART = 0.25
-"""The same in every single step: so far apart no spell brings healthy ranks; then each step counts by itself."""
+"""Where every single step exceeds this share, each counts by itself: no spell brings healthy ranks so far apart."""
 FAR_IDLE = 0.05
-"""The same of idle time and fetches."""
+"""The same holds of idle time and fetches from this share on."""
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,27 @@ from kair_engine.timeline.roles import Role
 STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
 """A stage is uneven where it costs this share of the step, and takes this much longer than the stages' mean."""
 CORRELATED = 0.9
-"""Of forward and backward time within a rank: batches of different length slow both [W]."""
+"""Batches of different length slow forward and backward passes of a rank alike: their times must correlate by this [W].
+"""
 VARIATION, BATCH_SHARE = 0.01, 0.03
-"""Uneven batches: the forward pass varies by this, and they cost this share of the step."""
+"""Batches are uneven if the forward pass varies by this, and they cost this share of the step."""
 _STEPS_TO_CORRELATE = 4
-DRAWN_ANEW = 2.0
-"""Batches are drawn anew for every step: variances of means that are inflated by more come from the ranks' speed."""
-LIKE_THE_PASSES, NOTABLE_OPTIMIZER = 0.4, 0.01
-"""An optimizer of this share of the passes, varying by this part of what they vary by, shows that the speed does."""
-_RARE = 4.0
-"""Deviations: beyond, a step is a slow moment and no long batch. (One GPU slow now and then slows both passes, too.)"""
+MAX_INFLATION = 2.0
+"""Batches that are drawn anew for every step do not inflate variances of means beyond this: then the ranks' speed does.
+"""
+OPTIMIZER_VARIATION, OPTIMIZER_SHARE = 0.4, 0.01
+"""An optimizer that takes OPTIMIZER_SHARE of the passes, and varies by OPTIMIZER_VARIATION of what they vary by, shows
+that the speed does."""
+_MOST_DEVIATIONS = 4.0
+"""A step that lies more deviations out is a slow moment and no long batch. (One GPU slow now and then slows both
+passes, too.)"""
 SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
-"""Pauses on changing ranks: what the longest of each step costs, and on how many ranks they are seen."""
-RARE = 0.005
-"""Of all ranks' steps: large delays that chance may have made this rare are what a job of many ranks has anyway."""
+"""Pauses on changing ranks are told if the longest of each step cost this share of it, on this many ranks."""
+EVENT_RATE = 0.005
+"""A job of many ranks has large delays in this share of all ranks' steps anyway: more than that must not be chance."""
 FORWARD_ONLY = 0.8
-"""Of the idle time: garbage is collected by the thread that runs Python, and that is in the forward pass [W]."""
+"""Idle time is garbage collection if this part of it is in the forward pass: the thread that runs Python collects [W].
+"""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
         return None
     passes, total = _relative(job, job.passes_ns), _relative(job, job.passes_ns.sum(axis=1, keepdims=True))[:, 0]
     variation = MAD_TO_SIGMA * float(np.median(np.abs(passes[:, 0, ranks])))
-    usual = np.abs(passes).max(axis=1) <= _RARE * max(variation, VARIATION)
+    usual = np.abs(passes).max(axis=1) <= _MOST_DEVIATIONS * max(variation, VARIATION)
     known = [value for rank in ranks if (value := _correlation(passes[usual[:, rank], :, rank])) is not None]
     if not known:
         return None
@@ -156,14 +161,14 @@ def _through_stages(job: JobExcess, total: Floats, ranks: Ints) -> float | None:
 
 def _wobbles(job: JobExcess, total: Floats, ranks: Ints) -> bool:
     """Whether it is the ranks' speed that varies and not their batches; `total` is (steps × ranks), relative."""
-    if inflation(total) > DRAWN_ANEW:
+    if inflation(total) > MAX_INFLATION:
         return True
     optimizer = job.optimizer_ns[:, ranks]
-    if np.median(optimizer) < NOTABLE_OPTIMIZER * np.median(job.passes_ns.sum(axis=1)[:, ranks]):
+    if np.median(optimizer) < OPTIMIZER_SHARE * np.median(job.passes_ns.sum(axis=1)[:, ranks]):
         return False
     own = _relative(job, job.optimizer_ns[:, None])[:, 0, ranks]
     squares = float((total**2).sum())
-    return bool(squares > 0 and float((own * total).sum()) / squares > LIKE_THE_PASSES)
+    return bool(squares > 0 and float((own * total).sum()) / squares > OPTIMIZER_VARIATION)
 
 
 def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None:
@@ -183,7 +188,7 @@ def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None
     row = int(np.argmax(by_class))
     return Scattered(
         rate=float(events.mean()),
-        rare=binomial_tail(int(events.sum()), events.size, RARE) > FALSE_ALARM_RATE,
+        rare=binomial_tail(int(events.sum()), events.size, EVENT_RATE) > FALSE_ALARM_RATE,
         class_index=row,
         garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
         positions=as_positions(hit_ranks),

@@ -15,21 +15,23 @@ from kair_engine.ranks import Position
 from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, log_beta, median
 
 STALL_SHARE = 0.10
-"""Of the step: an excess this large in one step is an event."""
+"""An excess of this share of the step, in one step, is an event."""
 LONE_SHARE = 0.05
-"""Of the recording: a single delay that costs this much leaves the verdict open."""
+"""A single delay that costs this share of the recording leaves the verdict open."""
 STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
-"""Of the step: events are counted at several sizes, the rarer the larger."""
+"""Events are counted at these sizes, as shares of the step: the rarer the larger."""
 OUT_OF_NOISE = 5.0
-"""What is told of nobody in particular lies this many deviations of the ranks' ordinary steps out, too."""
+"""An event that is told of no rank must lie this many deviations of the ranks' ordinary steps out, too."""
 COUNTED_OUT_OF_NOISE = 3.0
-"""The same of events that a rank is tested by: what noise brings about, the others have as often."""
+"""An event that counts against a rank must lie this many deviations out: what noise brings about, the others have as
+often."""
 PRIOR_RATE, PRIOR_STEPS = 0.02, 50
-"""Events on healthy ranks: a benign delay of the smallest size now and then, in this share of the steps."""
+"""Healthy ranks have a benign delay of the smallest size in this share of the steps; the prior weighs as much as these
+steps."""
 ANY_RATE = 0.1
-"""Weight of a prior that knows nothing: the other one gives way where the others' steps contradict it."""
+"""A prior that knows nothing has this weight: the other one gives way where the others' steps contradict it."""
 BEST_STEPS = 0.1
-"""Of a rank's steps: what it is slower by even then is no pause."""
+"""What a rank is slower by even in this share of its steps, the best ones, is no pause."""
 
 
 @dataclass(frozen=True)

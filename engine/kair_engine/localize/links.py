@@ -19,10 +19,10 @@ from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import COLLECTIVE, SEND
 
 FEWEST_SIBLINGS = 4
-"""Links that do the same transfer, the scored one among them."""
+"""This many links must do the same transfer, the scored one among them."""
 SLOWER_BY = 0.15
 STEADY_STEPS = 0.75
-"""In more than this share of the steps a slow link is slower."""
+"""A slow link must be slower in more than this share of the steps."""
 _PRIOR = 0.05
 """Healthy links of one kind differ by about this share of their time."""
 

@@ -12,19 +12,19 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, median, student_t_tail, trimmed_mean
 
 MOST_CORRELATED = 0.6
-"""Autocorrelation beyond which short recordings could not tell anything."""
+"""Autocorrelation is taken for no more than this: short recordings could not tell anything beyond it."""
 KNOWN_VALUES = 16
-"""Steps × ranks at which half of the measured autocorrelation counts: few of them show little of it."""
+"""At this many steps × ranks half of the measured autocorrelation counts: few of them show little of it."""
 FEWEST_TELLING = 8
 """Steps: of autocorrelation S of them show the part 1 − 3/S, which is not known so well of fewer."""
 SURE = 0.02
-"""Chance that a rank no slower than the smallest share is called surely slower."""
+"""A rank no slower than the smallest share is called surely slower with this chance."""
 TOP_BY_CHANCE = 0.05
 """Level of the permutation test: the chance that some rank is on top this often, were ranks shuffled in each block."""
 SETS_BY_CHANCE = 0.01
-"""The same of sets of ranks, for which the sums of places are normal only roughly."""
+"""Level of the same test of sets of ranks, for which the sums of places are normal only roughly."""
 ADJACENT_BY_CHANCE = 0.1
-"""Chance that as many events lie side by side though steps are independent."""
+"""Events are adjacent if as many lie side by side with a lower chance than this, were steps independent."""
 STEADY_PART, STEADY_STEPS = 0.25, 0.75
 """What is slow in every step shows this part of its mean excess in more than this share of the steps."""
 

@@ -10,15 +10,16 @@ from kair_engine.localize.noise import inflation
 from kair_engine.stats import median
 
 FEWEST_BEFORE, FEWEST_AFTER = 4, 8
-"""Steps on either side: a few at the end of a recording are a spell as soon as an onset."""
+"""An onset needs this many steps before and after: a few at the end of a recording are a spell as soon as an onset."""
 LEAST_CHANGE = 0.05
-"""Of the step, by which a rank must have become slower against its peers."""
-BEYOND_NOISE = 6.0
-"""Standard errors of that change; so many since every step and rank is tried, and spells change things, too."""
-BEYOND_USUAL = 3.5
-"""The same where nearly every step after it is beyond nearly all before: a fault that grows is noise to itself."""
+"""A rank must have become slower against its peers by this share of the step."""
+CHANGE_ERRORS = 6.0
+"""The change must be this many of its standard errors: every step and rank is tried, and spells change things, too."""
+STEADY_CHANGE_ERRORS = 3.5
+"""This many suffice where nearly every step after it is beyond nearly all before: a fault that grows is noise to
+itself."""
 NEARLY_ALL, MOST_BEFORE = 0.9, 0.9
-"""Shares of the steps after, and before."""
+"""This share of the steps after the onset must be beyond this share of those before."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ def onset(per_step: Floats, step_time_ns: float) -> Onset | None:
         distance = change[place] / _error(apart, place, sides)
         usual = _lasts(before[:, place], after[:, place]) and (
             # Medians change by no single step, however long that took.
-            change[place] / _error(_without_farthest(apart), place, sides) > BEYOND_USUAL
+            change[place] / _error(_without_farthest(apart), place, sides) > STEADY_CHANGE_ERRORS
         )
-        if distance > best and (usual or distance > BEYOND_NOISE):
-            best, sure = float(distance), bool(distance > BEYOND_NOISE)
+        if distance > best and (usual or distance > CHANGE_ERRORS):
+            best, sure = float(distance), bool(distance > CHANGE_ERRORS)
             found = Onset(at, place, float(median(before[:, place])), float(median(after[:, place])), sure)
     return found
 

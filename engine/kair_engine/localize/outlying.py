@@ -19,20 +19,20 @@ from kair_engine.stats import MAD_TO_SIGMA, log_binomial, mad, median, student_t
 
 PRIOR_DF = 4.0
 BORROWED_DF = 6.0
-"""What other roles' spread counts for at most."""
+"""Other roles' spread counts for at most this many degrees of freedom."""
 ELSEWHERE_DF = 30.0
-"""The same, for how much the two priors count."""
+"""It counts for at most this many when the two priors are weighed."""
 FEWEST_DF = 2.0
-"""Degrees of freedom that the recording itself must give: with less, the answer would be the prior's."""
+"""The recording itself must give this many degrees of freedom: with less, the answer would be the prior's."""
 SINGLE_SHARE = 0.6
-"""Of the false-alarm rate: sets of one rank; all larger sets share the rest."""
+"""Sets of one rank have this part of the false-alarm rate; all larger sets share the rest."""
 SMALL_SAMPLE = 20
 """Below this many ranks mean and standard deviation are used, from it on median and MAD."""
 WIDE_WEIGHT = 0.1
-"""How much the wide prior counts before the ranks were looked at."""
+"""The wide prior has this weight before the ranks were looked at."""
 _CANDIDATES = 3
 _NOTABLE = 1.0
-"""t below which no rank stands out (its p would be 1 after correction, or near it)."""
+"""A rank whose t is lower does not stand out: its p would be 1 after correction, or near it."""
 
 
 class Spread(NamedTuple):

@@ -39,14 +39,15 @@ CLASS_SHARES: Mapping[str, float] = MappingProxyType({"compute": 0.7, "input": 0
 PRIOR_OF_WORK = 0.006
 """Healthy GPUs of one type differ by about this share of their compute time."""
 PRIOR_OF_STEP = 0.003
-"""What other classes (idle time, fetches) differ by, of the step."""
+"""Healthy ranks differ by this share of the step in other classes: idle time, fetches."""
 WIDE_OF_WORK, WIDE_OF_STEP = 0.05, 0.02
-"""The same of ranks that differ more than most do; counts as the ranks' own spread tells."""
+"""Ranks that differ more than most do differ by these shares of compute time and of the step; they count as the ranks'
+own spread tells."""
 _FLOOR_SHARE = 0.001
 STEADY_MEMBERS = 0.75
-"""Of a group's ranks: more are slow in every step, each by itself."""
+"""More than this share of a group's ranks must be slow in every step, each by itself."""
 _SMALL_ROLE = 8
-"""Roles of fewer ranks take the other roles' spread into account."""
+"""Roles of fewer ranks than this take the other roles' spread into account."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 MOST_WITHIN: Final = 8
-"""A call that holds more of them waits for something else, as do those of which they make up less than this:"""
+"""A call that holds more overheads than this waits for something else."""
 MAKE_UP: Final = 0.5
+"""A call of which overheads make up less than this part waits for something else, too."""
 
 
 def before_their_calls(

@@ -71,7 +71,7 @@ SCHEMA: Final = pa.schema(
 
 _ENCODINGS: Final = {
     **dict.fromkeys(("start_ns", "correlation", "group_seq"), "DELTA_BINARY_PACKED"),
-    # What is small, and no neighbour's like: its bytes by their place, most of which are zero.
+    # Small, uncorrelated integers: byte-stream split groups the zero high bytes.
     **dict.fromkeys(("duration_ns", "occurrence"), "BYTE_STREAM_SPLIT"),
 }
 _COMPRESSED: Final = frozenset(

@@ -30,17 +30,17 @@ from kair_engine.triage.replays import Replays
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
 
 STOPPED_SHARE = 0.05
-"""Of the step: what the mean rank must stand still for, and half of the ranks."""
-LIKE_THE_OTHER = 1 / 3
-"""Of what the one of two ranks in the middle stands still for, the other does: else one is the culprit."""
+"""The mean rank, and half of the ranks, must stand still for this share of the step."""
+OTHER_STOPPED = 1 / 3
+"""Of the two ranks in the middle one must stand still for this part of what the other does: else one is the culprit."""
 TICKED_SHARE = 0.10
-"""Of the step: what the mean rank must spend on what is as long as ticks, where threads wait for those."""
+"""The mean rank must spend this share of the step on what is as long as ticks, where threads wait for those."""
 MEASURED_TICKED_SHARE = 0.01
-"""Of the step: where it was measured what threads lack, the mean rank's must be ready without a core for so much."""
+"""The mean rank must be ready without a core for this share of the step, where it was measured what threads lack."""
 BORNE_OUT = 0.005
 """Of the step: what the mean rank must have lacked a core for, where that was measured; 0.0015 with cores enough."""
 INSIDE_SHARE = 0.015
-"""Of the step: what three of four ranks must stand still for in the middle of operators, beside a device."""
+"""Three of four ranks must stand still for this share of the step in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
@@ -219,7 +219,7 @@ def of_half(of_rank: Floats) -> float:
     """What half of the ranks stand still for, at least: the median, or 0 where that lies between two kinds of ranks."""
     ordered, last = np.sort(of_rank), len(of_rank) - 1
     below, above = float(ordered[last // 2]), float(ordered[(last + 1) // 2])
-    return (below + above) / 2 if below >= LIKE_THE_OTHER * above else 0.0
+    return (below + above) / 2 if below >= OTHER_STOPPED * above else 0.0
 
 
 def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:

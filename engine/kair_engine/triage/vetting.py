@@ -104,7 +104,7 @@ def vet(
                 hidden_by_queue += [finding] if is_of_host(finding) else []
                 continue
         if worth < least:
-            # For whom others wait in every step they do for more than its delays now and then; links make nobody late.
+            # Others who wait in every step wait for more than now and then's delays, and a link makes nobody late.
             steady = finding.pattern != "intermittent" and finding.cause != "communication"
             if waited > NOTABLE_WAITING and alone and steady:
                 told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))

@@ -11,7 +11,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult, RankBlame
 
 MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
-"""A rank to which so much of all waiting is laid, and so much of the step per peer, is a suspect without a test."""
+"""A rank that causes this share of all waiting, and of the step per peer, is a suspect without a test."""
 
 
 def leads_by_waiting(job: JobExcess) -> bool:

@@ -7,7 +7,7 @@ from kair_engine.results.whatif import LackOfCores
 from kair_tui.render.units import duration, one_decimal, percent
 
 TOGETHER: Final = 1.5
-"""Stops at moments of each rank's own would take so many times the time of a host that stops of ranks together take."""
+"""Ranks stop together if stops independent across ranks would cover this many times more of the host's time."""
 
 
 def ticks_in_words(tick_us: float, share: float) -> str:

@@ -114,7 +114,7 @@ _RULES: Final = tuple(
         (NameClass.SYNCHRONIZE, "synchronize queue", rf".*synchronize|{QUEUE_FULL}$"),
     )
 )
-"""Class, the words of which a name has to have one (to look for those takes a third of the time), and its pattern."""
+"""(class, prefilter substrings, regex). The prefilter makes matching 3 times faster."""
 
 
 def category_of(text: str) -> Category:

@@ -17,7 +17,7 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.ranks.measured import beside_peers
 from kair_engine.triage.ranks.reasons.batches import Batch, batch_beside_peers, longer_batch
-from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, peers_of
+from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, Diagnosis, peers_of
 from kair_engine.triage.ranks.reasons.further_calls import between_more_calls, calls_more, more_calls
 from kair_engine.triage.ranks.reasons.idling import held_by_profiler, idle_device, idle_host
 from kair_engine.triage.ranks.reasons.larger_inputs import (
@@ -122,7 +122,7 @@ def _of_compute(
     stalled = largest.kind == "intermittent" or largest.preemption is not None
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Diagnosis("compute", None, same)
-    is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MOST * largest.excess_ns
+    is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns
     longer = None if is_told else longer_batch(job, largest)
     return stopped(job, stops, largest, ranks) or longer or Diagnosis("compute", None, same)
 

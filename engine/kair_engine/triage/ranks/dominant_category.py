@@ -1,7 +1,7 @@
-"""What a rank that is slow loses most in, where that is another class of its time than the one that a test shows it in.
+"""Relabels a slow rank by the class of time that it loses most in, where a test shows it in another class.
 
-A test asks whether a rank is slow at all, class by class, and what differs most between steps shows least. Once it is
-known to be slow, its cause and its price are those of what it loses most in.
+A test asks, class by class, whether a rank is slow at all, and the class that varies most between steps shows it least.
+Once the rank is known to be slow, the largest loss decides its cause and its price.
 """
 
 from dataclasses import replace

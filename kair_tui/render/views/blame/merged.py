@@ -18,11 +18,11 @@ class MergedPath:
     """Paths from waits in the same operator to the same end."""
 
     path: BlamePath
-    """Of which most was waited."""
+    """The path with the longest wait."""
     waited_us: float
     """Of all of them together; of a question about one root cause, what it explains."""
     ranks: tuple[int, ...]
-    """That waited longest in each, sorted."""
+    """The rank that waited longest in each path, sorted."""
     steps: tuple[int, ...]
     count: int
     part: PathPart | None = None

@@ -11,8 +11,8 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess
 from kair_engine.results.evidence import Evidence
 
-MOST = 0.5
-"""Of what a rank loses: so much of it has to be more calls, or stops, to be called that."""
+MIN_EXPLAINED = 0.5
+"""More calls, or stops, must make up this part of what a rank loses to be called its cause."""
 MOST_STEPS = 0.75
 """A rank that stalls in more than this share of the steps is slow persistently."""
 

@@ -12,7 +12,7 @@ from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.triage.devices.late_launches import OFTEN
 from kair_engine.triage.ranks.reasons.batches import LARGER_LIKE_SLOWER
-from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, from_median, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, Diagnosis, from_median, peers_of, steps_since
 
 
 def calls_more(job: JobExcess, largest: Anomaly) -> bool:
@@ -30,10 +30,10 @@ def more_calls(job: JobExcess, largest: Anomaly) -> Diagnosis | None:
     spent, lost = sum(one.excess_ns for one in further), largest.excess_ns
     if not further:
         return None
-    if spent < MOST * lost:
+    if spent < MIN_EXPLAINED * lost:
         idle_ns = _later_than_usual_ns(job, largest, "host")
         between = min(_idle_between_ns(job, largest, further), idle_ns)
-        if spent + between < MOST * (lost + idle_ns):
+        if spent + between < MIN_EXPLAINED * (lost + idle_ns):
             return None
     return further[0].diagnosis(ranks_at(job.ranks, largest.positions))
 

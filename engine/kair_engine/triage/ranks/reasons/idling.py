@@ -9,7 +9,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.whatif import HostStops
 from kair_engine.triage.devices.late_launches import LateLaunches
-from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, Diagnosis, peers_of, steps_since
 from kair_engine.triage.ranks.reasons.preemption import stopped
 
 
@@ -19,7 +19,7 @@ def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) 
     peers = np.searchsorted(job.ranks, peers_of(job, largest))
     mine = float(held_ns[list(largest.positions)].mean())
     usual = float(np.median(held_ns[peers])) if len(peers) else 0.0
-    if mine - usual < MOST * largest.excess_ns or mine <= 0:
+    if mine - usual < MIN_EXPLAINED * largest.excess_ns or mine <= 0:
         return None
     figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
     return Diagnosis("profiler", None, (Evidence("profiler", figures, None, ranks),))
@@ -30,7 +30,7 @@ def idle_device(
 ) -> Diagnosis | None:
     """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
     more = [one for one in late.more if one.idle_ns > 0]
-    if sum(one.idle_ns for one in more) >= MOST * largest.excess_ns:
+    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * largest.excess_ns:
         first = more[0]
         figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
         return Diagnosis(
@@ -39,7 +39,7 @@ def idle_device(
     if found := stopped(job, stops, largest, ranks):
         return found
     slower = late.one_by_one_ns - late.peers_one_by_one_ns
-    if slower < MOST * largest.excess_ns:
+    if slower < MIN_EXPLAINED * largest.excess_ns:
         return None
     figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
     return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
@@ -64,7 +64,7 @@ def _of_unmarked_input(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]
     idle_ns = job.fetching_ns[steps_since(job, largest)]
     mine = float(np.median(idle_ns[:, list(largest.positions)].mean(axis=1)))
     usual = float(np.median(idle_ns[:, peers]))
-    if mine - usual < MOST * largest.excess_ns:
+    if mine - usual < MIN_EXPLAINED * largest.excess_ns:
         return None
     figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
     return Diagnosis("unmarked_input", None, (Evidence("unmarked_input", figures, None, ranks),))

@@ -12,7 +12,7 @@ from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.triage.ranks.reasons.batches import LARGER_LIKE_SLOWER
-from kair_engine.triage.ranks.reasons.diagnosis import MOST, Diagnosis, from_median, peers_of, steps_since
+from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, Diagnosis, from_median, peers_of, steps_since
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def larger_inputs(
     """
     larger = [one for one in inputs if min(one.larger, one.in_all) > LARGER_INPUTS]
     lost = sum(one.excess_ns for one in larger)
-    if not larger or lost < MOST * largest.excess_ns:
+    if not larger or lost < MIN_EXPLAINED * largest.excess_ns:
         return None
     expected = sum(one.usual_ns * one.larger for one in larger)
     if expected < LARGER_LIKE_SLOWER * lost:
@@ -115,6 +115,6 @@ def _in_dimension(
 def same_inputs(largest: Anomaly, inputs: Sequence[Input], ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
     """What says that it is no larger batch: operators that are given as much as on peers make up most of it."""
     lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
-    if lost < MOST * largest.excess_ns:
+    if lost < MIN_EXPLAINED * largest.excess_ns:
         return ()
     return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, ranks),)

@@ -13,10 +13,10 @@ from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.ranks.reasons.diagnosis import MOST, MOST_STEPS, Diagnosis, peers_of
+from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, MOST_STEPS, Diagnosis, peers_of
 
 MOSTLY_ONE = 0.8
-"""Of all that a rank loses: with more of it in one operator, between operators, or on links, it is not all over."""
+"""What a rank loses is not all over if more of it than this part is in one operator, between operators, or on links."""
 
 
 def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
@@ -61,6 +61,6 @@ def more_stops(
     peers = [of_rank_us.get(rank, 0.0) for rank in peers_of(job, largest)]
     mine = float(np.mean([of_rank_us.get(rank, 0.0) for rank in ranks]))
     usual = float(np.median(peers)) if peers else 0.0
-    if (mine - usual) * 1e3 < MOST * lost_ns:
+    if (mine - usual) * 1e3 < MIN_EXPLAINED * lost_ns:
         return None
     return Evidence("stopped", {"stopped_us_per_step": mine, "peers_us_per_step": usual}, ShownBy("whatif"), ranks)
