@@ -27,7 +27,7 @@ from kair_engine.trace.steps.loading import each_step
 
 FALSE_DISCOVERY_RATE = 0.05
 SMALLEST_OUTLIER_SHARE = 0.003
-"""Of the step: an outlier costs at least this much."""
+"""An outlier must cost at least this share of the step."""
 _RELATIVE_FLOOR, _ABSOLUTE_FLOOR_NS = 0.02, 2_000.0
 """Spreads below 2 % of the operation or 2 µs are the clock's, not the operation's."""
 

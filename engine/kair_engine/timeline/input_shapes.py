@@ -15,7 +15,8 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import Operations
 
 MOST_DIMENSIONS = 24
-"""Of a call: what follows, as of optimizers that take all parameters at once, tells nothing of a batch."""
+"""Dimensions of a call beyond this many tell nothing of a batch, as those of optimizers that take all parameters at
+once."""
 
 
 class Given(NamedTuple):

@@ -7,7 +7,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import Operations
 
 EVENT_SHARE = 0.01
-"""Of the step: idle time between two collectives that counts as an event."""
+"""Idle time between two collectives counts as an event from this share of the step on."""
 
 
 @dataclass(frozen=True)

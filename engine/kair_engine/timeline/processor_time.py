@@ -10,7 +10,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.model import NOT_TOLD, Trace
 
 UNTOLD_SHARE = 0.5
-"""Of a rank's steps: with more of them not measured it is not compared."""
+"""A rank is not compared if more than this share of its steps were not measured."""
 
 MEASURED: Final = ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted", "helpers_cpu_ns")
 """Matrices of `ProcessorTimes`, and columns of `StepTimes`."""

@@ -19,7 +19,7 @@ from kair_engine.trace.steps.large_steps import large_steps, ranks_at_a_time
 from kair_engine.trace.steps.step_memory import derived_once
 
 SAME_PROGRAM = 0.95
-"""Share of communication calls two ranks have in common when they count as running the same program."""
+"""Two ranks count as running the same program if they have this share of communication calls in common."""
 
 _COMMUNICATION = ("collective", "send", "recv")
 

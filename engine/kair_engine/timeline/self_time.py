@@ -13,7 +13,7 @@ RECORDED_LATE_NS = 5_000_000
 """A thread can be seen going on this much before the collective it waited for is recorded as over: another
 thread notes that end (with gloo 25 µs later on idle cores, milliseconds on busy ones)."""
 RECORDED_LATE_SHARE = 0.1
-"""The same after a long wait: so much of it later."""
+"""After a long wait the collective may be recorded as over by this part of it later."""
 ISSUED_BY = "c10d::"
 """What the names of a thread's operations begin with that hand communication to another thread."""
 INPUT_PHASE = PHASE_NAMES.index("input")

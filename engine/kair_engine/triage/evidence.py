@@ -19,12 +19,12 @@ from kair_engine.results.whatif import FixPrice, HostStops
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.model import Job
 
-COVERED = 0.25
-"""A finding that is worth less than this part of its excess is covered by others that would be as late."""
+COVERED_FRACTION = 0.25
+"""A finding is covered by others that would be as late if it is worth less than this part of its excess."""
 SAME_EXCESS = 0.005
 """The excess of a class that is one operator: equal to it, but for what is rounded away in print."""
-SELDOM = 0.05
-"""Stops of the mean rank in a step, by signals or a quota: of fewer none is told, as that rounds to none."""
+MIN_STOPS = 0.05
+"""Fewer stops of the mean rank in a step than this, by signals or a quota, are not told, as that rounds to none."""
 LINKS_SHOWN, CAUSES_SHOWN, FILES_SHOWN = 4, 4, 4
 _LOCALIZE = ShownBy("localize")
 
@@ -112,9 +112,9 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
     }
     if max(ready) >= 1.0:
         yield Evidence("no_core", figures, shown)
-    if per_step["throttled"] >= SELDOM:
+    if per_step["throttled"] >= MIN_STOPS:
         yield Evidence("throttled", {"per_step": per_step["throttled"]}, shown)
-    if per_step["halted"] >= SELDOM:
+    if per_step["halted"] >= MIN_STOPS:
         yield Evidence("halted", {"per_step": per_step["halted"]}, shown)
 
 
@@ -162,7 +162,7 @@ def price_evidence(
         finding.ranks,
         finding.cause,
     )
-    if finding.pattern == "job_wide" or cost.saved_us >= COVERED * finding.time_lost_us_per_step:
+    if finding.pattern == "job_wide" or cost.saved_us >= COVERED_FRACTION * finding.time_lost_us_per_step:
         return (replayed,)
     if together is None or together.saved_us <= 0:
         return replayed, Evidence("others_nearly_as_late")

@@ -23,7 +23,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.triage.contention_range import OwnThreads, own_threads, range_ns
 from kair_engine.triage.devices.findings import device_findings, price_range
 from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.evidence import SELDOM, cores_evidence, stops_evidence
+from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
 from kair_engine.triage.replays import Replays
@@ -37,8 +37,9 @@ TICKED_SHARE = 0.10
 """The mean rank must spend this share of the step on what is as long as ticks, where threads wait for those."""
 MEASURED_TICKED_SHARE = 0.01
 """The mean rank must be ready without a core for this share of the step, where it was measured what threads lack."""
-BORNE_OUT = 0.005
-"""Of the step: what the mean rank must have lacked a core for, where that was measured; 0.0015 with cores enough."""
+MIN_MEASURED_SHARE = 0.005
+"""The mean rank must have lacked a core for this share of the step, where that was measured; with cores enough it is
+0.0015."""
 INSIDE_SHARE = 0.015
 """Three of four ranks must stand still for this share of the step in the middle of operators, beside a device."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
@@ -161,8 +162,8 @@ class SharedCosts:
         lacked, counted = self._counted.lacked_ns, self._counted
         # Threads that communicate lack cores beside training ones that do; alone they may have time enough.
         lacks = min(float(counted.ready_ns.mean()), of_half(lacked)) >= least
-        borne_out = max(counted.throttled_per_step, counted.halted_per_step) >= SELDOM
-        borne_out |= float(lacked.mean()) >= BORNE_OUT * self._step_time_ns
+        borne_out = max(counted.throttled_per_step, counted.halted_per_step) >= MIN_STOPS
+        borne_out |= float(lacked.mean()) >= MIN_MEASURED_SHARE * self._step_time_ns
         return often and borne_out, lacks or (seldom and borne_out)
 
     def _lacks_cores(self, stops: HostStops, cores: LackOfCores) -> bool:

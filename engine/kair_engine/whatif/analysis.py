@@ -22,8 +22,8 @@ from kair_engine.whatif.verdict import SLOW, causes_of, pattern_of, slow_host
 
 OF_HOSTS: frozenset[FixKind] = frozenset(("host", "input", "gc"))
 """The kinds of time that a host's lead over its device absorbs."""
-SAVES_NOTHING = 0.005
-"""Of the replayed step: a fix that changes it by less is taken to change nothing."""
+MIN_SAVING = 0.005
+"""A fix that changes the replayed step by less than this share is taken to change nothing."""
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -52,7 +52,7 @@ def with_absorbed(
     about = [
         (one.fix, ranks, one.saved_us)
         for fix, one in zip(fixes, found.fixes, strict=False)
-        if abs(one.saved_share) < SAVES_NOTHING and (ranks := _hosts_of(fix, job))
+        if abs(one.saved_share) < MIN_SAVING and (ranks := _hosts_of(fix, job))
     ]
     if job.host_times is None or not about or (ahead := known()) is None:
         return found

@@ -12,8 +12,8 @@ from kair_engine.whatif.fixes import has_text
 from kair_engine.whatif.pipeline.rows import TYPES
 from kair_engine.whatif.ratios import Key
 
-COSTS = 0.0005
-"""Of the ideal step, 0.0 % as printed: parts that cost less are not worth a fix."""
+MIN_COST = 0.0005
+"""A part that costs less than this share of the ideal step, 0.0 % as printed, is not worth a fix."""
 _RANKS, _OTHERS = 4, 3
 """How many of the costliest of each sort."""
 
@@ -106,5 +106,5 @@ def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
 def _costly(parts: Mapping[Key, float], most: int) -> Iterator[tuple[Key, float]]:
     """The mapping's first few, which is ordered."""
     for name, slowdown in list(parts.items())[:most]:
-        if slowdown - 1 >= COSTS:
+        if slowdown - 1 >= MIN_COST:
             yield name, slowdown - 1

@@ -11,9 +11,10 @@ from kair_engine.runs import runs
 _FIELDS = ("rank", "host", "stage", "scope", "op", "kind")
 _EVEN = "even"
 _WIDEST = 1_000_000
-"""Ranks that one span names at most."""
+"""One span names this many ranks at most."""
 _LARGEST_FACTOR = 1_000_000
-"""Of a duration: a microsecond becomes a second. Sums of times stay exact, and far from what no number can tell."""
+"""A duration is multiplied by this at most: a microsecond becomes a second. Sums of times stay exact, and far from what
+no number can tell."""
 
 
 def parse_fix(text: str) -> Fix:

@@ -9,9 +9,9 @@ from kair_engine.trace.model import KairWarning
 from kair_engine.whatif.ratios import ratio
 
 ERROR_GATE = 0.05
-"""Of the measured step: a replay that is further off is answered with a warning [W]."""
+"""A replay that is further off than this share of the measured step is answered with a warning [W]."""
 STEADY_ERROR_GATE = 0.02
-"""The same of a replay in steady state, which keeps no delay only because it was recorded."""
+"""A replay in steady state has this limit, as it keeps no delay only because it was recorded."""
 
 
 def replay_error(delayed: Floats, measured: Floats) -> float:

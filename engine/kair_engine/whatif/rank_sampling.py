@@ -17,10 +17,11 @@ from kair_engine.trace.steps.large_steps import LargeStep, large_steps, most_ope
 OPERATIONS: Final = 1_000_000
 """Of the ranks that are replayed, in the largest step."""
 _ACCUSED, _AWAITED = 1 / 3, 1 / 3
-"""Of those ranks: the ones that are accused with whom they meet, and others that come late. The rest is spread."""
+"""Of the replayed ranks these parts are those that are accused, with whom they meet, and others that come late. The
+rest is spread."""
 _FEWEST_UNITS = 3
 _FEWEST_MEMBERS = 3
-"""Of every group that spans units, so many must be replayed in the mean: one alone waits for nobody."""
+"""This many members of every group that spans units must be replayed in the mean: one alone waits for nobody."""
 
 
 def standing_for_all(trace: Trace, named: Collection[int] = ()) -> Trace:

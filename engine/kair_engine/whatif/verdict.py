@@ -10,23 +10,23 @@ from kair_engine.arrays import Floats
 from kair_engine.results.whatif import PartEffect, SlowdownCause, SlowdownPattern
 
 SLOWEST_SHARE = 0.03
-"""Of the workers, rounded up: those whose fixing M_W measures [W]."""
+"""M_W measures what fixing this share of the workers saves, rounded up [W]."""
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
-EXPLAINS = 0.5
-"""Of the slowdown: fixing who is to blame takes away this much [W]."""
+MIN_EXPLAINED = 0.5
+"""Fixing who is to blame must take away this part of the slowdown [W]."""
 CORRELATED, VARIES = 0.9, 0.05
 """Forward and backward time of a microbatch, and the forward time's variation: batches of different length [W]."""
-WORTH_NAMING = 0.2
-"""Of the slowdown: pauses and flapping transfers that cost less are not what the job suffers from."""
+MIN_NAMED = 0.2
+"""Pauses and flapping transfers that cost less than this part of the slowdown are not what the job suffers from."""
 LONGER_STAGE = 0.05
 """What the last stage computes above the mean of the stages: of two alike ones each takes half of any slowdown."""
 FEW_STEPS = 3
 """In fewer a worker's microbatches need not even out."""
 _HOT = 0.5
-"""Of the largest cost of a worker: those that stand out of the heatmap."""
+"""Workers stand out of the heatmap if they cost this part of what the costliest one does."""
 _STANDS_OUT = 0.1
-"""Of the slowdown: where no worker costs as much by itself, none stands out of the heatmap."""
+"""No worker stands out of the heatmap where none costs this part of the slowdown by itself."""
 _MOST_OF_STAGE = 0.75
 
 
@@ -75,13 +75,13 @@ def causes_of(
     of_slowest, of_last = (0.0 if part is None else part.share_removed for part in effects)
     uneven = _sequence_imbalance(*alike, steps)
     first, rest = [], []
-    if of_slowest >= EXPLAINS and (uneven is None or steps >= FEW_STEPS):
+    if of_slowest >= MIN_EXPLAINED and (uneven is None or steps >= FEW_STEPS):
         first.append(SlowdownCause("slow_workers", tuple(slowest), of_slowest))
     elif uneven is not None:
-        first.append(replace(uneven, or_slow_ranks=tuple(slowest) if of_slowest >= EXPLAINS else ()))
-    if of_last >= EXPLAINS and (stage_excess is None or stage_excess >= LONGER_STAGE):
+        first.append(replace(uneven, or_slow_ranks=tuple(slowest) if of_slowest >= MIN_EXPLAINED else ()))
+    if of_last >= MIN_EXPLAINED and (stage_excess is None or stage_excess >= LONGER_STAGE):
         rest.append(SlowdownCause("stage_imbalance", share=of_last))
-    rest += [one for one in irregular if one.share is not None and one.share >= WORTH_NAMING]
+    rest += [one for one in irregular if one.share is not None and one.share >= MIN_NAMED]
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
 
 
@@ -96,6 +96,6 @@ def slow_host(
     slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
 ) -> tuple[SlowdownCause, ...]:
     """A host all of whose ranks together explain what none of them does alone."""
-    if host is None or effect is None or slowdown < SLOW or effect.share_removed < EXPLAINS:
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < MIN_EXPLAINED:
         return ()
     return (SlowdownCause("slow_workers", ranks, effect.share_removed, host=host),)

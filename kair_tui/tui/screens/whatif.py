@@ -13,7 +13,7 @@ from textual.message import Message
 from kair_engine.errors import KairError
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.whatif import StepPrice, WhatifResult
-from kair_engine.whatif.candidates import COSTS, Worker, workers
+from kair_engine.whatif.candidates import MIN_COST, Worker, workers
 from kair_engine.whatif.prices import HIGHEST_COST
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.views.whatif import absorbed_lines
@@ -332,7 +332,7 @@ class WhatifScreen(ScreenOfParts):
         title, label, of = self._sorts(result, step)[self._sort_of_parts % len(self._sorts(result, step))]
         ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
         slowdown = result.slowdown if step is None else step.slowdown
-        prices = prices_of(of, label=label, slowdown=slowdown, ideal_us=ideal_us, least=COSTS)
+        prices = prices_of(of, label=label, slowdown=slowdown, ideal_us=ideal_us, least=MIN_COST)
         self.query_one(PriceBars).show_prices(prices)
         self.heading("prices").say([(f"by {title}: what each alone adds to the ideal step", None)])
 

@@ -28,7 +28,7 @@ from kair_engine.triage.ranks.reasons.larger_inputs import (
 from kair_engine.triage.ranks.reasons.preemption import all_over, more_stops, stopped
 
 ONE_OPERATOR_SHARE = 0.5
-"""Of a rank's excess: an operator is named as the culprit when it alone makes up this much."""
+"""An operator is named as the culprit when it alone makes up this part of a rank's excess."""
 LIKE_THE_REST = 0.25
 """A rank whose other operators are slower too, by more than this part of the largest one, is slow as a whole."""
 FEWEST_PERIODIC = 3

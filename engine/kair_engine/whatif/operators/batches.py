@@ -31,7 +31,7 @@ _AT_ONCE = 8_000_000
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough."""
 _ENOUGH_PEERS = 64
-"""Ranks' steps that are looked at together at least, to tell from their overlaps what waits for what."""
+"""This many ranks' steps are looked at together at least, to tell from their overlaps what waits for what."""
 _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 

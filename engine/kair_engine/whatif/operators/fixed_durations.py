@@ -17,7 +17,8 @@ from kair_engine.whatif.operators.ideals import ideal_ns
 from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
 
 _MANY, _MOST = 0.25, 0.5
-"""Of a role's ranks: where a fix is about fewer, the median of all is the others' too; of more, they are not peers."""
+"""Where a fix is about fewer of a role's ranks, the median of all is the others' too; where it is about more, they are
+not peers."""
 _BASELINES: Mapping[Baseline, tuple[Fix, ...]] = {Baseline.DELAYED: (), Baseline.RECORDED: (), Baseline.IDEAL: (Fix(),)}
 
 

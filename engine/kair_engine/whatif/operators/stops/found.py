@@ -23,7 +23,7 @@ SHORTEST_NS = 1_000_000
 LONGER_BY, OUT_OF_NOISE = 0.5, 4.0
 """A stop is this part longer than usual, and this many times the distance of the fast ones from the usual."""
 _FEWEST = 4
-"""Times that an operation must have been seen."""
+"""An operation must have been seen this many times."""
 _USUAL, _FAST = 0.25, 0.05
 """Quantiles of its times: half of them can hold a stop."""
 
