@@ -126,14 +126,14 @@ def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, coll
 
 def test_beside_a_culprit_who_costs_nothing_leaves_nothing_open() -> None:
     culprit, slower = finding(1, 8, "input"), finding(2, 0.5)
-    result = checked(waited_for({1: 9, 2: 8}), culprit, slower)
+    result = vetted(waited_for({1: 9, 2: 8}), culprit, slower)
     assert (result.findings, codes(result), result.contradicted) == ((culprit,), [("price_and_waiting", (2,))], False)
 
 
 def test_a_link_that_costs_nothing_leaves_nothing_open() -> None:
     """Its ranks are waited for, as those of a late stage are; a link makes none of them late."""
     link = replace(finding(2, 0.1, "communication"), ranks=(2, 3), pattern="group", edge="rank 2 → rank 3")
-    result = checked(waited_for({2: 8, 1: 6}), link)
+    result = vetted(waited_for({2: 8, 1: 6}), link)
     assert (result.findings, codes(result), result.contradicted) == ((), [], False)
 
 
