@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.altered import Content, altered, nothing
 from support.places import CASES
@@ -87,6 +87,7 @@ def test_a_file_of_another_run_lowers_no_price_unseen(
 
 
 @once
+@example(lengths=[900] * 5 + [1053, 900, 900], ahead_ms=[7.0, 0.0, 0.0, 0.0], drift=0.0, set_by_ms=1.0)
 @given(
     lengths=steps,
     ahead_ms=st.lists(st.sampled_from([0.0, 0.3, 7.0, 600.0, -3000.0, 86_400_000.0]), min_size=4, max_size=4),

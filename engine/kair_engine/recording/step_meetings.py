@@ -5,9 +5,13 @@ most of it while the others run the one after.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Final
 
+_TIMES_AS_EVEN: Final = 2.0
+"""Ends must lie so many times as evenly apart with other numbers before a rank's own give way: chance does less."""
 _Ends = Mapping[int, int]
 """Step, as the rank numbers it → when its last collective ended."""
 
@@ -33,14 +37,14 @@ def _is_so(ends: _Ends, others: _Ends, more: int) -> bool:
     Not nearer to one another: equal host names are no proof of one clock.
     """
     renumbered, own = (
-        [end - others[step - off] for step, end in ends.items() if step - off in others] for off in (more, 0)
+        [end - others[step - off] for step, end in sorted(ends.items()) if step - off in others] for off in (more, 0)
     )
-    return not own or not renumbered or _scatter(renumbered) < _scatter(own)
+    return not own or not renumbered or _TIMES_AS_EVEN * _scatter(renumbered) < _scatter(own)
 
 
 def _scatter(apart: Sequence[int]) -> float:
-    usual = median(apart)
-    return median(abs(one - usual) for one in apart)
+    """Median change from one step to the next: clocks drift, and are set."""
+    return median(abs(then - one) for one, then in pairwise(apart)) if len(apart) > 1 else float("inf")
 
 
 def _ends(ranks: set[int], fragments: Sequence[Path]) -> dict[int, dict[int, int]]:
