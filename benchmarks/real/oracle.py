@@ -26,8 +26,9 @@ from truth import step_parts
 
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import KairError
-from kair_engine.localize.excess import JobExcess, job_excess, role_medians
+from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.localize.localization import conclude
+from kair_engine.stats import role_medians
 from kair_engine.triage.ranks.top_waited_rank import with_top_waited_rank
 
 

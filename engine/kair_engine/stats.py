@@ -5,8 +5,10 @@ all; the tail here agrees with it to 1e-10 relative (held by a test).
 """
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.arrays import Floats, Ints, order_by, present
 
@@ -41,6 +43,24 @@ def known_median(values: Floats) -> Floats:
     count = np.count_nonzero(~np.isnan(ordered), axis=0)
     column = np.arange(values.shape[1])
     return np.asarray((ordered[(count - 1) // 2, column] + ordered[count // 2, column]) / 2)
+
+
+def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
+    """Per rank (the last axis of `values`) the median of its role, which is a code per rank."""
+    result = np.zeros(values.shape)
+    for code in present(role):
+        members = role == code
+        result[..., members] = median(values[..., members])[..., None]
+    return result
+
+
+def known_role_medians(values: Floats, role: Ints) -> Floats:
+    """The same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
+    result = np.zeros(values.shape)
+    for code in present(role):
+        members = role == code
+        result[:, members] = known_median(values[:, members].T)[:, None]
+    return result
 
 
 def median_by(cell: Ints, values: Floats) -> Floats:

@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints, is_one_of, present, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
-from kair_engine.stats import known_median, median
+from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
@@ -374,24 +372,6 @@ def _additional(more: Floats) -> Floats:
     """
     extra, missing = np.maximum(more, 0.0).sum(axis=0), np.maximum(-more, 0.0).sum(axis=0)
     return np.asarray(np.maximum(extra - missing, 0.0) / np.maximum(extra, 1.0))
-
-
-def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
-    """Per rank (the last axis of `values`) the median of its role."""
-    result = np.zeros(values.shape)
-    for code in present(role):
-        members = role == code
-        result[..., members] = median(values[..., members])[..., None]
-    return result
-
-
-def known_role_medians(values: Floats, role: Ints) -> Floats:
-    """The same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
-    result = np.zeros(values.shape)
-    for code in present(role):
-        members = role == code
-        result[:, members] = known_median(values[:, members].T)[:, None]
-    return result
 
 
 def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints, present
+from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.stats import known_median
+from kair_engine.stats import known_role_medians
 from kair_engine.timeline.input_shapes import Given, InputShapes
 
 LARGER_INPUTS: Final = 0.01
@@ -60,7 +60,7 @@ def _growth(
     for at in places:
         calls = np.where(shapes.calls[at] > 0, shapes.calls[at], np.nan)
         mean = shapes.dimensions[at, : sum(shapes.sorts[at].layout)] / calls
-        usual = _role_medians(mean, role)
+        usual = known_role_medians(mean, role)
         ratio = np.divide(mean, usual, out=np.full_like(mean, np.nan), where=usual > 0)
         product = np.where(np.isnan(calls), np.nan, 1.0)
         of_sort: list[Floats] = []
@@ -71,7 +71,7 @@ def _growth(
             product = product * ratio[index]
             differing[_dimension(shapes.sorts[at], index)] = mean[index]
         # Of the sorts of its calls each counts for how many there usually are.
-        known, many = ~np.isnan(product), _role_medians(np.nan_to_num(calls)[None], role)[0]
+        known, many = ~np.isnan(product), known_role_medians(np.nan_to_num(calls)[None], role)[0]
         weighed += np.where(known, np.nan_to_num(product - 1) * many, 0.0)
         weights += np.where(known, many, 0.0)
     told = {shapes.sorts[at][1:] for at in places}
@@ -79,18 +79,9 @@ def _growth(
     in_all = np.where(in_all > 0, in_all, np.nan)
     return Growth(
         np.divide(weighed, weights, out=np.full(len(role), np.nan), where=weights > 0),
-        in_all / _role_medians(in_all[None], role)[0] - 1,
+        in_all / known_role_medians(in_all[None], role)[0] - 1,
         differing,
     )
-
-
-def _role_medians(values: Floats, role: Ints) -> Floats:
-    """Per rank (the last axis of two) the median of what is known of its role; NaN without any."""
-    result = np.full(values.shape, np.nan)
-    for code in present(role):
-        members = role == code
-        result[:, members] = known_median(values[:, members].T)[:, None]
-    return result
 
 
 def _dimension(sort: Given, index: int) -> Dimension:

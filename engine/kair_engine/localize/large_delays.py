@@ -8,11 +8,11 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, NO_TEST, SHARES, SMALLEST_SHARE, Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
 from kair_engine.ranks import Position
-from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, log_beta, median
+from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, log_beta, median, role_medians
 
 STALL_SHARE = 0.10
 """An excess of this share of the step, in one step, is an event."""

@@ -9,12 +9,13 @@ import numpy as np
 from kair_engine.arrays import Floats, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
 from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import ranks_at
 from kair_engine.results.evidence import Evidence
+from kair_engine.stats import role_medians
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.ranks.cpu_time import CPU_CLASSES, as_in
 

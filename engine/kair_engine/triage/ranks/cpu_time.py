@@ -12,7 +12,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, present
 from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess, role_medians
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import ExcessTable
 from kair_engine.localize.large_delays import stalling
 from kair_engine.localize.localization import Localization, also_slow, slow_since
@@ -21,7 +21,7 @@ from kair_engine.localize.onset import Onset, onset
 from kair_engine.localize.persistence import can_accuse, slow_in_class
 from kair_engine.ranks import Position, as_positions, rank_at, ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 
 _COMPUTE = CLASSES.index("compute")

@@ -12,13 +12,13 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE, Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess, known_role_medians, role_medians
+from kair_engine.localize.excess import CLASSES, JobExcess, OperatorExcess
 from kair_engine.localize.input_growth import LARGER_INPUTS
 from kair_engine.localize.localization import Localization, also_slow
 from kair_engine.localize.noise import above_peers, on_top_by_chance, places_among
 from kair_engine.localize.persistence import can_accuse
 from kair_engine.ranks import Position
-from kair_engine.stats import TRIM, log_binomial, trimmed_mean
+from kair_engine.stats import TRIM, known_role_medians, log_binomial, role_medians, trimmed_mean
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.triage.ranks.cpu_time import computed_ns
 
