@@ -139,7 +139,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         vetted = _priced_again(vetted, costs, found.job)
     # Whoever is named with what it costs, though it stays open, explains the rest; so does what was not recorded.
     is_named = told or untold or vetted.contradicted
-    uneven = () if is_named else tuple(unexplained(replays, vetted.findings, step_time / 1e3))
+    uneven = () if is_named else tuple(unexplained(replays, vetted.findings, costs.fixes, step_time / 1e3))
     warnings = tuple(dict.fromkeys((*untold, *limits, *blamed.warnings, *vetted.warnings, *uneven)))
     return TriageResult(
         verdict=_verdict(found, vetted, (*untold, *limits), is_open=leaves_verdict_open(uneven)),

@@ -20,10 +20,11 @@ from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
-from kair_engine.triage.replays import Replays
+from kair_engine.triage.replays import Replays, fits
 from kair_engine.triage.sampling import excess_of_steps
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers, network_price
+from kair_engine.triage.unexplained import with_all_even
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
@@ -49,6 +50,8 @@ class Priced:
     """What each costs per step once all others are fixed; of those that were not replayed, what they cost anyway."""
     together: FixPrice | None
     """All that were replayed, fixed at once; None for fewer than two."""
+    fixes: tuple[Fix, ...] = ()
+    """What undoes all that were replayed, in the order in which it was."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class _Prices:
     """By the finding's place, what is left of what all ranks spend alike once those before it are fixed."""
     together: FixPrice | None = None
     all_fixes: tuple[Fix, ...] = ()
-    """Those that it is the price of."""
+    """What undoes all that have a price."""
 
 
 def priced(
@@ -138,7 +141,7 @@ def priced(
         # All together cost no less than a network alone.
         alone_us = max(done[at].time_lost_us_per_step for at in more_us)
         together = _saving_more(together, max(alone_us - together.saved_us, 0.0), of_fix)
-    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), together)
+    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), together, prices.all_fixes)
 
 
 def _is_evened(of: "_Price") -> bool:
@@ -165,7 +168,7 @@ def scenarios(model: Model, findings: Sequence[Finding], found: Localization) ->
     """What `priced` asks the model about these findings, to be replayed with what is asked before it; and, of all
     undone, what is left that no finding explains (unexplained.py)."""
     question = _Question.about(model, sorted(findings, key=_costliest), found)
-    return [*question.asked, *question.also, *question.left, question.together, (*question.together, Fix(even=True))]
+    return [*question.scenarios, question.together, with_all_even(question.together)]
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
@@ -219,6 +222,11 @@ class _Question:
             undone.append((*undone[-1], *self.undone[at]))
         return undone
 
+    @property
+    def scenarios(self) -> list[tuple[Fix, ...]]:
+        """What their prices are told by."""
+        return [*self.asked, *self.also, *self.left]
+
     def costs(self, each: Mapping[int, Floats]) -> list[Floats]:
         """What the scenarios have to save in every step, given that of each finding."""
         alone = [each[at] for at in self.undone]
@@ -242,7 +250,7 @@ def _replayed(
         question = _Question.about(model, ordered, found)
         if not (question.undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
-        replayed = model.replay([Baseline.RECORDED, *question.asked, *question.also, *question.left])
+        replayed = model.replay([Baseline.RECORDED, *question.scenarios])
     except (InputError, UsageError):
         return _Prices({})
     recorded, *fixed = replayed.times
@@ -266,7 +274,7 @@ def _replayed(
         of |= {at: _Price(cost(remedy.remedy, after, before), ()) for at in undoes if at < MOST_FINDINGS}
     all_fixed, *others = means[len(question.asked) :] or [None]
     if all_fixed is None:
-        return _Prices(of)
+        return _Prices(of, all_fixes=question.together)
     but_one, chain = others[: len(question.undone)], others[len(question.undone) :]
     hidden = {
         at: (without.mean_ns - all_fixed.mean_ns) / 1e3
@@ -308,7 +316,7 @@ def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, 
         return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
         of_all = _of_all(finding, found)
-        return (of_all,) if of_all is not None and _fits(model, of_all) else ()
+        return (of_all,) if of_all is not None and fits(model, of_all) else ()
     if cause.fix_kind is None or cause.fix_kind not in model.kinds:
         return ()
     return _of_ranks(model, finding, cause.fix_kind, found)
@@ -318,7 +326,7 @@ def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix
     """Stages, or lengths, as in the mean."""
     if cause.even_kind is not None:
         even = Fix(kinds=(cause.even_kind,), even=True)
-        return (even,) if cause.even_kind in model.kinds and _fits(model, even) else ()
+        return (even,) if cause.even_kind in model.kinds and fits(model, even) else ()
     return _even(found.stage) if found.stage is not None else ()
 
 
@@ -367,15 +375,6 @@ def _even(stage: UnevenStage) -> tuple[Fix, ...]:
 
 def _named(fixes: Sequence[Fix]) -> str:
     return ", ".join(map(fix_text, fixes))
-
-
-def _fits(model: Model, fix: Fix) -> bool:
-    """Pauses told by their pattern alone are not in the recording as collections."""
-    try:
-        model.require(fix)
-    except UsageError:
-        return False
-    return True
 
 
 def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Sequence[Evidence]) -> Finding:

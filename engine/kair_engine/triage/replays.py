@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kair_engine.errors import InputError, UsageError
+from kair_engine.results.fix import Fix
 from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.steps.large_steps import large_steps
@@ -85,3 +86,12 @@ class Replays:
             self._model = model_of(trace, keep=self._keep, synchronised=chosen)
             self._synchronised = []
         return self._model
+
+
+def fits(model: Model, fix: Fix) -> bool:
+    """Whether the recording has what the fix changes: pauses told by their pattern alone are in none as collections."""
+    try:
+        model.require(fix)
+    except UsageError:
+        return False
+    return True

@@ -26,7 +26,7 @@ from kair_engine.triage.devices.tally import DeviceTally
 from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
-from kair_engine.triage.replays import Replays
+from kair_engine.triage.replays import Replays, fits
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
 
 STOPPED_SHARE = 0.05
@@ -209,11 +209,7 @@ class SharedCosts:
         fix = fix_of_all(cause)
         if fix is None or (cause in OF_DEVICES and not self._trace.job.has_device):
             return None
-        try:
-            self._model.require(fix)
-        except UsageError:
-            return None
-        return fix
+        return fix if fits(self._model, fix) else None
 
 
 def of_half(of_rank: Floats) -> float:

@@ -12,7 +12,7 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import KairWarning
-from kair_engine.triage.replays import Replays
+from kair_engine.triage.replays import Replays, fits
 from kair_engine.whatif.model import Baseline, Model
 
 WORTH_SAYING: Final = 0.05
@@ -22,26 +22,32 @@ STRAGGLING: Final = 1.1
 UNEXPLAINED: Final = "unexplained"
 
 
-def with_all_even(findings: Sequence[Finding]) -> tuple[Fix, ...]:
-    """All findings' fixes, and everything else as long as in the mean."""
-    return (*_fixes(findings), Fix(even=True))
+def with_all_even(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
+    """These, and everything else as long as in the mean."""
+    return (*fixes, Fix(even=True))
 
 
-def unexplained(replays: Replays, findings: Sequence[Finding], step_time_us: float) -> Iterator[KairWarning]:
+def unexplained(
+    replays: Replays, findings: Sequence[Finding], priced: tuple[Fix, ...], step_time_us: float
+) -> Iterator[KairWarning]:
     """That so much of the step is left, and of what kind of time most of it is; nothing where it is not worth saying.
 
-    So, too, where nothing can be replayed, or the recording is of operation types, whose remedies are no fixes.
+    `priced` holds the findings' fixes in the order of their replay: what was replayed for that is not replayed again.
+    Nothing is said, too, where nothing can be replayed, or the recording is of operation types, whose remedies are no
+    fixes.
     """
+    undone = {fix for finding in findings for fix in finding.fix}
+    fixes = tuple(fix for fix in priced if fix in undone)
     try:
         model = replays.model()
         if "stops" not in model.kinds or not model.fits_memory():
             return
-        left = _saved(model, [_fixes(findings)], [with_all_even(findings)])[0] - _without_fix(findings, step_time_us)
+        left = _saved(model, fixes, [with_all_even(fixes)])[0] - _without_fix(findings, step_time_us)
         if left < WORTH_SAYING:
             return
-        kinds = [kind for kind in FIX_KINDS if _fits(model, Fix(kinds=(kind,), even=True))]
-        each_even = [(*_fixes(findings), Fix(kinds=(one,), even=True)) for one in kinds]
-        of_kind = _saved(model, [_fixes(findings)], each_even)
+        kinds = [kind for kind in FIX_KINDS if fits(model, Fix(kinds=(kind,), even=True))]
+        each_even = [(*fixes, Fix(kinds=(one,), even=True)) for one in kinds]
+        of_kind = _saved(model, fixes, each_even)
     except (InputError, UsageError):
         return
     largest, kind = max(zip(of_kind, kinds, strict=True))
@@ -54,24 +60,12 @@ def leaves_verdict_open(told: Iterable[KairWarning]) -> bool:
     return any(1 / (1 - min(one.figures["share_of_step"], 0.99)) >= STRAGGLING for one in told)
 
 
-def _saved(model: Model, before: list[tuple[Fix, ...]], after: list[tuple[Fix, ...]]) -> list[float]:
-    """By what share of the recorded step each of `after` is shorter than the one of `before`."""
-    recorded, first, *then = (float(of.mean()) for of in model.replay([Baseline.RECORDED, *before, *after]).times)
+def _saved(model: Model, before: tuple[Fix, ...], after: list[tuple[Fix, ...]]) -> list[float]:
+    """By what share of the recorded step each of `after` is shorter than one with the fixes `before`."""
+    recorded, first, *then = (float(of.mean()) for of in model.replay([Baseline.RECORDED, before, *after]).times)
     return [(first - one) / max(recorded, 1.0) for one in then]
-
-
-def _fixes(findings: Sequence[Finding]) -> tuple[Fix, ...]:
-    return tuple(fix for finding in findings for fix in finding.fix)
 
 
 def _without_fix(findings: Sequence[Finding], step_time_us: float) -> float:
     """What findings explain that no fix undoes, as a share of the step."""
     return sum(one.time_lost_us_per_step for one in findings if not one.fix) / max(step_time_us, 1e-3)
-
-
-def _fits(model: Model, fix: Fix) -> bool:
-    try:
-        model.require(fix)
-    except UsageError:
-        return False
-    return True
