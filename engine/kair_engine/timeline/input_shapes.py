@@ -52,8 +52,9 @@ def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
     codes, place = np.unique(code, return_inverse=True)
     parsed = [_parsed(ops.inputs_text[one]) for one in codes.tolist()]
     layouts = list(dict.fromkeys(layout for layout, _ in parsed))
-    layout = np.array([layouts.index(of) for of, _ in parsed])[place]
-    sizes = np.stack([np.pad(of, (0, MOST_DIMENSIONS - len(of))) for _, of in parsed])
+    number, widest = {of: at for at, of in enumerate(layouts)}, max(len(of) for _, of in parsed)
+    layout = np.array([number[of] for of, _ in parsed])[place]
+    sizes = np.stack([np.pad(of, (0, widest - len(of))) for _, of in parsed])
     # Dimensions can be any number: their product as a logarithm first, so that nothing overflows.
     product = np.exp([min(float(np.log(np.maximum(of, 1.0)).sum()), 600.0) for _, of in parsed])
     columns = np.stack((ops.name[rows], ops.name[told_by], layout))
@@ -64,12 +65,15 @@ def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
     def total(weights: Floats | None = None) -> Floats:
         return np.bincount(cell, weights=weights, minlength=cells).reshape(len(first), ranks).astype(float)
 
+    dimensions = np.zeros((len(first), MOST_DIMENSIONS, ranks))
+    for at in range(widest):
+        dimensions[:, at] = total(sizes[place, at])
     return InputShapes(
         tuple(
             Given(ops.name_text[name], ops.name_text[by], layouts[of]) for name, by, of in columns[:, first].T.tolist()
         ),
         total(),
-        np.stack([total(sizes[place, at]) for at in range(MOST_DIMENSIONS)], axis=1),
+        dimensions,
         total(product[place]),
     )
 

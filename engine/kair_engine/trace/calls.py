@@ -12,6 +12,8 @@ NOT_NUMBERED = -1
 UNTOLD = -1
 UNTOLD_GROUP = ""
 """The name of a process group of which it is not told which one it is."""
+DEFAULT_GROUP = "default_pg"
+"""How PyTorch describes the process group of all ranks."""
 
 CallState = Literal["open", "returned", "done"]
 """`open`: called and not over. `returned`: the call came back, and whether it is over is not told. `done`: over."""
@@ -69,6 +71,11 @@ class GroupProgress:
     unreachable: bool = False
     """Whether something that asked the rank's process got no answer."""
 
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is the process group of all ranks."""
+        return is_of_all(self.name, self.description)
+
     @cached_property
     def open_calls(self) -> tuple[CollectiveCall, ...]:
         """Collectives that were called and are not over."""
@@ -81,3 +88,8 @@ class GroupProgress:
     @cached_property
     def _by_number(self) -> dict[int, CollectiveCall]:
         return {call.sequence: call for call in self.calls}
+
+
+def is_of_all(name: str, description: str) -> bool:
+    """Whether a process group is that of all ranks: the first that a job makes."""
+    return description == DEFAULT_GROUP or (name == "0" and not description)

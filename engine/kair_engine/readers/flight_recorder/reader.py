@@ -19,8 +19,6 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes
 from kair_engine.trace.warning_texts import short_warning
 
 _LARGEST: Final = 1 << 30
-_OF_ALL: Final = "default_pg"
-"""What PyTorch calls the process group of all ranks."""
 
 
 def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
@@ -60,7 +58,7 @@ def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = Non
 
 def _world_size(progress: tuple[GroupProgress, ...]) -> int | None:
     """That of the group of all ranks; other groups are of some of them."""
-    of_all = [group for group in progress if group.ranks and (group.description == _OF_ALL or group.name == "0")]
+    of_all = [group for group in progress if group.ranks and group.is_of_all]
     return max((len(group.ranks) for group in of_all), default=0) or None
 
 

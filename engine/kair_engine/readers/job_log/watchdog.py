@@ -10,7 +10,7 @@ from typing import Final
 
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.locations import location_in
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress, is_of_all
 
 SIGNS: Final = (b"atchdog caught collective", b"nqueued", b"failed collective:", b"will restart worker group")
 """One of them is in every line that says something: a block without any need not be taken apart."""
@@ -41,7 +41,6 @@ _OPERATIONS: Final = {
     "ALLTOALL": "all_to_all",
     "ALLTOALL_BASE": "all_to_all_single",
 }
-_OF_ALL: Final = "default_pg"
 _TRANSFERS: Final = ("send", "recv", "recvanysource")
 
 
@@ -94,7 +93,7 @@ class Reports:
         prefix = _RANK.search(line)
         if prefix is not None:
             return int(prefix[1])
-        if group is not None and (_is_of_all(group["name"], group["words"] or "")):
+        if group is not None and is_of_all(group["name"], group["words"] or ""):
             return int(group["rank"])
         if self._rank_of_file is not None:
             return self._rank_of_file
@@ -141,11 +140,11 @@ class _OfRank:
         for name, (words, enqueued, completed) in sorted(self._status.items()):
             number = self._works_of.get(name, NOT_NUMBERED)
             told.add(number)
-            ranks = everybody if _is_of_all(name, words) else ()
+            ranks = everybody if is_of_all(name, words) else ()
             yield self._group((name, words, ranks), number, enqueued, completed)
         for number in sorted(self._works.keys() - told):
             name = next((name for name, one in self._works_of.items() if one == number), UNTOLD_GROUP)
-            yield self._group((name, "", everybody if _is_of_all(name, "") else ()), number, number, number - 1)
+            yield self._group((name, "", everybody if is_of_all(name, "") else ()), number, number, number - 1)
 
     def _group(
         self, group: tuple[str, str, tuple[int, ...]], number: int, enqueued: int, completed: int
@@ -180,11 +179,6 @@ class _OfRank:
             output_elements=outputs if outputs >= 0 else UNTOLD,
             location=location_in(self._frames.get(number, [])),
         )
-
-
-def _is_of_all(name: str, words: str) -> bool:
-    """Whether it is the process group of all ranks: the first that a job makes."""
-    return words == _OF_ALL or (name == "0" and not words)
 
 
 def _number(text: str | None) -> int:

@@ -12,11 +12,9 @@ from operator import itemgetter
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD_GROUP, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import DEFAULT_GROUP, NOT_NUMBERED, UNTOLD_GROUP, CollectiveCall, GroupProgress
 from kair_engine.trace.model import Job
 
-_DEFAULT: Final = "default_pg"
-"""What PyTorch calls the process group of all ranks."""
 Progress = Mapping[int, tuple[GroupProgress, ...]]
 ENDS_ALONE: Final = frozenset(
     ("broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter", "coalesced", "send", "recv")
@@ -132,11 +130,6 @@ def _is_one(name: str, of_rank: Mapping[int, GroupProgress]) -> bool:
     return name != UNTOLD_GROUP or len(told) == 1
 
 
-def is_of_all(one: GroupProgress) -> bool:
-    """Whether it is the process group of all ranks: the first that a job makes."""
-    return one.description == _DEFAULT or (one.name == "0" and not one.description)
-
-
 def words_of(name: str, description: str) -> str:
     """`2 (dp)`."""
     if name == UNTOLD_GROUP:
@@ -155,7 +148,7 @@ def _group(
     description = next((one.description for one in of_rank.values() if one.description), "")
     words = words_of(name, description)
     # Gloo and logs do not list members; the default group is everybody.
-    of_all = description == _DEFAULT or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
+    of_all = description == DEFAULT_GROUP or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
     members = ranks or (tuple(range(job.world_size)) if of_all else ())
     known = dict(_sure(of_rank))
     lacking = [rank for rank in members if rank in progress and rank not in known and rank not in unread]

@@ -9,7 +9,7 @@ from kair_engine.ranks import Rank
 from kair_engine.trace.calls import NOT_NUMBERED, GroupProgress
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.warning_texts import listed, short_warning
-from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, Progress, groups_of, is_of_all
+from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, Progress, groups_of
 
 RUNS_APART_NS: Final = 600 * 10**9
 """Newest calls of one run are closer: who makes none holds up the others within a step. Those of an earlier run are
@@ -80,7 +80,7 @@ def _of_other_runs(progress: Mapping[int, Sequence[GroupProgress]]) -> set[int]:
 
 def _of_other_worlds(progress: Progress) -> set[int]:
     """Ranks that list other members of the group of all ranks than most do."""
-    worlds = {rank: one.ranks for rank, of in progress.items() for one in of if one.ranks and is_of_all(one)}
+    worlds = {rank: one.ranks for rank, of in progress.items() for one in of if one.ranks and one.is_of_all}
     counts = Counter(worlds.values())
     usual = max(counts, key=lambda ranks: counts[ranks], default=())
     return {rank for rank, ranks in worlds.items() if ranks != usual}
