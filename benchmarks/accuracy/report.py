@@ -381,7 +381,7 @@ def _markdown(table: Table, level: str = "###") -> str:
 
 
 def _page(tables: Sequence[Table], run: str) -> str:
-    above = f"{run} Written by `benchmarks/accuracy/run.py`; what the words mean is in [accuracy.md](../accuracy.md)."
+    above = f"{run} Written by `benchmarks/accuracy/run.py`; what the words mean is in [simulated.md](simulated.md)."
     first, *more = tables
     title, _, rest = _markdown(first, "#").partition("\n\n")
     return "\n\n".join((title, above, rest, *(_markdown(table, "#") for table in more))) + "\n"

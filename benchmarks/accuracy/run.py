@@ -1,7 +1,8 @@
 """How often Kair accuses somebody of a healthy job, and finds the rank and the cause of a fault, in simulated jobs.
 
 python benchmarks/accuracy/run.py                            all of it, on held-out seeds
-python benchmarks/accuracy/run.py --write docs/accuracy.md   the same, as the summary there and docs/accuracy/*.md
+python benchmarks/accuracy/run.py --write benchmarks/reports/simulated.md
+    the same, as the summary there and the pages beside it
 python benchmarks/accuracy/run.py --answers kept.jsonl       the same, going on where it was stopped
 python benchmarks/accuracy/run.py --costs --scale 0.2        what faults cost, alone
 python benchmarks/accuracy/run.py --tuning --only gpu --layouts dp8,3d64 --jobs 20 --misses
@@ -69,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--answers", type=Path, metavar="FILE", help=kept)
     parser.add_argument("--misses", action="store_true", help="list the jobs that were answered wrongly, on stderr")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    written = "also write the tables as pages into the folder FILE without .md, and the summary between FILE's markers"
+    written = "also write the tables as pages beside FILE, and the summary between its markers"
     parser.add_argument("--write", type=Path, metavar="FILE", help=written)
     return parser.parse_args()
 
@@ -151,7 +152,7 @@ def _batch_size(scenario: Scenario) -> int:
 
 
 def write(path: Path, verdicts: Sequence[Table], costs: Sequence[Table], run: str) -> None:
-    """The summary of the verdicts into `path`, and every table onto its page in the folder of that name.
+    """The summary of the verdicts into `path`, and every table onto its page beside it.
 
     Pages of tables that were not made stay as they are, and without any that the summary is of so does the summary.
     Raises SystemExit where `path` lacks the markers.
@@ -162,10 +163,8 @@ def write(path: Path, verdicts: Sequence[Table], costs: Sequence[Table], run: st
         raise SystemExit(f"{path} lacks the lines {BEGIN} and {END}, between which the summary belongs")
     if any(table.page in IN_OVERVIEW for table in verdicts):
         path.write_text(f"{before}{BEGIN}\n{overview(verdicts, run)}\n{END}{after}")
-    folder = path.with_suffix("")
-    folder.mkdir(exist_ok=True)
     for name, text in pages([*verdicts, *costs], run).items():
-        (folder / name).write_text(text)
+        path.with_name(name).write_text(text)
 
 
 if __name__ == "__main__":

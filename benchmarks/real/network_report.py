@@ -1,6 +1,7 @@
 """Write the table of takes recorded with and without slow links between hosts, from what evaluate.py kept.
 
-python benchmarks/real/network_report.py WITH.json.xz WITHOUT.json.xz [--seeds 3390:3440] [--write docs/accuracy.md]
+python benchmarks/real/network_report.py WITH.json.xz WITHOUT.json.xz [--seeds 3390:3440]
+    [--write benchmarks/reports/real.md]
     [--misses]
 
 A price is held against the difference of the two takes' median steps, where that is a tenth of the step and more: other

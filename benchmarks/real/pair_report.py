@@ -1,7 +1,7 @@
 """Write the table of takes recorded with and without a fault that all ranks share, from what evaluate.py kept.
 
 python benchmarks/real/pair_report.py WITH.json.xz WITHOUT.json.xz [--again AGAIN.json.xz] [--seeds 1500:1600]
-    [--each] [--write docs/accuracy.md [--part cpu]]
+    [--each] [--write benchmarks/reports/real.md [--part cpu]]
 
 The price is what triage says that a step would save in the mean without the finding that names the fault; the measured
 difference is that of the two takes' mean steps (under a quota some steps are held up, and most are not). Other work on

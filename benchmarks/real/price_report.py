@@ -1,6 +1,7 @@
 """Write what culprits are priced at, beside what the same job took without them, from what evaluate.py kept.
 
-python benchmarks/real/price_report.py ANSWERS.json.xz [--seeds 2340:9999] [--write docs/accuracy.md [--part NAME]]
+python benchmarks/real/price_report.py ANSWERS.json.xz [--seeds 2340:9999]
+    [--write benchmarks/reports/real.md [--part NAME]]
 
 Of each take of one fault of a single rank that took a quarter of the step, and was found: the price that triage puts
 beside that rank, and by how much longer the recorded steps were than those of the same processes before the fault

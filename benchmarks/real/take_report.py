@@ -1,7 +1,7 @@
-"""Write the accuracy table of the real takes into docs/accuracy.md, from what evaluate.py kept.
+"""Write the accuracy table of the real takes into benchmarks/reports/real.md, from what evaluate.py kept.
 
-python benchmarks/real/take_report.py ANSWERS.json.xz [--seeds 100:300] [--write docs/accuracy.md [--part NAME]]
-    [--misses]
+python benchmarks/real/take_report.py ANSWERS.json.xz [--seeds 100:300] [--misses]
+    [--write benchmarks/reports/real.md [--part NAME]]
 """
 
 from __future__ import annotations

@@ -236,14 +236,13 @@ def test_the_overview_puts_all_layouts_together_and_names_the_worst() -> None:
 
 
 def test_a_run_writes_the_summary_between_the_markers_and_a_page_for_every_table(tmp_path: Path) -> None:
-    page = tmp_path / "accuracy.md"
+    page = tmp_path / "simulated.md"
     page.write_text(f"before\n{run.BEGIN}\nold\n{run.END}\nafter\n")
-    (tmp_path / "accuracy").mkdir()
-    (tmp_path / "accuracy" / "costs.md").write_text("of another run")
+    (tmp_path / "costs.md").write_text("of another run")
     made = tables_of_two_layouts()
     run.write(page, made, [], "26 jobs.")
     assert page.read_text() == f"before\n{run.BEGIN}\n{report.overview(made, '26 jobs.')}\n{run.END}\nafter\n"
-    pages = {path.name: path.read_text() for path in (tmp_path / "accuracy").iterdir()}
+    pages = {path.name: path.read_text() for path in tmp_path.iterdir() if path != page}
     assert sorted(pages) == ["costs.md", "faults.md", "healthy.md"]
     assert pages["costs.md"] == "of another run"
     assert pages["faults.md"].startswith("# Faults\n\n26 jobs. Written by")
@@ -251,15 +250,15 @@ def test_a_run_writes_the_summary_between_the_markers_and_a_page_for_every_table
 
 
 def test_costs_alone_leave_the_summary_as_it_is(tmp_path: Path) -> None:
-    page = tmp_path / "accuracy.md"
+    page = tmp_path / "simulated.md"
     page.write_text(f"{run.BEGIN}\nold\n{run.END}\n")
     run.write(page, [], [report.Table("What a fault costs", "costs", "note", [{"fault": "slow GPU"}])], "1 job.")
     assert page.read_text() == f"{run.BEGIN}\nold\n{run.END}\n"
-    assert "| slow GPU |" in (tmp_path / "accuracy" / "costs.md").read_text()
+    assert "| slow GPU |" in (tmp_path / "costs.md").read_text()
 
 
 def test_what_lacks_the_markers_is_not_written(tmp_path: Path) -> None:
-    page = tmp_path / "accuracy.md"
+    page = tmp_path / "simulated.md"
     page.write_text("no markers")
     with pytest.raises(SystemExit, match="lacks the lines"):
         run.write(page, tables_of_two_layouts(), [], "26 jobs.")
@@ -293,7 +292,7 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
-# A few jobs of each kind; the rates, of hundreds, are in docs/accuracy.md, which benchmarks/accuracy/run.py writes.
+# A few jobs of each kind; the rates, of hundreds, are in benchmarks/reports, which benchmarks/accuracy/run.py writes.
 
 
 @pytest.mark.slow
