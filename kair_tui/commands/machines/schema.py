@@ -43,6 +43,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     describe(definitions, records_in(result) | {JobInfo, WarningInWords, Note})
     _leave_out_warnings(definitions, result.__name__)
     _name_causes(definitions)
+    _tell_kinds(definitions)
     return {
         "$schema": DIALECT,
         "$id": f"urn:kair:schema:{entry.name}:{SCHEMA_VERSION}",
@@ -67,7 +68,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
                 "items": note,
                 "description": "What people wrote of the job on the full screen; missing where nobody did.",
             },
-            "data": {**data, "description": "The answer."},
+            "data": {**data, "description": _answer_with(entry.load_view().main)},
             "warnings": {
                 "type": "array",
                 "items": warning,
@@ -85,6 +86,22 @@ def _name_causes(definitions: dict[str, Any]) -> None:
         for one in cause.get("anyOf", [cause]):
             if one.get("type") == "string":
                 one["enum"] = [*CAUSES]
+
+
+def _tell_kinds(definitions: dict[str, Any]) -> None:
+    """Beside each kind of evidence, and of what limits a recording, what it says."""
+    from kair_tui.commands.machines.kinds import EVIDENCE_KINDS, REASON_KINDS
+
+    for kinds in (EVIDENCE_KINDS, REASON_KINDS):
+        for definition in definitions.values():
+            kind = definition.get("properties", {}).get("kind", {})
+            if set(kind.get("enum", ())) == set(kinds):
+                del kind["enum"]
+                kind["oneOf"] = [{"const": name, "description": text} for name, text in kinds.items()]
+
+
+def _answer_with(main: str | None) -> str:
+    return "The answer." if main is None else f"The answer; --fields and -o csv are about its table `{main}`."
 
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
