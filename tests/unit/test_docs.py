@@ -1,6 +1,7 @@
 """What the documents point at is there, and the thresholds they list are those of the code."""
 
 import ast
+import importlib.util
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import pytest
@@ -18,11 +20,18 @@ from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
+from kair_tui.commands.machines.kinds import EVIDENCE_KINDS, REASON_KINDS
 from kair_tui.commands.machines.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")
-PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md")
+REPORTS = ROOT / "benchmarks" / "reports"
+PAGES = (
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+    *sorted(REPORTS.glob("*.md")),
+)
 PATHS = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}
 
 SCRIPTS = ROOT / "docs" / "json.md"
@@ -34,6 +43,7 @@ FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/(?:[\w.-]+/)*)`")
 EXAMPLE = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABLE_OF = re.compile(r"^(?:Limits of|In|.* In) `([\w/]+\.py)`:\n\n((?:\|.*\n)+)", re.MULTILINE)
+NAMED = re.compile(r"`(_?[A-Z][A-Z0-9]*_[A-Z0-9_]+)(?: = ([^`]+))?`")
 
 
 def name_of(page: Path) -> str:
@@ -96,11 +106,40 @@ def test_thresholds_are_those_of_the_code(page: Path) -> None:
         assert not value.startswith("`") or value.strip("`") == known[name], f"{name} in {module}"
 
 
-def rows_below(heading: str) -> list[list[str]]:
-    """The cells of the table in a section of docs/json.md."""
-    section = SCRIPTS.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[2:]]
+@cache
+def values_of_constants() -> dict[str, set[str]]:
+    """The values that a name has in any module of the engine, or of what says its answers."""
+    found: dict[str, set[str]] = {}
+    for room in (ROOT / "engine", ROOT / "kair_tui" / "render"):
+        for module in room.rglob("*.py"):
+            for names, value in constants(module).items():
+                for name in names.split(", "):
+                    found.setdefault(name, set()).add(value if names == name else "")
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "methods"], ids=name_of)
+def test_constants_that_a_page_names_are_there_with_the_value_that_it_tells(page: Path) -> None:
+    for name, value in NAMED.findall(page.read_text()):
+        known = values_of_constants()
+        assert name in known, name
+        assert not value or value in known[name], f"{name} = {value}"
+
+
+@cache
+def write_tables() -> ModuleType:
+    """`docs/write_tables.py`."""
+    spec = importlib.util.spec_from_file_location("write_tables", ROOT / "docs" / "write_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_documents_list_of_the_code_is_as_it_is_written() -> None:
+    for page, text in write_tables().written().items():
+        assert page.read_text() == text, "python docs/write_tables.py writes it anew"
 
 
 def test_every_exit_status_is_told() -> None:
@@ -108,18 +147,13 @@ def test_every_exit_status_is_told() -> None:
     assert list(map(int, told)) == sorted(ExitCode)
 
 
-def names_in(cell: str) -> list[str]:
-    return re.findall(r"`(?:kair )?([\w-]+)`", cell)
-
-
-def test_the_fields_of_every_answer_are_listed() -> None:
-    rows = rows_below("What each command answers")
-    listed = {names_in(command)[0]: (names_in(main), names_in(fields)) for command, main, fields in rows}
+def test_the_schema_of_every_answer_names_its_main_table() -> None:
     for entry in (entry for entry in COMMANDS if entry.has_result):
         schema = schema_of(entry)
-        fields = fields_of(schema, schema["properties"]["data"])
         main = entry.load_view().main
-        assert (listed[entry.name][0], sorted(listed[entry.name][1])) == ([main] if main else [], sorted(fields))
+        told = re.findall(r"`(\w+)`", schema["properties"]["data"]["description"])
+        assert told == ([main] if main else [])
+        assert main is None or main in fields_of(schema, schema["properties"]["data"])
 
 
 def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
@@ -127,12 +161,20 @@ def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kinds"),
-    [("Evidence", EvidenceKind), ("Limits of sensitivity", ReasonKind)],
+    ("command", "record", "told", "kinds"),
+    [
+        ("triage", "EvidenceInWords", EVIDENCE_KINDS, EvidenceKind),
+        ("sensitivity", "Reason", REASON_KINDS, ReasonKind),
+    ],
     ids=["evidence", "limits"],
 )
-def test_kinds_are_listed_as_they_are_declared(heading: str, kinds: object) -> None:
-    assert tuple(names_in(row[0])[0] for row in rows_below(heading)) == get_args(kinds)
+def test_kinds_are_told_in_the_schema_as_they_are_declared(
+    command: str, record: str, told: dict[str, str], kinds: object
+) -> None:
+    schema = schema_of(next(entry for entry in COMMANDS if entry.name == command))
+    listed = schema["$defs"][record]["properties"]["kind"]["oneOf"]
+    assert tuple(told) == get_args(kinds)
+    assert {one["const"]: one["description"] for one in listed} == told
 
 
 def keys(value: object) -> Iterator[str]:
