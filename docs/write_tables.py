@@ -7,6 +7,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from textual.binding import Binding
@@ -22,7 +23,8 @@ THRESHOLDS, KEYS = DOCS / "methods" / "thresholds.md", DOCS / "tui.md"
 BEGIN, END = "<!-- begin of what write_tables.py writes -->\n", "<!-- end of what write_tables.py writes -->\n"
 ROOMS = (
     "stats.py",
-    "trace",
+    "trace/delivery_rates.py",
+    "trace/steps/large_steps.py",
     "timeline",
     "recording",
     "localize",
@@ -38,8 +40,9 @@ ROOMS = (
 )
 """Of the engine, the lower ones first: those whose constants decide what an answer says."""
 _FRAME = (BaseScreen, FilteredScreen, ViewScreen)
-_MOVES = frozenset({"move", "page", "first", "last"})
+_MOVES = frozenset({"move", "page", "first", "last", "extend"})
 """Actions of the keys that move the cursor in every list and grid."""
+_FEWEST_WORDS = 5
 _SIGNS = {"left_square_bracket": "[", "right_square_bracket": "]", "full_stop": ".", "dollar_sign": "$", "minus": "-"}
 
 
@@ -63,21 +66,24 @@ def _between(page: Path, part: str) -> str:
 
 
 def thresholds() -> str:
-    """A list for each module of the engine: the constants that are numbers, with the first sentence below each."""
-    parts = []
-    for room in ROOMS:
-        path = ENGINE / room
-        for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            if lines := [f"- `{name} = {value}`: {text}\n" for name, value, text in constants(module)]:
-                parts.append(f"\n`{module.relative_to(ENGINE).as_posix()}`\n{''.join(lines)}")
-    return "".join(parts) + "\n"
+    """A list for each module of the engine: constants that are numbers, with what the text below each says first."""
+    return "".join(_listed(module) for room in ROOMS for module in _modules(ENGINE / room)) + "\n"
+
+
+def _modules(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def _listed(module: Path) -> str:
+    lines = [f"- `{name} = {value}`: {text}\n" for name, value, text in constants(module)]
+    return f"\n`{module.relative_to(ENGINE).as_posix()}`\n{''.join(lines)}" if lines else ""
 
 
 def constants(module: Path) -> Iterator[tuple[str, str, str]]:
     """(name, value, first sentence of the text below) of every public constant of numbers that has such a text."""
     source = module.read_text(encoding="utf-8")
     body = ast.parse(source).body
-    for statement, below in zip(body, body[1:], strict=False):
+    for statement, below in pairwise(body):
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
             continue
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
@@ -88,10 +94,13 @@ def constants(module: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _text(statement: ast.stmt) -> str:
+    """What a text below a constant says before its reasons: a sentence, up to a colon or semicolon after some words."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return ""
     text = " ".join(str(statement.value.value).split())
-    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
+    told = re.match(rf"(?:[^ ]+ ){{{_FEWEST_WORDS},}}?[^ ]*(?=[:;] )", sentence)
+    return f"{told[0]}." if told else sentence
 
 
 def _is_of_numbers(value: ast.expr) -> bool:
@@ -106,7 +115,7 @@ def _is_of_numbers(value: ast.expr) -> bool:
 
 def keys() -> str:
     """A row for all screens, and one for each of them: what its own keys do, and those of its parts."""
-    everywhere = dict(bound_by(_FRAME))
+    everywhere = bound_by(_FRAME)
     rows = [("all", everywhere)]
     for entry in SCREENS:
         screen = entry.load()
@@ -115,22 +124,40 @@ def keys() -> str:
             for part in (screen, *vars(inspect.getmodule(screen)).values())
             if inspect.isclass(part) and part not in _FRAME and part.__module__.startswith("kair_tui.tui")
         ]
-        own = {does: key for does, key in bound_by(parts) if does not in everywhere}
-        rows.append((f"{entry.name} (`{entry.key}`)", own))
-    lines = [f"| {name} | {', '.join(f'`{key}` {does}' for does, key in of.items())} |\n" for name, of in rows]
+        own = [part for part in parts if not any(part in other.__mro__[1:] for other in parts)]
+        rows.append((f"{entry.name} (`{entry.key}`)", [one for one in bound_by(own) if one not in everywhere]))
+    lines = [f"| {name} | {'; '.join(f'`{key}` {does}' for key, does in of)} |\n" for name, of in rows]
     return "| screen | keys |\n|---|---|\n" + "".join(lines)
 
 
-def bound_by(kinds: Iterable[type]) -> Iterator[tuple[str, str]]:
-    """(what it does, key) of every binding of Kair's in these classes and in what they extend, but for moves."""
+def bound_by(kinds: Iterable[type]) -> list[tuple[str, str]]:
+    """(key, what it does) of every binding of Kair's in these classes and in what they extend, but for moves.
+
+    Where several keys are told as one (`+ -`), they are not told by themselves.
+    """
+    of: dict[str, str] = {}
     for kind in kinds:
-        for base in kind.__mro__:
-            if not base.__module__.startswith("kair_tui") or (base in _FRAME and kind not in _FRAME):
-                continue
-            for one in vars(base).get("BINDINGS", ()):
-                if isinstance(one, Binding) and one.action.partition("(")[0] not in _MOVES | {"go"}:
-                    first = one.key.partition(",")[0]
-                    yield one.description, one.key_display or _SIGNS.get(first, first)
+        told = [(one.key_display or _name_of(one), one.description) for one in _bindings(kind)]
+        together = {part for key, _ in told for part in re.split("[ /]", key) if part != key}
+        for key, does in told:
+            if key not in together:
+                of.setdefault(does, key)
+    return [(key, does) for does, key in of.items()]
+
+
+def _name_of(binding: Binding) -> str:
+    first = binding.key.partition(",")[0]
+    return _SIGNS.get(first, first)
+
+
+def _bindings(kind: type) -> Iterator[Binding]:
+    """Those of a class: of a key that it binds again, its own."""
+    bound: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("kair_tui") and (base not in _FRAME or kind in _FRAME):
+            own = [one for one in vars(base).get("BINDINGS", ()) if isinstance(one, Binding) and one.key not in bound]
+            bound |= {one.key for one in own}
+            yield from (one for one in own if one.action.partition("(")[0] not in _MOVES | {"go"})
 
 
 if __name__ == "__main__":

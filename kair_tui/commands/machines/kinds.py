@@ -12,8 +12,7 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "About: class of time. Figures: excess_us_per_step, share_of_step, perhaps others_of_role."
     ),
     "slow_operator": (
-        "More time in one operator than the role's median. About: operator. Figures: excess_us_per_step, "
-        "share_of_step."
+        "More time in one operator than the role's median. About: operator. Figures: excess_us_per_step, share_of_step."
     ),
     "large_delays": "How many of all large delays fell on it. About: class of time. Figures: delays, of_all, steps.",
     "periodic": "Its large delays come every so many steps. Figures: every, events.",
@@ -153,16 +152,14 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "how long its transfers take. About: perhaps network. Figures: least_us, most_us."
     ),
     "exposed": (
-        "Of one rank alone: communication that no compute hides, waiting included. Figures: exposed_us, "
-        "share_of_step."
+        "Of one rank alone: communication that no compute hides, waiting included. Figures: exposed_us, share_of_step."
     ),
     "since": (
         "What it had more than its peers before the step of its onset, and from then on. Figures: before_us, "
         "after_us, step."
     ),
     "rank_by_order": (
-        "Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the "
-        "file."
+        "Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the file."
     ),
     "replayed": (
         "The step with and without the finding, of its ranks; how far off that is at most in 95 of 100 samples; "
