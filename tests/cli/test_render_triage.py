@@ -310,32 +310,11 @@ NETWORK = {
             "threads of rank 1 stand still for 12.0 ms a step in the middle of operations, those of peers for 100 µs",
         ),
         (
-            "idle_alone",
-            None,
-            {"idle_us_per_step": 37_900.0, "others_least_us": 1780.0, "others_most_us": 2460.0},
-            "rank 1 has no peer, but is idle for 37.9 ms a step, waiting for nobody; all other ranks for 1.78 ms to "
-            "2.46 ms",
-        ),
-        (
             "unmarked_input",
             None,
             {"idle_us_per_step": 31_300.0, "peers_us_per_step": 129.0},
             "rank 1 spends 31.3 ms a step before the model's first operator, peers 129 µs: where a loop fetches its "
             "batch, though nothing marks that",
-        ),
-        (
-            "stood_still",
-            None,
-            {
-                "stopped_us_per_step": 25_700.0,
-                "peers_us_per_step": 2510.0,
-                "longer_steps": 7,
-                "events": 6,
-                "steps": 8,
-                "peers_events": 0,
-            },
-            "threads of rank 1 stand still for 25.7 ms a step, those of peers for 2.51 ms, and for longer than the "
-            "median peer's in 7 of 8 steps; for a tenth of the step and more in 6, on peers 0 times",
         ),
         (
             "launches_more",

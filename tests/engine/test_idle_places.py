@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from support.trace_builder import trace
 
-from kair_engine.results.fix import Fix
 from kair_engine.triage.analysis import triage
 
 STEPS = 10
@@ -47,22 +46,3 @@ def stage(step: int, rank: int) -> str:
     took = [f"gloo:all_reduce@{group}#{step} {begin + at}+{over[group] - at}" for group, at in meets]
     main = [*calls, f"aten::linear {works}+8000 /forward", f"aten::add_ {begin + 66_500}+3500 /optimizer"]
     return f"{rank} main | {' | '.join(main)}\n{rank} th2 | {' | '.join(took)}"
-
-
-def test_a_stage_without_peers_is_accused_of_idle_time_that_no_other_has(tmp_path: Path) -> None:
-    lines = [
-        line
-        for step in range(STEPS)
-        for line in (f"step {step}: {step * 70_000}+70000", *(stage(step, rank) for rank in range(3)))
-    ]
-    (finding,) = triage(trace(tmp_path, "\n".join(lines))).findings
-    assert (finding.cause, finding.ranks, finding.pattern) == ("host", (1,), "persistent")
-    alone = finding.evidence[0]
-    assert alone.kind == "idle_alone"
-    assert alone.figures == pytest.approx(
-        {"idle_us_per_step": 38_110, "others_least_us": 1560, "others_most_us": 2700}, rel=0.01
-    )
-    # A replay in which it is as idle as the stage that is idle longest of the others.
-    assert finding.priced_by == "replay"
-    assert finding.fix == (Fix(ranks=(1,), kinds=("host",), scale=0.0708),)  # 2.7 of 38.1 ms
-    assert finding.time_lost_us_per_step > 30_000

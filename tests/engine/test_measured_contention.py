@@ -145,19 +145,6 @@ def test_that_half_of_the_ranks_stand_still_is_told_where_all_lack_cores(
     assert any(one.cause == "contention" and not one.ranks for one in result.findings) == is_told
 
 
-def test_who_is_stopped_by_signals_is_known_though_nothing_tells_what_it_computes(tmp_path: Path) -> None:
-    """Rank 2 stands still for 20 ms in two steps of six, within an operator, as it also would for its own work."""
-    made = steps(tmp_path, {(step, 2): USUAL + 20_000.0 for step in (2, 4)}, meet=2000)
-    rows = [
-        (*row[:9], int(row[0] == 2 and row[1] in (2, 4)), *row[10:])
-        for row in measured(made, OWN, {}).job.step_times.rows()
-    ]
-    halted = replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
-    (found,) = [one for one in triage(without_cpu_time(halted)).findings if one.ranks]
-    assert (found.ranks, found.cause) == ((2,), "contention")
-    assert [one.figures["per_step"] for one in found.evidence if one.kind == "halted"] == [pytest.approx(1 / 3)]
-
-
 def test_who_sleeps_is_found_among_ranks_that_lack_cores(tmp_path: Path) -> None:
     """All compute for 20 ms and lack a core for up to 20; rank 2 sleeps for 10 besides."""
     noise = np.random.default_rng(4).uniform(0, 20_000, (STEPS, RANKS))
@@ -222,28 +209,7 @@ def test_what_a_rank_computes_more_since_it_lacks_a_core_is_lack_of_that(tmp_pat
     assert (found.ranks, found.cause) == ((2,), "contention")
 
 
-LATE = [[24, 15, 38, 20], [15, 37, 25, 18], [31, 15, 42, 19], [22, 26, 15, 30], [15, 29, 40, 33], [35, 15, 21, 24]]
 """Own time of four ranks in six steps, ms, of which 15 are work and the rest is waiting for a core."""
-
-
-def on_a_busy_host(folder: Path, limits: dict[int, ProcessorLimits]) -> Trace:
-    took = {(step, rank): 1000.0 * LATE[step][rank] for step, rank in ALL}
-    own = {cell: length + 350 for cell, length in took.items()}
-    made = measured(steps(folder, took, meet=2000), own, {cell: length - 15_000 for cell, length in took.items()})
-    return replace(made, job=replace(made.job, limits=limits))
-
-
-def test_a_rank_of_lower_priority_is_told_from_others_that_lack_cores_as_well(tmp_path: Path) -> None:
-    """Rank 2 loses most, but on a busy host another may: that it runs at nice 10 decides it."""
-    assert all(not one.ranks for one in triage(on_a_busy_host(tmp_path / "alike", {})).findings)
-    limits = {rank: ProcessorLimits(10 if rank == 2 else 0, (0, 1)) for rank in range(RANKS)}
-    result = triage(on_a_busy_host(tmp_path / "nice", limits))
-    (found,) = [one for one in result.findings if one.ranks]
-    assert (result.verdict, found.ranks, found.cause, found.p_value) == ("straggler", (2,), "contention", None)
-    told = {one.kind: one.figures for one in found.evidence}
-    assert told["lower_priority"] == {"nice": 10, "peers_nice": 0}
-    assert told["crowded"] == {"ranks": 4, "cores": 2}
-    assert 0 < found.time_lost_us_per_step < 23_000
 
 
 def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:

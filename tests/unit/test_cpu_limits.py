@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.excess_builder import STEP_NS, job, quiet
+from support.excess_builder import job, quiet
 
-from kair_engine.localize.localization import Localization, conclude
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.timeline.processor_time import ProcessorTimes
@@ -21,9 +20,7 @@ from kair_engine.triage.ranks.cpu_limits import (
     is_stopped,
     median_of_others,
     oversubscribed_evidence,
-    with_cpu_limits,
 )
-from kair_engine.whatif.model import StoppedSteps
 
 STEPS, RANKS, SLOW = 8, 4, Position(1)
 USUAL = ProcessorLimits(0, (0, 1, 2, 3))
@@ -117,46 +114,10 @@ def test_a_rank_is_held_back_that_is_stopped_far_oftener(
     assert is_stopped(found.values()) == bool(expected)
 
 
-def looked_at(stopped: list[float], *, steps: int = STEPS, ready: list[float] | None = None) -> Localization:
-    """Ranks that stand still for so many percent of every step, the second one at nice 10."""
-    found = conclude(job(quiet(steps, RANKS, percent=12)))
-    assert found.anomalies == ()
-    still = np.tile(np.array(stopped) / 100 * STEP_NS, (steps, 1))
-    told = StoppedSteps(tuple(range(steps)), np.arange(RANKS), still, np.full(steps, STEP_NS))
-    measured = (
-        None
-        if ready is None
-        else replace(counted([0] * RANKS), delay_ns=np.tile(np.array([ready]).T / 100 * STEP_NS, steps))
-    )
-    return with_cpu_limits(found, {SLOW: (CpuLimit("lower_priority", 10, 0),)}, told, measured)
-
-
-def test_who_is_held_back_is_accused_where_it_costs() -> None:
-    (found,) = looked_at([8, 14, 10, 9]).anomalies
-    assert (found.kind, found.positions, found.p_value) == ("persistent", (SLOW,), 1.0)
-    assert found.excess_ns == pytest.approx(0.05 * STEP_NS)  # 14 % and not 9, the median of 8, 9 and 10
-
-
-@pytest.mark.parametrize(("stopped", "steps"), [([8, 11, 10, 9], STEPS), ([8, 2, 10, 9], STEPS), ([0, 50, 0, 0], 2)])
-def test_who_is_held_back_and_loses_nothing_by_it_is_not_accused(stopped: list[float], steps: int) -> None:
-    assert looked_at(stopped, steps=steps).anomalies == ()
-
-
-def test_what_the_kernel_measured_counts_where_operations_do_not_show_it() -> None:
-    (found,) = looked_at([8, 8, 8, 8], ready=[9, 20, 10, 11]).anomalies
-    assert found.preemption is not None and not found.preemption.as_replayed
-    assert (found.positions, found.excess_ns) == ((SLOW,), pytest.approx(0.1 * STEP_NS))  # 20 % and not 10
-
-
 @given(st.lists(st.floats(-5, 5) | st.just(math.inf), min_size=1, max_size=9))
 def test_the_median_of_all_others(values: list[float]) -> None:
     expected = [np.median(values[:at] + values[at + 1 :]) if len(values) > 1 else np.nan for at in range(len(values))]
     assert median_of_others(np.array(values)) == pytest.approx(np.array(expected), nan_ok=True)
-
-
-def test_of_a_job_whose_stops_are_not_known_nobody_is_accused() -> None:
-    found = conclude(EXCESS)
-    assert with_cpu_limits(found, {SLOW: (CpuLimit("halted", 2, 0),)}, None, None) is found
 
 
 def test_of_several_ranks_the_mean_is_told_of_those_that_it_holds_back() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, job, nothing, quiet
 
-from kair_engine.localize.anomalies import Anomaly, UnmatchedRoleIdle
+from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
@@ -113,16 +113,6 @@ def test_who_is_idle_where_a_batch_is_fetched_has_a_slow_input(fetched: float, c
         assert evidence.figures == pytest.approx({"idle_us_per_step": 7000, "peers_us_per_step": 1000})
     now_and_then = replace(anomaly(10, HOST), kind="intermittent", events=(2,), hit=(1, 4))
     assert reason(of, now_and_then).cause == "host"
-
-
-def test_a_rank_without_peers_fetches_longer_than_all_others() -> None:
-    alone = Anomaly(
-        "persistent", (SLOW,), HOST, 0.001, 10 / 100 * STEP_NS, unmatched_role_idle=UnmatchedRoleIdle(11e6, 1e6, 1e6)
-    )
-    of = job(nothing(STEPS, RANKS), role=[0, 1, 2, 3], fetching=1 + slow_by(10), on_device=False)
-    found = reason(of, alone)
-    assert found.cause == "unmarked_input"
-    assert found.evidence[0].figures == pytest.approx({"idle_us_per_step": 11_000, "peers_us_per_step": 1000})
 
 
 @pytest.mark.parametrize(("calls", "explained"), [(200, True), (120, False)])
@@ -398,17 +388,6 @@ def test_a_rank_that_computes_more_with_the_cores_it_needs_is_slow_itself() -> N
     assert found.evidence[0].figures == pytest.approx(
         {"computed_us_per_step": 91e3, "peers_least_us": 80e3, "peers_most_us": 84e3}
     )
-
-
-def test_a_rank_that_computes_more_lacks_a_core_for_longer_too() -> None:
-    """Of 10 ms that it loses it lacked a core for 6, and computed for 4: the one goes with the other."""
-    of, times = made(), measured([11, 12, 13, 18], [80, 80, 80, 84])
-    assert diagnose(of, NOBODY, None, anomaly(10, INPUT), None, times).cause == "contention"
-    found = diagnose(of, NOBODY, None, anomaly(10, INPUT), None, times, longer=True)
-    assert (found.cause, [one.kind for one in found.evidence]) == ("input", ["computes_more"])
-    # Hardly more than its peers, test or no test.
-    less = measured([11, 12, 13, 20], [80, 80, 80, 82])
-    assert diagnose(of, NOBODY, None, anomaly(10, INPUT), None, less, longer=True).cause == "contention"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Findings, prices and waiting held against one another: who is dropped, who is doubted, who is kept."""
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -70,18 +69,6 @@ def test_what_comes_now_and_then_is_no_contradiction_to_what_others_wait_for_in_
     steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
     assert codes(vetted(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
     assert codes(vetted(waited_for({2: 8, 1: 6}), now_and_then)) == []
-
-
-@pytest.mark.parametrize(
-    ("worth", "priced_by", "stands"), [(11, "replay", True), (9, "replay", False), (30, "excess", False)]
-)
-def test_a_rank_without_peers_is_accused_of_idle_time_that_a_fix_saves(
-    worth: float, priced_by: Literal["replay", "excess"], stands: bool
-) -> None:
-    """It is idle for 30 % of the step more than others; a third of that has to be saved, by a replay."""
-    figures = {"idle_us_per_step": 0.4 * STEP_US, "others_least_us": 0.0, "others_most_us": 0.1 * STEP_US}
-    alone = replace(finding(2, worth, "host"), evidence=(Evidence("idle_alone", figures),), priced_by=priced_by)
-    assert vetted(waited_for({2: 20}), alone).findings == ((alone,) if stands else ())
 
 
 def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:

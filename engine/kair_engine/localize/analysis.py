@@ -12,8 +12,7 @@ from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.large_delays import large_delays
-from kair_engine.localize.localization import Localization, conclude, step_time_ns
-from kair_engine.localize.persistence import steps_needed
+from kair_engine.localize.localization import Localization, conclude, step_time_ns, steps_needed
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Rank, rank_at
 from kair_engine.results.common import Method, StepClock
@@ -86,15 +85,12 @@ def localize(
 
 def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
     """One score per rank: its largest t over the classes. Flagged ranks first, then those the recording leaves open."""
-    ranks = found.job.ranks
-    best = found.persistence.t.max(axis=0)
-    with np.errstate(all="ignore"):
-        p_value = np.nanmin(np.where(np.isnan(found.persistence.p_value), np.inf, found.persistence.p_value), axis=0)
+    ranks, best = found.job.ranks, found.detections.t
+    p_value = found.detections.p_value
     flagged, delays = np.zeros(len(ranks), dtype=bool), large_delays(found.job)
     for anomaly in found.anomalies:
         for rank in anomaly.positions:
             flagged[rank] = True
-            p_value[rank] = min(p_value[rank], anomaly.p_value)
             delays[rank] = max(delays[rank], anomaly.events[0])
     suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
@@ -106,7 +102,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
             score=float(best[i]),
             p_value=float(p_value[i]) if np.isfinite(p_value[i]) else None,
             flagged=bool(flagged[i]),
-            excess_us={name: float(found.persistence.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
+            excess_us={name: float(found.mean_ns[row, i]) / 1e3 for row, name in enumerate(CLASSES)},
             large_delays=int(delays[i]),
         )
         for i in order

@@ -20,6 +20,7 @@ from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.hosts import host_numbers
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 from kair_engine.trace.steps.large_steps import LargeStep, of_steps
@@ -82,6 +83,10 @@ class StepExcess:
     collectives: int
     work_ns: Floats
     """(classes × ranks): what each rank spent on its own work."""
+    waited_less_ns: Floats | None
+    """Per rank, how much less it waited in collectives than who waited longest in each, added up: how late it came.
+    None where not all ranks meet in each of them (who waits for a late rank is late for others), and on threads, which
+    do not leave together."""
     passes_ns: Floats
     """(PASSES × ranks): its own compute in the forward and in the backward pass."""
     optimizer_ns: Floats
@@ -122,6 +127,8 @@ class JobExcess:
     """Per rank a number, equal for those that share one batch and stage (a tensor-parallel group); None: unknown."""
     on_device: bool = True
     """Whether the recording has device operations: without, a host's idle time in the backward pass is not seen."""
+    host: Ints | None = None
+    """Per rank a number, equal for those of one host; None: unknown."""
 
     @cached_property
     def work_ns(self) -> Floats:
@@ -218,6 +225,12 @@ class JobExcess:
         return np.stack([step.by_class_ns for step in self.steps])
 
     @cached_property
+    def waited_less_ns(self) -> Floats | None:
+        """(steps × ranks): how late each came; None where that cannot be told of all steps."""
+        known = [step.waited_less_ns for step in self.steps if step.waited_less_ns is not None]
+        return zero_for_nan(np.stack(known)) if len(known) == len(self.steps) else None
+
+    @cached_property
     def shows_waiting(self) -> bool:
         """Whether what communication there is could be matched, but for a small part: else waiting cannot be told."""
         rejected = sum(step.rejected_collectives for step in self.steps)
@@ -270,7 +283,15 @@ class JobRoles:
 
 def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess:
     """The excesses of all chosen steps, in their order, put together."""
-    return JobExcess(of.ranks, of.role, of.role_of, tuple(steps), tensor_groups(trace.job), trace.job.has_device)
+    return JobExcess(
+        of.ranks,
+        of.role,
+        of.role_of,
+        tuple(steps),
+        tensor_groups(trace.job),
+        trace.job.has_device,
+        host_numbers(trace.job),
+    )
 
 
 def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
@@ -308,6 +329,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=per_rank(spent),
+        waited_less_ns=None if (less := _waited_less_ns(sync, of.ranks)) is None else per_rank(less),
         passes_ns=per_rank(times.passes_ns[passes]),
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),
@@ -372,6 +394,18 @@ def _additional(more: Floats) -> Floats:
     """
     extra, missing = np.maximum(more, 0.0).sum(axis=0), np.maximum(-more, 0.0).sum(axis=0)
     return np.asarray(np.maximum(extra - missing, 0.0) / np.maximum(extra, 1.0))
+
+
+def _waited_less_ns(sync: Synchronisation, ranks: Ints) -> Floats | None:
+    """(ranks of the step), where all ranks of the job meet in every collective, on devices: those leave together."""
+    collectives, ops = sync.collectives, sync.collectives.ops
+    if not len(collectives) or collectives.rejected or (collectives.sizes < len(ranks)).any():
+        return None
+    if not ops.on_stream[collectives.row].all():
+        return None
+    waited = collectives.wait_ns
+    less = np.maximum.reduceat(waited, collectives.starts)[collectives.instance] - waited
+    return np.bincount(ops.rank[collectives.row], weights=less, minlength=len(ops.ranks)).astype(float)
 
 
 def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:

@@ -21,8 +21,16 @@ class Excesses(Protocol):
         """Per rank a number, equal for those that share one batch and stage; None: unknown."""
 
     @property
+    def host(self) -> Ints | None:
+        """Per rank a number, equal for those of one host; None: unknown."""
+
+    @property
     def by_step_ns(self) -> Floats:
         """(steps × classes × ranks), NaN where a rank has no such step."""
+
+    @property
+    def waited_less_ns(self) -> Floats | None:
+        """(steps × ranks): how late each came to where all meet; None where that is not known."""
 
     @property
     def step_times_ns(self) -> Floats:
@@ -68,6 +76,8 @@ class ExcessTable:
     work_ns: Floats
     of_operator: Mapping[str, OperatorTable]
     on_device: bool
+    host: Ints | None = None
+    waited_less_ns: Floats | None = None
 
     @cached_property
     def step_time_ns(self) -> float:
@@ -95,4 +105,5 @@ def table_of(job: Excesses) -> ExcessTable:
         job.work_ns,
         {name: OperatorTable(fetches, *job.operator_ns(name)) for name, fetches in job.operators.items()},
         job.on_device,
+        job.host,
     )

@@ -1,13 +1,13 @@
 """The robust tests of who is slow in some steps: large delays are events, counted at several sizes."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, zero_for_nan
+from kair_engine.arrays import NONE, Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, NO_TEST, SHARES, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, NO_TEST, RANK_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
@@ -66,9 +66,9 @@ class Delays:
     """Their deviation within ranks."""
 
     @classmethod
-    def of(cls, job: Excesses) -> "Delays":
-        """Those of a job."""
-        total = zero_for_nan(job.by_step_ns).sum(axis=1)
+    def of(cls, job: Excesses, values_ns: Floats | None = None) -> "Delays":
+        """Those of a job, or among values (steps × ranks) of its own."""
+        total = zero_for_nan(job.by_step_ns).sum(axis=1) if values_ns is None else values_ns
         total = total - role_medians(total, job.role)
         total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
         usual = MAD_TO_SIGMA * float(median(np.abs(total - median(total, axis=0)), axis=None))
@@ -84,39 +84,11 @@ class Delays:
         return np.maximum(size * self.undelayed_ns, deviations * self.usual_ns)
 
 
-def intermittent(job: JobExcess) -> list[Anomaly]:
-    """Ranks that collect more than their share of the job's large excesses.
-
-    An event is a step in which a rank's own work, all classes together, takes 10 % of the step longer than
-    its role's. In fewer than FEWEST_STEPS the stretches between collectives are the sample: events are host pauses.
-    """
-    return _pauses(job) if len(job.steps) < FEWEST_STEPS else stalling(job)
-
-
-def stalling(job: Excesses) -> list[Anomaly]:
-    """The ranks that `intermittent` finds in the events of enough steps."""
-    found = []
-    per_step = zero_for_nan(job.by_step_ns)
-    tests = len(job.role) * len(STALL_SIZES) / SHARES["intermittent"]
-    delays = Delays.of(job)
+def events_of(job: Excesses, values_ns: Floats) -> list[Events]:
+    """The large delays among values (steps × ranks) beyond the role's median, of all STALL_SIZES."""
+    delays = Delays.of(job, values_ns)
     out_of_noise = counted_from(delays.total_ns)
-    of_size = Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
-    left = list(range(len(job.role)))
-    while len(left) > 1:
-        chances = {rank: min(chance_of(rank, events, job, left) for events in of_size) for rank in left}
-        rank = min(left, key=lambda one: chances[one])
-        left.remove(rank)
-        p = min(1.0, tests * chances[rank])
-        if p >= FALSE_ALARM_RATE:
-            break
-        events = of_size[0].hit
-        hit = per_step[events[:, rank], :, rank].sum(axis=0)
-        lost = float(hit.sum() / len(per_step))
-        if lost > SMALLEST_SHARE * job.step_time_ns:
-            at = tuple(np.flatnonzero(events[:, rank]).tolist())
-            of_all = len(at), int(events.sum())
-            found.append(Anomaly("intermittent", (Position(rank),), int(np.argmax(hit)), p, lost, of_all, at))
-    return found
+    return Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
 
 
 def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
@@ -165,7 +137,7 @@ def large_delays(job: JobExcess) -> Ints:
     return np.asarray(stalls(job).sum(axis=0))
 
 
-def _pauses(job: JobExcess) -> list[Anomaly]:
+def host_pauses(job: JobExcess) -> list[Anomaly]:
     """Ranks whose host pauses more often than chance has it; slow throughout can as well be a longer batch."""
     counts = large_delays(job)
     lost = np.sum([step.paused_ns for step in job.steps], axis=0) / len(job.steps)
@@ -176,31 +148,53 @@ def _pauses(job: JobExcess) -> list[Anomaly]:
     ]
 
 
-def chance_of(rank: int, events: Events, job: Excesses, left: Sequence[int]) -> float:
-    """P that a healthy rank has as many events as this one, at the rate that the others and a prior tell.
+def chance_of(events: Events, role: Ints, unit: Ints | None, left: Bools) -> Floats:
+    """Per rank P that a healthy one has as many events, at the rate that the others and a prior tell; at most one half.
 
     Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known
-    well enough, their rate must not explain it either. A found rank's events leave the sample (`left` are the rest).
+    well enough, their rate must not explain it either. Only the ranks that are `left` are looked at, and tell a rate.
     """
-    k, steps = int(events.count[rank]), len(events.hit)
-    if k < 2:
-        return 1.0
-    others = [one for one in left if one != rank]
-    of_role = [one for one in others if job.role[one] == job.role[rank]]
-    samples = [others, of_role] if PRIOR_STEPS <= len(of_role) * steps < len(others) * steps else [others]
-    independent = steps - int(events.hit[:, rank].sum()) + k
-    return max(_at_rate_of(k, independent, events, some, _units(job, some)) for some in samples)
+    steps, chances = len(events.hit), np.full(len(role), 0.5)
+    everybody = _Others.of(events, unit, left)
+    of_role = {int(code): _Others.of(events, unit, left & (role == code)) for code in present(role[left])}
+    for rank in np.flatnonzero(left & (events.count >= 2)).tolist():
+        k, own = int(events.count[rank]), of_role[int(role[rank])]
+        known = PRIOR_STEPS <= (own.ranks - 1) * steps < (everybody.ranks - 1) * steps
+        independent = steps - int(events.hit[:, rank].sum()) + k
+        samples = [everybody, own] if known else [everybody]
+        at_rates = [_at_rate_of(k, independent, of.without(k, steps), events.size) for of in samples]
+        at_rates = [_at_rate_of(k, independent, of.without(k, steps), events.size) for of in samples]
+        chances[rank] = min(0.5, max(at_rates))
+    return chances
 
 
-def _at_rate_of(k: int, steps: int, events: Events, others: Sequence[int], unit: Ints | None) -> float:
+@dataclass(frozen=True)
+class _Others:
+    """Ranks whose events tell a rate."""
+
+    ranks: int
+    events: int
+    at_once: float
+    """How many of them have an event together, in the mean: what one cause brings about counts once."""
+
+    @classmethod
+    def of(cls, events: Events, unit: Ints | None, members: Bools) -> "_Others":
+        at_once = _at_once(events.hit[:, members], None if unit is None else unit[members])
+        return cls(int(np.count_nonzero(members)), int(events.count[members].sum()), at_once)
+
+    def without(self, events: int, steps: int) -> tuple[float, float]:
+        """(events, steps that were looked at) of all but a rank that has so many."""
+        return (self.events - events) / self.at_once, (self.ranks - 1) * steps / self.at_once
+
+
+def _at_rate_of(k: int, steps: int, of_others: tuple[float, float], size: float) -> float:
     """Of k events or more in so many steps: the tail of a beta-binomial, the mean over two priors.
 
-    One has rare events, the rarer the larger they are, the other any rate; the others' events decide how much each
-    counts (robust mixture, Schmidli 2014).
+    One has rare events, the rarer the larger they are, the other any rate; the others' events, in so many steps, decide
+    how much each counts (robust mixture, Schmidli 2014).
     """
-    shared = _at_once(events.hit[:, others], unit)
-    hit, looked_at = float(events.count[others].sum()) / shared, len(events.hit) * len(others) / shared
-    rate = PRIOR_RATE * STALL_SIZES[0] / events.size
+    hit, looked_at = of_others
+    rate = PRIOR_RATE * STALL_SIZES[0] / size
     priors = ((1 - ANY_RATE, rate * PRIOR_STEPS, (1 - rate) * PRIOR_STEPS), (ANY_RATE, 1.0, 1.0))
     log_weights = [
         math.log(weight) + log_beta(a + hit, b + looked_at - hit) - log_beta(a, b) for weight, a, b in priors
@@ -210,12 +204,8 @@ def _at_rate_of(k: int, steps: int, events: Events, others: Sequence[int], unit:
     return sum(weight * tail for weight, tail in zip(relative, tails, strict=True)) / sum(relative)
 
 
-def _units(job: Excesses, places: Sequence[int]) -> Ints | None:
-    return None if job.unit is None else job.unit[list(places)]
-
-
 def _at_once(events: Bools, unit: Ints | None) -> float:
-    """How many ranks of a unit have an event together, in the mean: what one cause brings about counts once."""
+    """How many ranks of a unit have an event together, in the mean."""
     if unit is None or not events.any():
         return 1.0
     step, rank = np.nonzero(events)
@@ -225,7 +215,7 @@ def _at_once(events: Bools, unit: Ints | None) -> float:
 def _more_than_their_share(counts: Ints, role: Ints) -> list[tuple[Position, int, int, float]]:
     """(rank, k, m, p) by the binomial test, k of its role's m events; each found rank's leave the sample."""
     found = []
-    tests = len(counts) / SHARES["intermittent"]
+    tests = len(counts) / RANK_SHARE
     for code in np.unique(role):
         left = np.where(role == code, counts, NONE)
         while (peers := int(np.count_nonzero(left >= 0))) > 1:

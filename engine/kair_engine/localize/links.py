@@ -10,8 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
-from kair_engine.localize.noise import inflation, noise_of_mean, surely_above
-from kair_engine.localize.outlying import FEWEST_DF, Peers, single
+from kair_engine.localize.peers import Means, Spread, above_others
 from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
 from kair_engine.timeline.collectives import ordinal
@@ -125,17 +124,17 @@ def slow_links(
         families.setdefault(times[0].family, []).append(link)
     found = []
     for links in families.values():
+        if len(links) < FEWEST_SIBLINGS:
+            continue
         own = np.array([sum(time.own_ns for time in of[link]) for link in links])
         expected = np.array([sum(time.expected_ns for time in of[link]) for link in links])
-        peers = Peers(own / np.maximum(expected, 1.0), _PRIOR, _noise([of[link] for link in links]))
-        if len(links) < FEWEST_SIBLINGS or peers.known_df < FEWEST_DF:
-            continue
-        p_values = np.minimum(1.0, len(families) * single(peers))
+        ratios = _ratios([of[link] for link in links])
+        _, chances = above_others(Means.of(ratios), Spread(_PRIOR, _PRIOR))
+        p_values = np.minimum(1.0, len(families) * len(links) * chances)
         costly = (own - expected) / len(steps) > smallest * step_time_ns
-        for place in np.flatnonzero((p_values < p_below) & (peers.values > 1 + SLOWER_BY) & costly):
+        steady = (ratios > 1 + SLOWER_BY / 2).mean(axis=0) > STEADY_STEPS
+        for place in np.flatnonzero((p_values < p_below) & (own > (1 + SLOWER_BY) * expected) & costly & steady):
             times = of[links[place]]
-            if not _steady(times):
-                continue
             found.append(
                 SlowLink(
                     link=links[place],
@@ -149,21 +148,10 @@ def slow_links(
     return sorted(found, key=lambda slow: slow.expected_ns - slow.own_ns)
 
 
-def _noise(links: Sequence[Sequence[OwnTime]]) -> float:
-    """What the ratio of a link to its siblings is uncertain by, from how it varies over the steps."""
+def _ratios(links: Sequence[Sequence[OwnTime]]) -> Floats:
+    """(steps × links): what each took beside its siblings, in as many steps as all have."""
     steps = min(map(len, links))
-    return noise_of_mean(np.stack([_ratios(times)[:steps] for times in links], axis=1))
-
-
-def _steady(times: Sequence[OwnTime]) -> bool:
-    """Whether a link is surely slower than its siblings, and in nearly all steps."""
-    ratios = _ratios(times)
-    slower = (ratios > 1 + SLOWER_BY / 2).mean() > STEADY_STEPS
-    return bool(slower) and surely_above(ratios, 1 + SLOWER_BY / 2, inflation(ratios[:, None]))
-
-
-def _ratios(times: Sequence[OwnTime]) -> Floats:
-    return np.array([time.own_ns / max(time.expected_ns, 1.0) for time in times])
+    return np.array([[time.own_ns / max(time.expected_ns, 1.0) for time in times[:steps]] for times in links]).T
 
 
 def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[Rank, ...], tuple[SlowLink, ...]]]:

@@ -4,12 +4,11 @@ Slowness comes in spells: another process on the core, a thermal phase. Steps in
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, log_binomial, median, student_t_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, binomial_tail, median
 
 MOST_CORRELATED = 0.6
 """Autocorrelation is taken for no more than this: short recordings could not tell anything beyond it."""
@@ -17,16 +16,8 @@ KNOWN_VALUES = 16
 """At this many steps × ranks half of the measured autocorrelation counts: few of them show little of it."""
 FEWEST_TELLING = 8
 """Steps: of autocorrelation S of them show the part 1 − 3/S, which is not known so well of fewer."""
-SURE = 0.02
-"""A rank no slower than the smallest share is called surely slower with this chance."""
-TOP_BY_CHANCE = 0.05
-"""Level of the permutation test: the chance that some rank is on top this often, were ranks shuffled in each block."""
-SETS_BY_CHANCE = 0.01
-"""Level of the same test of sets of ranks, for which the sums of places are normal only roughly."""
 ADJACENT_BY_CHANCE = 0.1
 """Events are adjacent if as many lie side by side with a lower chance than this, were steps independent."""
-STEADY_PART, STEADY_STEPS = 0.25, 0.75
-"""What is slow in every step shows this part of its mean excess in more than this share of the steps."""
 
 
 def inflation(per_step: Floats) -> float:
@@ -68,116 +59,6 @@ def above_peers(per_step: Floats, at: int) -> Floats:
     return np.asarray(per_step[:, at] - median(np.delete(per_step, at, axis=1), axis=1))
 
 
-def beside_others(per_step: Floats) -> Floats:
-    """How far each of (steps × ranks) lies above the median of the others, as `above_peers` of one; 0 of a lone rank.
-
-    Of those in order, without one, the middle is a place further on where that one lies below it.
-    """
-    ranks = per_step.shape[1]
-    if ranks < 2:
-        return np.zeros_like(per_step)
-    order = np.argsort(per_step, axis=1, kind="stable")
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.broadcast_to(np.arange(ranks), order.shape), axis=1)
-    ordered = np.take_along_axis(per_step, order, axis=1)
-    middles = [np.take_along_axis(ordered, at + (place <= at), axis=1) for at in ((ranks - 2) // 2, (ranks - 1) // 2)]
-    return np.asarray(per_step - (middles[0] + middles[1]) / 2)
-
-
-def surely_above(apart: Floats, least: float, inflated: float) -> bool:
-    """Whether the trimmed mean of a rank's distances from its peers (steps) is surely above `least`.
-
-    By Yuen's t: the variance is the winsorised one, steps count for less by `inflated`.
-    """
-    steps = len(apart)
-    cut = int(steps * TRIM)
-    kept = steps - 2 * cut
-    ordered = np.sort(apart)
-    winsorised = np.clip(apart, ordered[cut], ordered[steps - cut - 1])
-    above = float(trimmed_mean(apart, TRIM)) - least
-    if above <= 0 or steps < 2:
-        return False
-    error = math.sqrt(float(winsorised.var(ddof=1)) * inflated / steps) * steps / kept
-    df = max(kept / inflated - 1, 1.0)
-    return bool(error == 0 or student_t_tail(above / error, df) < SURE)
-
-
-def steadily_above(apart: Floats, excess_ns: float, smallest_ns: float, inflated: float) -> bool:
-    """Whether distances from peers (steps) show a good part of the mean excess in most steps, and surely exceed the
-    smallest."""
-    often = (apart > STEADY_PART * excess_ns).mean() > STEADY_STEPS
-    return bool(often) and surely_above(apart, smallest_ns, inflated)
-
-
-def mostly_above(apart: Floats, least: float, inflated: float) -> bool:
-    """Whether a rank's distances from its peers (steps) lie above `least` in more steps than half are by chance.
-
-    The sign test, over blocks of steps: it does not mind how much the distances differ from one another.
-    """
-    above = _means_of_blocks(apart, inflated) > least
-    return binomial_tail(int(np.count_nonzero(above)), len(above), 0.5) < SURE
-
-
-def without_trend(per_step: Floats) -> Floats:
-    """Values (steps × ranks) less the straight line through each rank's: what grows or fades all along is no spell."""
-    time = np.arange(len(per_step)) - (len(per_step) - 1) / 2
-    return np.asarray(per_step - np.outer(time, (time @ per_step) / max(float(time @ time), 1.0)))
-
-
-def on_top_by_chance(per_step: Floats, places: Sequence[int], inflated: float) -> float:
-    """Chance that some ranks lie above their peers (steps × ranks) as often and as far up as those at `places`.
-
-    Ranks may change places within blocks of steps, as healthy ones may, whatever their noise: the sum over blocks of
-    the ranks' places among all, against places drawn at random; exact for one rank, by the rank sum's normal for more
-    (Wilcoxon). Blocks are as long as steps depend on one another. Corrected for the number of such sets.
-    """
-    ranks, size = per_step.shape[1], len(places)
-    means = _means_of_blocks(per_step, inflated)
-    blocks = len(means)
-    reached = float(places_among(means)[:, list(places)].sum())
-    if size == 1:
-        return min(1.0, float(ranks) * _sum_of_places(math.floor(reached), blocks, ranks))
-    mean, variance = blocks * size * (ranks - 1) / 2, blocks * size * (ranks - size) * (ranks + 1) / 12
-    tail = 0.5 * math.erfc((reached - 0.5 - mean) / math.sqrt(2 * variance))
-    return min(1.0, math.exp(min(log_binomial(ranks, size), 700.0)) * tail)
-
-
-def steady_by_chance(per_step: Floats, at: int, least_ns: float) -> float:
-    """Chance of the rank's places among its peers (steps × ranks); 1 where it is not surely so far above them."""
-    inflated = inflation(per_step)
-    if not surely_above(above_peers(per_step, at), least_ns, inflated):
-        return 1.0
-    return on_top_by_chance(per_step, (at,), inflated)
-
-
-def places_among(per_step: Floats) -> Floats:
-    """(steps × ranks): how many of the ranks lie below each in that step; of equal ones half do."""
-    result = np.empty(per_step.shape)
-    for row, values in zip(result, per_step, strict=True):
-        ordered = np.sort(values)
-        row[:] = (np.searchsorted(ordered, values) + np.searchsorted(ordered, values, side="right") - 1) / 2
-    return result
-
-
-def _means_of_blocks(per_step: Floats, inflated: float) -> Floats:
-    """Of steps (the first axis) put together for as long as they depend on one another."""
-    steps = len(per_step)
-    blocks = max(round(steps / max(round(inflated), 1)), 1)
-    if blocks == steps:
-        return per_step
-    return np.stack([part.mean(axis=0) for part in np.array_split(per_step, blocks)])
-
-
-def _sum_of_places(reached: int, blocks: int, ranks: int) -> float:
-    """P(sum of `blocks` places, each uniform in 0 … ranks − 1, ≥ reached)."""
-    most = blocks * (ranks - 1)
-    if blocks * ranks > 4000:
-        mean, deviation = most / 2, math.sqrt(blocks * (ranks**2 - 1) / 12)
-        return 0.5 * math.erfc((reached - 0.5 - mean) / deviation / math.sqrt(2))
-    chances = _of_sum(np.full(ranks, 1 / ranks), blocks)
-    return min(1.0, float(chances[max(reached, 0) :].sum())) if reached <= most else 0.0
-
-
 def episodes(events: Bools) -> Ints:
     """Per rank, how many independent events there are in `events` (steps × ranks).
 
@@ -210,12 +91,3 @@ def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
     first = np.concatenate((np.zeros_like(run[:1]), np.maximum.accumulate(np.where(larger, run, 0), axis=0)[:-1]))
     runs = (larger & (run > first)).sum(axis=0)
     return np.asarray(np.where(independent < events.sum(axis=0), runs, episodes(larger)))
-
-
-def _of_sum(chances: Floats, times: int) -> Floats:
-    """Distribution of the sum of so many independent draws: squares and products, as a power is worked out."""
-    if times == 1:
-        return chances
-    half = _of_sum(chances, times // 2)
-    whole = np.convolve(half, half)
-    return np.convolve(whole, chances) if times % 2 else whole

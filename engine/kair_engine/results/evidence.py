@@ -48,8 +48,6 @@ EvidenceKind = Literal[
     "larger_batch",
     "same_inputs",
     "stopped",
-    "stood_still",
-    "idle_alone",
     "profiler",
     "device_idle",
     "one_by_one",

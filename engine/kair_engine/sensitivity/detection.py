@@ -12,10 +12,10 @@ from kair_engine.localize.links import SLOWER_BY, SlowLink
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.sensitivity.bootstrap import Draw, Source, draw_steps, lasting_spread
 from kair_engine.sensitivity.injection import (
+    HOST,
     STALL_LENGTH,
     RankFault,
     finds,
-    finds_stalls,
     rank_faults,
     with_slow_rank,
     with_stalls,
@@ -94,7 +94,7 @@ class Study:
             def in_draw(draw: int, size: float) -> bool:
                 victim = int(victims[draw])
                 recording = self.source.recording(drawn[draw], steps)
-                return finds(with_slow_rank(recording, fault, victim, size), fault, victim)
+                return finds(with_slow_rank(recording, fault, victim, size), victim, fault.row)
 
             return in_draw
 
@@ -119,7 +119,7 @@ class Study:
         def found(steps: int) -> Found:
             def in_draw(draw: int, stalls: float) -> bool:
                 victim, hit = int(victims[draw]), orders[steps][draw][: int(stalls)]
-                return finds_stalls(with_stalls(self.source.recording(drawn[draw], steps), victim, hit), victim)
+                return finds(with_stalls(self.source.recording(drawn[draw], steps), victim, hit), victim, HOST)
 
             return in_draw
 

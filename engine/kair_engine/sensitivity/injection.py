@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.detect import detect
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
-from kair_engine.localize.large_delays import stalling
-from kair_engine.localize.persistence import slow_in_class, slow_in_operator
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.stats import median
 
@@ -77,26 +75,9 @@ def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:
     return replace(table, by_step_ns=excess, step_times_ns=times)
 
 
-def finds(table: ExcessTable, fault: RankFault, rank: int) -> bool:
-    """Whether stage 1 accuses that rank, alone, of that class of operations."""
-    of_class = slow_in_class(table, fault.row, int(table.role[rank]))
-    if any(len(one.positions) > 1 and rank in one.positions for one in of_class):
-        return False  # it drags others along: a finding would name them too
-    return (
-        _accused(of_class, rank, fault.row)
-        or any(_accused(slow_in_operator(table, name), rank, fault.row) for name in fault.operators)
-        or _accused(stalling(table), rank, fault.row)
-    )
-
-
-def finds_stalls(table: ExcessTable, rank: int) -> bool:
-    """Whether stage 1 accuses that rank's host, be it of some steps or of all."""
-    return _accused(stalling(table), rank, HOST) or _accused(
-        slow_in_class(table, HOST, int(table.role[rank])), rank, HOST
-    )
-
-
-def _accused(found: list[Anomaly], rank: int, row: int) -> bool:
+def finds(table: ExcessTable, rank: int, row: int) -> bool:
+    """Whether stage 1 accuses that rank, alone, of that class of operations, in some steps or in all."""
+    found = detect(table, sought=rank, onsets=False).anomalies
     return any(one.positions == (rank,) and one.class_index == row for one in found)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SHARES, SMALLEST_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.links import FEWEST_SIBLINGS, Link, OwnTime, SlowLink, slow_links
 from kair_engine.sensitivity.bootstrap import Draw, Separated, block_of, take_apart
@@ -82,6 +82,6 @@ def finds_slow_link(links: HealthyLinks, draw: Draw, steps: int, victim: int, si
         for in_step in ratios
     ]
     # One family at a time: the other ones' share of the false-alarm rate is taken off by hand.
-    p_below = FALSE_ALARM_RATE * SHARES["link"] / (int(links.family.max()) + 1)
+    p_below = FALSE_ALARM_RATE * LINK_SHARE / (int(links.family.max()) + 1)
     found = slow_links(recording, links.step_time_ns, p_below, SMALLEST_SHARE)
     return any(one.link == links.links[victim] for one in found)

@@ -12,12 +12,10 @@ from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, blame_of, tally_detail, tally_step
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.analysis import rank_scores, warnings_of
-from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.large_step_detail import excess_and_detail
-from kair_engine.localize.localization import Localization, conclude, step_time_ns
-from kair_engine.localize.persistence import can_accuse
+from kair_engine.localize.localization import Localization, can_accuse, conclude, step_time_ns
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Position, Rank
@@ -45,22 +43,15 @@ from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
 from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import Priced, priced, scenarios
-from kair_engine.triage.ranks.blocked import blocked_longer
-from kair_engine.triage.ranks.cpu_limits import cpu_limits, oversubscribed, with_cpu_limits
-from kair_engine.triage.ranks.cpu_time import longer_cpu_time, since_lacking, with_kernel_evidence
-from kair_engine.triage.ranks.dominant_category import relabel_by_largest_loss
-from kair_engine.triage.ranks.more_work import with_more_work
-from kair_engine.triage.ranks.preempted import with_preempted
-from kair_engine.triage.ranks.runqueue_wait import runqueue_wait_anomalies
+from kair_engine.triage.ranks.cpu_limits import cpu_limits
+from kair_engine.triage.ranks.kernel_signals import asleep_beyond_peers_ns, measured_signals
 from kair_engine.triage.ranks.suspects import Suspect, suspects
-from kair_engine.triage.ranks.top_waited_rank import with_top_waited_rank
-from kair_engine.triage.ranks.unmatched_role import with_unmatched_role_idle
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.triage.sampling import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.triage.unexplained import leaves_verdict_open, unexplained
-from kair_engine.triage.vetting import Vetted, is_worth_telling, vet
+from kair_engine.triage.vetting import Vetted, is_worth_telling, makes_late_us, vet
 from kair_engine.triage.waiting import leads_by_waiting
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import require_cost
@@ -70,10 +61,9 @@ from kair_engine.whatif.rank_sampling import as_replayed, share_replayed, units
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     """Runs the three stages and puts what they found together into one verdict; of calls without times see hangs/.
 
-    A finding needs a test of stage 1 (localize/analysis.py), or that the system holds a rank back
-    (ranks/cpu_limits.py): blame alone accuses nobody, since in every healthy job somebody arrives last. Findings are
-    priced by a replay of the job without them; `gpu_cost` is what a GPU hour costs. Raises UsageError where no step can
-    be analysed, or that is no cost.
+    A finding needs a test of stage 1 (localize/detect.py): blame alone accuses nobody, since in every healthy job
+    somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a GPU hour costs.
+    Raises UsageError where no step can be analysed, or that is no cost.
     """
     if trace.job.progress:
         return hang(trace)
@@ -87,16 +77,15 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         of_others = triage(others, gpu_cost=gpu_cost)
         verdict = verdict_beside_dominant_step(of_others.verdict, giant)
         return replace(of_others, verdict=verdict, warnings=(giant, *of_others.warnings))
-    found = conclude(excess)
+    kernel = _kernel_evidence(trace, excess)
+    found = conclude(excess, measured_signals(excess, kernel.processor, kernel.given))
     if (marked := with_unnamed_collectives(trace, found)) is not None:
         return triage(marked, gpu_cost=gpu_cost)
-    blamed, measured = blame_of(trace, tally), _measured(trace, found.job)
-    found = with_more_work(since_lacking(found, measured.processor), measured.given, measured.processor)
-    found = with_kernel_evidence(
-        with_top_waited_rank(found, blamed), blamed, _told_by_kernel(found.job, blamed, measured)
-    )
-    found = with_unmatched_role_idle(relabel_by_largest_loss(found))
-    step_time = step_time_ns(trace, found.job)
+    blamed = blame_of(trace, tally)
+    step_time = step_time_ns(trace, excess)
+    asleep_ns = asleep_beyond_peers_ns(excess, kernel.processor, found.anomalies)
+    networks = slow_networks(trace, excess, step_time, asleep_ns, kernel.processor)
+    measured = replace(kernel, networks=tuple(networks))
     suspected = suspects(trace.job, found)
     accused = _costliest_first(suspected, found)
     replayed = _of_some_ranks(trace, together, accused, blamed) if large_steps(trace) else trace
@@ -107,11 +96,6 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         return scenarios(model, about(stops, of_all), found)
 
     shared = SharedCosts(trace, replays, devices, step_time, likely, counted=measured.counted)
-    stopped = with_preempted(found, blamed, shared.stopped, oversubscribed(trace.job))
-    stopped = with_cpu_limits(stopped, measured.held, shared.stopped, measured.counted)
-    if stopped is not found:
-        found = stopped
-        about = _findings_of(trace, found, blamed, suspects(trace.job, found), measured)
     parts = parts_of_step(trace)
     wide = _of_all(trace, found, shared, (*measured.networks, *exposed(trace, parts, step_time)), step_time)
     raised, untold = without_unknown_inside(
@@ -175,25 +159,10 @@ def _saving_us(replays: Replays, rank: Rank) -> float:
     return float((recorded - without).mean()) / 1e3
 
 
-def _measured(trace: Trace, job: JobExcess) -> KernelEvidence:
-    counted = counted_times(trace)
-    processor = told_wholly(counted)
-    steps = np.array([step.step for step in job.steps])
-    asleep = blocked_longer(job, processor)
-    return KernelEvidence(
-        processor,
-        counted,
-        cpu_limits(trace.job, job, counted),
-        batch_bytes(trace, steps, job.ranks),
-        longer_cpu_time(job, processor),
-        asleep,
-        tuple(slow_networks(trace, job, step_time_ns(trace, job), asleep.beyond_peers_ns(job), processor)),
-    )
-
-
-def _told_by_kernel(job: JobExcess, blamed: BlameResult, measured: KernelEvidence) -> tuple[Anomaly, ...]:
-    """Ranks whose threads compute, sleep or lack cores for longer than their peers'."""
-    return *measured.longer, *measured.asleep.longer, *runqueue_wait_anomalies(job, blamed, measured.processor)
+def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
+    counted, steps = counted_times(trace), np.array([step.step for step in job.steps])
+    given = batch_bytes(trace, steps, job.ranks)
+    return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given)
 
 
 def _findings_of(
@@ -218,7 +187,7 @@ def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[
     """The suspects' places: one of each, then another, since of many there may not be room for all in a replay."""
 
     def places(one: Suspect) -> list[Position]:
-        excess = found.persistence.mean_ns[one.largest.class_index]
+        excess = found.mean_ns[one.largest.class_index]
         return sorted(one.positions, key=lambda place: -excess[place])
 
     turns = zip_longest(*map(places, sorted(suspected, key=lambda one: -one.largest.excess_ns)))
@@ -305,7 +274,9 @@ def _of_one_run(vetted: Vetted, limits: Sequence[KairWarning]) -> Vetted:
 
 def _verdict(found: Localization, vetted: Vetted, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
     """`is_open`: whether a replay finds so much that nothing explains."""
-    undecided = found.undecided or any(_leaves_open(warning) for warning in limits)
+    # What all ranks share makes each of them late now and then.
+    shared_ns = 1e3 * makes_late_us(vetted.findings, found.job)
+    undecided = any(one.excess_ns > shared_ns for one in found.undecided) or any(map(_leaves_open, limits))
     if vetted.contradicted:
         return "inconclusive"
     if any(finding.pattern != "job_wide" for finding in vetted.findings):

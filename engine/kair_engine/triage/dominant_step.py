@@ -8,7 +8,7 @@ import numpy as np
 
 from kair_engine.localize.anomalies import FEWEST_STEPS
 from kair_engine.localize.excess import JobExcess
-from kair_engine.localize.persistence import steps_needed
+from kair_engine.localize.localization import steps_needed
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Verdict
 from kair_engine.trace.model import KairWarning, Trace

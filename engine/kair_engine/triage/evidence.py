@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kair_engine.arrays import Bools
-from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly, Preemption, UnmatchedRoleIdle
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
@@ -203,10 +203,6 @@ def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bo
 def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
     job, members = found.job, list(anomaly.positions)
     ranks = ranks_at(job.ranks, anomaly.positions)
-    if anomaly.preemption is not None:
-        return _stood_still(anomaly.preemption, ranks)
-    if anomaly.unmatched_role_idle is not None:
-        return _idle_alone(anomaly.unmatched_role_idle, ranks)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
@@ -221,35 +217,14 @@ def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evid
     return Evidence("excess", cost, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
 
 
-def _stood_still(stood: Preemption, ranks: tuple[Rank, ...]) -> Evidence:
-    figures = {
-        "stopped_us_per_step": stood.own_ns / 1e3,
-        "peers_us_per_step": stood.peers_ns / 1e3,
-        "events": len(stood.steps),
-        "steps": stood.of_steps,
-        "longer_steps": stood.longer,
-        "peers_events": stood.peers_events,
-    }
-    return Evidence("stood_still", figures, ShownBy("whatif") if stood.as_replayed else None, ranks)
-
-
-def _idle_alone(idle: UnmatchedRoleIdle, ranks: tuple[Rank, ...]) -> Evidence:
-    figures = {
-        "idle_us_per_step": idle.own_ns / 1e3,
-        "others_least_us": idle.least_ns / 1e3,
-        "others_most_us": idle.most_ns / 1e3,
-    }
-    return Evidence("idle_alone", figures, None, ranks)
-
-
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
     """Per step and rank, over the role's median as stage 1 shows it.
 
     Where half of the role is slow, the median lies between the halves: then over the mean of the others.
     """
-    if anomaly.operator is not None or anomaly.unmatched_role_idle is not None:
+    if anomaly.operator is not None:
         return anomaly.excess_ns
-    mean, members = found.persistence.mean_ns[anomaly.class_index], list(anomaly.positions)
+    mean, members = found.mean_ns[anomaly.class_index], list(anomaly.positions)
     over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
     return float(mean[members].mean()) - over
 

@@ -7,7 +7,7 @@ import numpy as np
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
+from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
@@ -21,9 +21,9 @@ from kair_engine.trace.hosts import hosts_of
 from kair_engine.trace.model import Trace
 from kair_engine.triage.devices.late_launches import LateLaunches
 from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
-from kair_engine.triage.ranks.blocked import Blocked
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
+from kair_engine.triage.ranks.kernel_signals import asleep_evidence
 from kair_engine.triage.ranks.reasons.diagnosis import MOST_STEPS
 from kair_engine.triage.ranks.suspects import Suspect
 
@@ -40,17 +40,8 @@ class KernelEvidence:
     """What holds them back."""
     given: Floats | None
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
-    longer: tuple[Anomaly, ...]
-    """Single ones that compute for longer than their peers, by a test."""
-    asleep: Blocked
-    """Those that are asleep for longer."""
-    networks: tuple[Finding, ...]
+    networks: tuple[Finding, ...] = ()
     """About hosts whose network is slow, or that of all."""
-
-    @property
-    def longer_in_all(self) -> set[Position]:
-        """Those that compute for longer in all steps: what began later may be another process on their core, too."""
-        return {place for one in self.longer if one.since is None for place in one.positions}
 
 
 def rank_finding(
@@ -80,7 +71,6 @@ def rank_finding(
         late,
         measured.processor,
         is_stopped=is_stopped(held.values()),
-        longer={*suspect.positions} <= measured.longer_in_all,
         given=measured.given,
     )
     cause, steps = diagnosis.cause, _steps(job, suspect)
@@ -99,7 +89,7 @@ def rank_finding(
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
             *diagnosis.evidence,
-            *measured.asleep.evidence(job, largest),
+            *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
             *since_evidence(job, largest),
@@ -199,8 +189,6 @@ def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)
-    if largest.preemption is not None:
-        return largest.preemption.steps
     return tuple(job.steps[at].step for at in largest.hit)
 
 

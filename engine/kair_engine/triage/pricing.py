@@ -342,11 +342,6 @@ def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization
     shown = {one.kind for one in finding.evidence}
     if "slow_network" in shown:
         return (Fix(kinds=(kind,), scale=faster_transfers(finding, found.job)),)
-    alone = next((one.figures for one in finding.evidence if one.kind == "idle_alone"), None)
-    if alone is not None:
-        # Without peers there is no ideal: it is as idle as the others that are idle longest.
-        scale = round(alone["others_most_us"] / max(alone["idle_us_per_step"], 1e-3), 4)
-        return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=(kind,), scale=scale),)
     kinds: tuple[FixKind, ...] = (kind,)
     if model.job.has_device:
         # Where launching more keeps the device waiting, that time is the host's.

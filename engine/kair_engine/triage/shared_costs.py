@@ -27,7 +27,7 @@ from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidenc
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
 from kair_engine.triage.replays import Replays, fits
-from kair_engine.whatif.model import Baseline, Counterfactual, Model, StoppedSteps, Undisturbed
+from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
 
 STOPPED_SHARE = 0.05
 """The mean rank, and half of the ranks, must stand still for this share of the step."""
@@ -78,14 +78,13 @@ class SharedCosts:
         self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
         self._model, self._counted = _model(replays), counted
         self.stops: HostStops | None = None
-        self.stopped: StoppedSteps | None = None
         self._fixes: dict[Cause, Fix] = {}
         if self._model is not None:
             try:
                 self._fixes = {cause: fix for cause in NOTABLE_SHARE if (fix := self._without(cause)) is not None}
                 asked = [Baseline.RECORDED, *_alone(self._fixes), *others(self._model, None, ())]
                 self._model.replay(asked, self._foreseen)
-                self.stops, self.stopped = self._model.host_stops(), self._model.stopped_steps()
+                self.stops = self._model.host_stops()
             except InputError:
                 self._model = None
 

@@ -16,7 +16,7 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.persistence import can_accuse
+from kair_engine.localize.localization import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, PricedBy

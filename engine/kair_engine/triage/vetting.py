@@ -11,7 +11,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.persistence import can_accuse, steps_needed
+from kair_engine.localize.localization import can_accuse, steps_needed
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Finding
@@ -21,9 +21,6 @@ from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
-MIN_FIX_FRACTION = 1 / 3
-"""A fix must save this part of what a rank without peers is idle beyond all others; else it may be a hole in the
-recording, which looks idle, too."""
 MIN_WAIT_FRACTION = 0.5
 """Others must be seen to wait longer for a rank that cannot be compared than for others, by this part of what it costs.
 """
@@ -67,7 +64,7 @@ def vet(
     is waited for, is told; not again where it is `undecided` anyway, nor where it is of a stage that is longer than
     the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused only where others are
     seen to wait for them, longer than for one another, for much of what they are accused of; so are those who have
-    hardly other peers, unless the system itself told of them.
+    hardly other peers, unless their network was measured.
 
     Where hosts run ahead of their devices, `saving_us` tells what a step saves if a rank were like its peers in all
     that it does. There a replay knows what is absorbed, and what it prices at less than the smallest share is no
@@ -77,7 +74,7 @@ def vet(
     waiting = Waiting(job, blamed)
     in_doubt = uncompared | _beside(job, uncompared)
     least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    shared = sum(_surely_us(finding, job) for finding in findings if _makes_late(finding))
+    shared = makes_late_us(findings, job)
     kept: list[Finding] = []
     uneven: list[Finding] = []
     hidden_by_queue: list[Finding] = []
@@ -127,6 +124,11 @@ def vet(
     return Vetted(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
 
 
+def makes_late_us(findings: Sequence[Finding], job: JobExcess) -> float:
+    """How late ranks come in the mean step for what all share, at least."""
+    return sum(_surely_us(finding, job) for finding in findings if _makes_late(finding))
+
+
 def _makes_late(finding: Finding) -> bool:
     """Whether it makes now this rank late and now that one, as transfers, which ranks end together, do not."""
     return finding.pattern == "job_wide" and finding.cause != "exposed_communication"
@@ -138,16 +140,13 @@ def is_worth_telling(finding: Finding, hidden_us: float, job: JobExcess) -> bool
 
 
 def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess, *, in_doubt: bool) -> bool:
-    """Whether a finding is about ranks that cannot be compared, and nobody is seen to wait for them for that; or about
-    the idle time of ranks without peers, which costs nobody as much."""
-    alone_us = _idle_alone_us(finding)
-    if in_doubt and (waiting.is_known or not job.on_device):
-        seen = max(SMALLEST_SHARE, 0.0 if alone_us else MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
-        # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
-        baseless = _does_more(finding) and not job.on_device
-        if baseless or waiting.beyond_peers(finding.ranks) < seen:
-            return True
-    return alone_us > 0 and (finding.priced_by == "excess" or worth_us < MIN_FIX_FRACTION * alone_us)
+    """Whether a finding is about ranks that cannot be compared, and nobody is seen to wait for them for that."""
+    if not in_doubt or not (waiting.is_known or not job.on_device):
+        return False
+    seen = max(SMALLEST_SHARE, MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
+    # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
+    baseless = _does_more(finding) and not job.on_device
+    return baseless or waiting.beyond_peers(finding.ranks) < seen
 
 
 def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
@@ -211,12 +210,6 @@ def _is_measured(finding: Finding) -> bool:
 
 def _does_more(finding: Finding) -> bool:
     return any(one.kind in LAUNCHED_MORE for one in finding.evidence)
-
-
-def _idle_alone_us(finding: Finding) -> float:
-    """For how long ranks without peers are idle beyond the rank that is idle longest of all others; 0 of others."""
-    alone = [one.figures for one in finding.evidence if one.kind == "idle_alone"]
-    return max((of["idle_us_per_step"] - of["others_most_us"] for of in alone), default=0.0)
 
 
 def _surely_us(finding: Finding, job: JobExcess) -> float:

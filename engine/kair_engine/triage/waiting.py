@@ -6,7 +6,7 @@ import numpy as np
 
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
-from kair_engine.localize.persistence import can_accuse
+from kair_engine.localize.localization import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult, RankBlame
 
@@ -54,7 +54,7 @@ class Waiting:
         others = max(len(peers) * (len(of_role) - 1), 1)
         return own - imposed * 1e3 / len(job.steps) / others / job.step_time_ns
 
-    def suspect(self, undecided: Collection[Rank], most_of_waiting: float = MOST_OF_WAITING) -> RankBlame | None:
+    def suspect(self, undecided: Collection[Rank]) -> RankBlame | None:
         """The rank that nearly all waiting is laid to, where that is a good part of the step.
 
         Where no test could accuse anybody, whoever is waited for most is worth naming (`leads_by_waiting`).
@@ -62,7 +62,7 @@ class Waiting:
         if len(self._job.ranks) < 2:
             return None
         first = next(iter(self._blamed.by_rank), None)
-        most = 0.0 if leads_by_waiting(self._job) else most_of_waiting
+        most = 0.0 if leads_by_waiting(self._job) else MOST_OF_WAITING
         if first is None or first.share <= most or first.rank in undecided:
             return None
         share = self.share_for((first.rank,))

@@ -46,18 +46,6 @@ class Undisturbed(Enum):
 
 
 @dataclass(frozen=True)
-class StoppedSteps:
-    """How long threads stood still in each step that was replayed."""
-
-    steps: tuple[int, ...]
-    ranks: Ints
-    stopped_ns: Floats
-    """(steps × ranks)."""
-    length_ns: Floats
-    """(steps)."""
-
-
-@dataclass(frozen=True)
 class Parts:
     """What the time of steps is made of: arrays of one length. A call of an operation can have several parts."""
 
@@ -208,9 +196,6 @@ class Model(Protocol):
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still; None where none did, or threads are not recorded."""
-
-    def stopped_steps(self) -> StoppedSteps | None:
-        """The same of each step; None where threads are not recorded, or not all steps have the same ranks."""
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times (steps), ns, with the launch delays of one part alone; None where they cost next to nothing."""

@@ -124,15 +124,6 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
         "peers'. Figures: stopped_us_per_step, peers_us_per_step, perhaps between."
     ),
-    "stood_still": (
-        "Its threads stand still in and between operations, beside its peers'; in how many of the steps for longer "
-        "than the median peer; in how many that takes a tenth of the step, and how often on all peers. Figures: "
-        "stopped_us_per_step, peers_us_per_step, longer_steps, events, steps, peers_events."
-    ),
-    "idle_alone": (
-        "It has no peer, and is idle so long while it waits for nobody, beside all other ranks of the job. Figures: "
-        "idle_us_per_step, others_least_us, others_most_us."
-    ),
     "profiler": (
         "How long the profiler's own work holds up launches: of the median rank, or theirs beside their peers'. "
         "Figures: held_us_per_step; of some ranks peers_us_per_step, too."

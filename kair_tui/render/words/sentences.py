@@ -312,23 +312,6 @@ def _stopped(one: Evidence) -> str:
     return f"threads of {_who(one)} stand still for {stopped} a step {where}, those of peers for {peers}"
 
 
-def _stood_still(one: Evidence) -> str:
-    stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
-    steps = plural(int(one.figures["steps"]), "step")
-    return (
-        f"threads of {_who(one)} stand still for {stopped} a step, those of peers for {peers}, and for longer than "
-        f"the median peer's in {_number(one, 'longer_steps')} of {steps}; for a tenth of the step and more in "
-        f"{_number(one, 'events')}, on peers {_number(one, 'peers_events')} times"
-    )
-
-
-def _idle_alone(one: Evidence) -> str:
-    idle = duration(one.figures["idle_us_per_step"])
-    least, most = duration(one.figures["others_least_us"]), duration(one.figures["others_most_us"])
-    others = least if least == most else f"{least} to {most}"
-    return f"{_who(one)} has no peer, but is idle for {idle} a step, waiting for nobody; all other ranks for {others}"
-
-
 def _price_range(one: Evidence) -> str:
     least, most = duration(one.figures["least_us"]), duration(one.figures["most_us"])
     if one.about == "network":
@@ -475,8 +458,6 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "larger_batch": _larger_batch,
     "same_inputs": _same_inputs,
     "stopped": _stopped,
-    "stood_still": _stood_still,
-    "idle_alone": _idle_alone,
     "price_range": _price_range,
     "launches_more": _launches_more,
     "slower_launches": _slower_launches,

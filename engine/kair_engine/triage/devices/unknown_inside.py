@@ -27,7 +27,8 @@ def without_unknown_inside(
     hidden_ns = float(devices.of_device("unknown_inside_ns").max(initial=0.0))
     if hidden_ns < HIDDEN_SHARE * step_time_ns:
         return tuple(findings), ()
-    stand = tuple(one for one in findings if not _of_graph(one) or (waits_known and len(one.ranks) == 1))
+    is_one = len({rank for one in findings if _of_graph(one) for rank in one.ranks}) == 1
+    stand = tuple(one for one in findings if not _of_graph(one) or (waits_known and is_one and one.ranks))
     if waits_known and len(stand) == len(findings):
         return stand, ()
     figures = {"share_of_step": min(hidden_ns / step_time_ns, 1.0)}

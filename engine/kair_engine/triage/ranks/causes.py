@@ -44,7 +44,6 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     processor: ProcessorTimes | None = None,
     *,
     is_stopped: bool = False,
-    longer: bool = False,
     given: Floats | None = None,
 ) -> Diagnosis:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
@@ -52,20 +51,17 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
     whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before
     all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
-    `longer`: whether a test says that they compute for longer than their peers. What they gave their models in a step,
-    `given` (steps × ranks), tells larger batches.
+    What they gave their models in a step, `given` (steps × ranks), tells larger batches.
     """
     if is_stopped and stops is not None:
         ranks = ranks_at(job.ranks, largest.positions)
         if still := more_stops(job, stops.by_rank_us, largest, ranks, largest.excess_ns):
-            return Diagnosis("contention", None, (still,) if largest.preemption is None else ())
+            return Diagnosis("contention", None, (still,))
     batch = batch_beside_peers(job, given, largest)
     computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
     if batch is not None and computing and batch.explains(largest.excess_ns):
         return Diagnosis("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
-    measured = (
-        None if processor is None else beside_peers(processor, peers_of(job, largest), largest, job, longer=longer)
-    )
+    measured = None if processor is None else beside_peers(processor, peers_of(job, largest), largest, job)
     if measured is not None and measured.lacks_cores:
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
@@ -119,7 +115,7 @@ def _of_compute(
         return Diagnosis("compute")
     same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
     # A stall of the whole process lands in whatever operator it hits.
-    stalled = largest.kind == "intermittent" or largest.preemption is not None
+    stalled = largest.kind == "intermittent"
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Diagnosis("compute", None, same)
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns

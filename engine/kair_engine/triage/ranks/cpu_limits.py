@@ -1,29 +1,22 @@
 """What holds a rank back and not its peers: signals that stop it, a quota, a lower priority, fewer cores.
 
-Capture asks the system for it. No noise looks like it, so that it says why a rank is slow, and of one that loses time
-to it that it is: what others lose for want of a core on a busy host need not be told apart from it first.
+Capture asks the system for it. It says why a rank is slow, and accuses none: that takes a test.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
 from kair_engine.localize.excess import JobExcess
-from kair_engine.localize.localization import Localization, also_slow
-from kair_engine.localize.noise import STEADY_STEPS, above_peers
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.evidence import Evidence, EvidenceKind
 from kair_engine.timeline.processor_time import ProcessorTimes
 from kair_engine.trace.hosts import host_of
 from kair_engine.trace.model import Job, ProcessorLimits
-from kair_engine.triage.ranks.preempted import preempted_anomaly
-from kair_engine.whatif.model import StoppedSteps
 
 RATE_RATIO: Final = 4.0
 """Stops hold a rank back if they are counted at least this many times as often as the median peer's."""
@@ -33,8 +26,6 @@ wakes threads by luck."""
 CORE_RATIO, SUFFICIENT_CORES = 0.5, 4.0
 """A rank is held back that may use at most CORE_RATIO of its median peer's cores: hosts differ, and shares are rounded.
 Threads that may use SUFFICIENT_CORES lack none, whatever peers have."""
-MIN_LOSS_SHARE: Final = 0.03
-"""A rank that is held back is accused if it loses more than its median peer by this share of the step."""
 
 
 @dataclass(frozen=True)
@@ -86,46 +77,6 @@ def cpu_limits(job: Job, excess: JobExcess, processor: ProcessorTimes | None) ->
                 peers = float(usual[at]) if np.isfinite(usual[at]) else None
                 found[Position(int(members[told[at]]))].append(CpuLimit(kind, float(own[at]), peers))
     return {place: tuple(found[place]) for place in sorted(found)}
-
-
-def with_cpu_limits(
-    found: Localization,
-    known: Mapping[Position, Sequence[CpuLimit]],
-    stopped: StoppedSteps | None,
-    processor: ProcessorTimes | None,
-) -> Localization:
-    """`found`, with an anomaly more for each rank that is held back, stands still longer for it, and was not found."""
-    if stopped is None or len(stopped.steps) < FEWEST_STEPS or not np.array_equal(stopped.ranks, found.job.ranks):
-        return found
-    least = MIN_LOSS_SHARE * float(np.median(stopped.length_ns))
-    shown = (stopped, _with_delays(stopped, processor))
-    for place in known:
-        members = np.flatnonzero(found.job.role == found.job.role[place])
-        at = int(np.searchsorted(members, place))
-        apart = [above_peers(one.stopped_ns[:, members], at) for one in shown]
-        most = int(np.argmax([still.mean() for still in apart]))
-        lost = float(apart[most].mean())
-        if lost > least and not any(place in anomaly.positions for anomaly in found.anomalies):
-            steady = (apart[most] > least).mean() > STEADY_STEPS
-            slow = preempted_anomaly(
-                "persistent" if steady else "intermittent", found, place, shown[most], NO_TEST, lost
-            )
-            assert slow.preemption is not None
-            stood = replace(slow.preemption, as_replayed=shown[most] is stopped)
-            found = also_slow(found, replace(slow, preemption=stood))
-    return found
-
-
-def _with_delays(stopped: StoppedSteps, processor: ProcessorTimes | None) -> StoppedSteps:
-    """A thread stands still at least for as long as the kernel measured that it was ready without a core.
-
-    Beside that stops by signals may not show on a busy host, and beside stops that operations show what it lacked.
-    """
-    if processor is None:
-        return stopped
-    rows, columns = np.searchsorted(processor.ranks, stopped.ranks), np.searchsorted(processor.steps, stopped.steps)
-    delays = processor.delay_ns[rows][:, columns].T
-    return replace(stopped, stopped_ns=np.fmax(stopped.stopped_ns, delays))
 
 
 def is_stopped(held: Iterable[Sequence[CpuLimit]]) -> bool:

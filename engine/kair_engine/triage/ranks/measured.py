@@ -19,8 +19,6 @@ from kair_engine.timeline.processor_time import ProcessorTimes
 
 MIN_MEASURED_FRACTION = 0.5
 """A rank must wait for a core, or compute, longer than its peers by this part of what it loses to be told as that."""
-MIN_TESTED_FRACTION: Final = 0.25
-"""Computing alone needs this part, where a test says that the ranks compute for longer than their peers."""
 _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 """Classes of time in which a thread runs: in the others it waits for somebody."""
 
@@ -38,15 +36,11 @@ class BesidePeers:
     excess_ns: float
     hit_steps: int
     """0 where all steps count."""
-    longer: bool
-    """Whether a test says that they compute for longer."""
 
     @property
     def lacks_cores(self) -> bool:
         """Whether what they lose is that they were ready and had no core, beyond what goes with computing more."""
         more = self._more(self.computed_ns, self.peers_computed_ns)
-        if self.longer and more >= MIN_TESTED_FRACTION * self.excess_ns:
-            return False
         missing = self._more(self.ready_ns, self.peers_ready_ns) - self._goes_with(more)
         return missing >= max(MIN_MEASURED_FRACTION * self.excess_ns, more)
 
@@ -54,8 +48,6 @@ class BesidePeers:
     def computes_more(self) -> bool:
         """Whether it is that their threads computed for longer, with what they lacked a core for because of that."""
         more = self._more(self.computed_ns, self.peers_computed_ns)
-        if self.longer and more >= MIN_TESTED_FRACTION * self.excess_ns:
-            return True
         return more + self._goes_with(more) >= MIN_MEASURED_FRACTION * self.excess_ns
 
     def _goes_with(self, more_ns: float) -> float:
@@ -85,12 +77,9 @@ class BesidePeers:
 
 
 def beside_peers(
-    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job: JobExcess, *, longer: bool = False
+    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job: JobExcess
 ) -> BesidePeers | None:
-    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it.
-
-    `longer`: whether a test says that they compute for longer than those.
-    """
+    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it."""
     if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
         return None
     hit = [job.steps[at].step for at in largest.hit] if largest.kind == "intermittent" else []
@@ -112,5 +101,4 @@ def beside_peers(
         computed[others],
         excess_ns,
         len(hit),
-        longer,
     )

@@ -23,7 +23,6 @@ from kair_engine.whatif.model import (
     Foreseen,
     Parts,
     ReplayedSteps,
-    StoppedSteps,
     Symptoms,
 )
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
@@ -119,12 +118,6 @@ class OperatorModel:
         if not self._stops.steps:
             self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
-
-    def stopped_steps(self) -> StoppedSteps | None:
-        """How long threads stood still in each step."""
-        if not self._stops.steps:
-            self.replay([Baseline.RECORDED])
-        return self._stops.by_step()
 
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
         """None: delays are parts of the kinds of time."""

@@ -127,10 +127,6 @@ class PipelineModel:
         """None: threads are not recorded."""
         return
 
-    def stopped_steps(self) -> None:
-        """None: threads are not recorded."""
-        return
-
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times with the launch delays of one part alone."""
         return launch_steps(self._times, replayed.times[1], replayed.measured)

@@ -57,8 +57,6 @@ def idle_host(job: JobExcess, blamed: BlameResult, largest: Anomaly, ranks: tupl
 def _of_unmarked_input(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Ranks that are idle in every step where a batch is fetched, by most of what they lose."""
     peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    if largest.unmatched_role_idle is not None:
-        peers = np.delete(np.arange(len(job.ranks)), largest.positions)
     if largest.kind == "intermittent" or not len(peers):
         return None  # what comes now and then may be what is meant to, as checkpoints are
     idle_ns = job.fetching_ns[steps_since(job, largest)]

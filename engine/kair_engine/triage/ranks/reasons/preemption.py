@@ -51,7 +51,7 @@ def stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tu
     found = None if stops is None else more_stops(job, stops.inside_by_rank_us, largest, ranks, largest.excess_ns)
     if found is None:
         return None
-    return Diagnosis("contention", None, (found,) if largest.preemption is None else ())
+    return Diagnosis("contention", None, (found,))
 
 
 def more_stops(

@@ -13,7 +13,6 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import HostStops
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.model import StoppedSteps
 from kair_engine.whatif.operators.parts import NodeParts
 from kair_engine.whatif.operators.stops.cores_tally import CoresTally
 from kair_engine.whatif.operators.stops.ticks import Ticked
@@ -95,8 +94,6 @@ class StopTally:
     lengths: list[Floats] = field(default_factory=list)
     by_rank: dict[int, float] = field(default_factory=dict)
     inside_by_rank: dict[int, float] = field(default_factory=dict)
-    each: list[tuple[int, Ints, Floats, float]] = field(default_factory=list)
-    """Of every step its number, its ranks, how long each stood still, and how long the step took."""
     steps: int = 0
     stopped_ns: float = 0.0
     any_stopped_ns: float = 0.0
@@ -118,7 +115,6 @@ class StopTally:
             of_step, length = step.ranks, float(np.median(step.length_ns))
             mine = rows[parts.step[rows] == at]
             of_rank = np.bincount(parts.rank[mine], weights=stopped[mine], minlength=len(of_step)).astype(float)
-            self.each.append((step.step, of_step, of_rank, length))
             self.steps += 1
             self.worst_ns += float(of_rank.max(initial=0.0))
             self.stopped_ns += float(of_rank.sum())
@@ -141,13 +137,6 @@ class StopTally:
         if one is not None:
             self.tick_ns = one.tick_ns
             self.ticked_ns += float(one.value_ns.sum())
-
-    def by_step(self) -> StoppedSteps | None:
-        """None where not all steps have the same ranks."""
-        if not self.each or any(not np.array_equal(ranks, self.each[0][1]) for _, ranks, _, _ in self.each):
-            return None
-        numbers, ranks, stopped, lengths = zip(*self.each, strict=True)
-        return StoppedSteps(numbers, ranks[0], np.stack(stopped), np.array(lengths))
 
     def result(self, step_time_ns: float) -> HostStops | None:
         """None where no thread stood still, and nothing was measured."""

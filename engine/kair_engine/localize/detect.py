@@ -1,0 +1,248 @@
+"""Who is slow: every signal in every shape, one chance per rank, one rate of false alarms.
+
+    again and again:
+        per rank the chances of its signals, put together (Cauchy); per host, and per group that shares a batch: one
+        the one least likely by chance leaves: it is no peer of the others from here on
+    accused are all that left up to the last look whose chance, times what was looked at, is below the rate
+
+So culprits that are slow alike do not hide each other (Rosner's generalised extreme deviates, 1983): the first look may
+see none of two, and the second sees one, then both are accused.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, zero_for_nan
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.large_delays import events_of
+from kair_engine.localize.peers import Means, Spread, set_above_rest
+from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
+from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
+from kair_engine.ranks import Position, as_positions
+from kair_engine.stats import TRIM, median, trimmed_mean
+
+_RATE = FALSE_ALARM_RATE * RANK_SHARE
+_SMALLEST_SET = 2
+"""A set has at least so many ranks, and leaves so many others."""
+MOST_HIDDEN, _RANKS_PER_HIDDEN = 4, 4
+"""So many ranks or sets that are slow alike are seen though each hides the others, but no more than one of four ranks:
+who is like every third is no outlier."""
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What the tests say of every rank."""
+
+    t: Floats
+    """The largest distance from its peers of any class of time, in standard errors."""
+    p_value: Floats
+    """Of a rank by itself, corrected for all that was tried; NaN without peers."""
+    anomalies: tuple[Anomaly, ...]
+    """`since` is a place among the steps."""
+
+
+def detect(
+    job: Excesses, measured: Measured | None = None, *, sought: int | None = None, onsets: bool = True
+) -> Detections:
+    """The ranks that are slow beyond chance, alone or as a host or a group that shares a batch.
+
+    If only one is `sought`, nobody is looked at after that one. Without `onsets` it is known that no fault begins:
+    then nothing speaks for one, at the same rate of false alarms.
+    """
+    looks = _Looks(job, measured or {}, onsets=onsets)
+    left, gone = np.ones(len(job.role), dtype=bool), list[tuple[tuple[int, ...], float]]()
+    t, p_value = np.zeros(len(job.role)), np.full(len(job.role), np.nan)
+    accused = 0
+    most_hidden = max(1, min(MOST_HIDDEN, len(job.role) // _RANKS_PER_HIDDEN))
+    while len(gone) < accused + most_hidden and (known := _with_peers(job, left)).any():
+        look, sets = looks.at(left), list(looks.sets(left))
+        tests = int(np.count_nonzero(known)) + len(sets)
+        if len(gone) == accused:
+            t[left], p_value[known] = look.t[left], np.minimum(1.0, look.chance[known] * tests / RANK_SHARE)
+        rank = int(np.argmin(np.where(known, look.chance, 1.0)))
+        chance, members = min([(float(look.chance[rank]), (rank,)), *sets], key=lambda one: one[0])
+        gone.append((members, chance * tests))
+        left[list(members)] = False
+        if chance * tests < _RATE:
+            accused = len(gone)
+            if sought in members:
+                break
+    healthy = np.ones(len(job.role), dtype=bool)
+    for members, _ in gone[:accused]:
+        healthy[list(members)] = False
+    anomalies: list[Anomaly] = []
+    for at, (members, _) in enumerate(gone[:accused]):
+        p = min(1.0, min(chance for _, chance in gone[at:accused]) / RANK_SHARE)
+        p_value[list(members)] = p
+        slow = _Slow(job, looks.own.above_ns, as_positions(np.array(members)), healthy, p)
+        if slow.is_notable:
+            beside = healthy | np.isin(np.arange(len(healthy)), members)
+            anomalies += slow.as_set() if len(members) > 1 else slow.by(looks.at(beside))
+    return Detections(t, p_value, tuple(anomalies))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One signal in one shape, as one look at all ranks shows it."""
+
+    shape: Shape
+    signal: Signal
+    chance: Floats
+
+
+@dataclass(frozen=True)
+class _Look:
+    """All rows at once: `chance` puts them together per rank."""
+
+    rows: Sequence[_Row]
+    chance: Floats
+    t: Floats
+
+
+class _Looks:
+    """The table of a job's signals, with what does not change from look to look."""
+
+    def __init__(self, job: Excesses, measured: Measured, *, onsets: bool) -> None:
+        self._job, signals = job, signals_of(job, measured)
+        self.own = signals[0]
+        self._steady = Steady([one for one in signals if "steady" in one.shapes], job.role)
+        self._since = [Since(one, job.role, asked=onsets) for one in signals if "since" in one.shapes]
+        self._since = [of for of in self._since if of]
+        self._events = [
+            (one, NowAndThen(events_of(job, one.above_ns), job.role, job.unit))
+            for one in signals
+            if "now_and_then" in one.shapes
+        ]
+        self._operators = Steady(list(operators_of(job)), job.role)
+
+    def at(self, left: Bools) -> _Look:
+        t, steady = self._steady.chances(left)
+        rows = [
+            *(_Row("steady", signal, chance) for signal, chance in zip(self._steady.signals, steady, strict=True)),
+            *(_Row("since", of.signal, of.chances(left)) for of in self._since),
+            *(_Row("now_and_then", signal, of.chances(left)) for signal, of in self._events),
+        ]
+        chances, weights = [row.chance for row in rows], [row.signal.weight for row in rows]
+        operators: list[_Row] = []
+        if self._operators.signals:
+            _, of_each = self._operators.chances(left)
+            operators = [_Row("steady", one, of) for one, of in zip(self._operators.signals, of_each, strict=True)]
+            # All operators are one row: those in which nobody is slow count among them.
+            silent = np.full((len(self._job.operators) - len(of_each), len(left)), 0.5)
+            every = np.concatenate((of_each, silent))
+            chances, weights = [*chances, cauchy(every, np.ones(len(every)))], [*weights, 1.0]
+        classes = [signal.name in CLASSES for signal in self._steady.signals]
+        return _Look([*rows, *operators], cauchy(np.stack(chances), np.array(weights)), t[classes].max(axis=0))
+
+    def sets(self, left: Bools) -> Iterator[tuple[float, tuple[int, ...]]]:
+        """(chance, members) of every host, and every group that shares a batch, within a role."""
+        own, least = Means(*(of[0] for of in self._steady.means)), SMALLEST_SHARE * self._job.step_time_ns
+        for shared in (self._job.host, self._job.unit):
+            if shared is None:
+                continue
+            for role in roles_left(self._job.role, left):
+                for code in np.unique(shared[role]).tolist():
+                    members = role & (shared == code)
+                    count, others = np.count_nonzero(members), np.count_nonzero(role & ~members)
+                    if min(count, others) >= _SMALLEST_SET:
+                        above, chance = set_above_rest(own.at(role), members[role], self._spread_of(role))
+                        yield chance if above > least else 1.0, tuple(np.flatnonzero(members).tolist())
+
+    def _spread_of(self, role: Bools) -> Spread:
+        return Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
+
+
+@dataclass(frozen=True)
+class _Slow:
+    """Accused ranks beside their peers that are left."""
+
+    job: Excesses
+    own_ns: Floats
+    positions: tuple[Position, ...]
+    left: Bools
+    p_value: float
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether they take so much longer by themselves than their peers that it is worth telling."""
+        return float(self._beyond(self.own_ns).mean()) > SMALLEST_SHARE * self.job.step_time_ns
+
+    def as_set(self) -> list[Anomaly]:
+        """By the class that they lose most in."""
+        row, lost = self._largest(0)
+        return [Anomaly("group", self.positions, row, self.p_value, lost)]
+
+    def by(self, look: _Look) -> list[Anomaly]:
+        """One rank, by every row that shows it, classes of time before their operators.
+
+        Where an onset shows it more clearly than all steps together do, what is steady is told since then.
+        """
+        (place,) = self.positions
+        rows = sorted(
+            look.rows, key=lambda row: (row.signal.operator is not None, row.chance[place] / row.signal.weight)
+        )
+        clearest = min(rows, key=lambda row: float(row.chance[place]) / row.signal.weight)
+        shown = [row for row in rows if row is clearest or row.chance[place] < FALSE_ALARM_RATE]
+        steady = min(float(row.chance[place]) for row in rows if row.shape == "steady")
+        begun = next((row for row in shown if row.shape == "since" and row.chance[place] < steady), None)
+        begin = 0 if begun is None else onset(self._beyond(begun.signal.above_ns))
+        found: dict[tuple[object, ...], Anomaly] = {}
+        for row in shown:
+            one = self._by_row(row, begin)
+            found.setdefault((one.kind, one.class_index, one.operator), one)
+        return list(found.values())
+
+    def _by_row(self, row: _Row, begin: int) -> Anomaly:
+        since = begin or None
+        if row.shape == "now_and_then":
+            return self._now_and_then(row.signal)
+        if row.signal.class_index is None:
+            class_index, lost = self._largest(begin)
+        else:
+            class_index, lost = row.signal.class_index, self._lost(row.signal.above_ns, begin)
+        return Anomaly(
+            "persistent", self.positions, class_index, self.p_value, lost, operator=row.signal.operator, since=since
+        )
+
+    def _now_and_then(self, signal: Signal) -> Anomaly:
+        (place,) = self.positions
+        hit = events_of(self.job, signal.above_ns)[0].hit
+        of_class = zero_for_nan(self.job.by_step_ns)[hit[:, place], :, place].sum(axis=0)
+        at = tuple(np.flatnonzero(hit[:, place]).tolist())
+        lost = float(of_class.sum()) / len(hit)
+        events = len(at), int(hit.sum())
+        return Anomaly("intermittent", self.positions, int(np.argmax(of_class)), self.p_value, lost, events, at)
+
+    def _largest(self, begin: int) -> tuple[int, float]:
+        """(class, ns): what they lose most in."""
+        of_class = zero_for_nan(self.job.by_step_ns)
+        lost = [self._lost(of_class[:, row], begin) for row in range(len(CLASSES))]
+        return int(np.argmax(lost)), max(lost)
+
+    def _lost(self, values: Floats, begin: int) -> float:
+        return float(trimmed_mean(self._beyond(values)[begin:], TRIM))
+
+    def _beyond(self, values: Floats) -> Floats:
+        """Per step, how far they lie above the median of their peers."""
+        peers = self.left & (self.job.role == self.job.role[self.positions[0]])
+        mine = values[:, list(self.positions)].mean(axis=1)
+        return np.asarray(mine - median(values[:, peers], axis=1) if peers.any() else mine)
+
+
+def _with_peers(job: Excesses, left: Bools) -> Bools:
+    """Of the ranks that are left those whose role has another one left."""
+    result = np.zeros(len(left), dtype=bool)
+    for members in roles_left(job.role, left):
+        if np.count_nonzero(members) > 1:
+            result |= members
+    return result
+
+
+def at_steps(anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> tuple[Anomaly, ...]:
+    """The anomalies with steps' numbers in place of their places."""
+    return tuple(one if one.since is None else replace(one, since=numbers[one.since]) for one in anomalies)

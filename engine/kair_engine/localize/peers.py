@@ -1,0 +1,128 @@
+"""How far each rank lies above its peers, and the chance that a healthy one does: a moderated t.
+
+The spread of a handful of ranks is little known. It is moderated (Smyth 2004): what healthy ranks are known to differ
+by counts as PRIOR_DF further observations. That prior gives way where the ranks contradict it (a robust mixture,
+Schmidli 2014): there are two, of ranks as alike as most are and of ranks that differ more, and the peers' own spread
+decides how much each counts. Roles of two or three need no rule of their own: they have the prior.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.localize.noise import inflation
+from kair_engine.stats import TRIM, median, student_t_tail
+
+PRIOR_DF = 6.0
+"""The priors weigh as much as this many further ranks."""
+WIDE_WEIGHT = 0.1
+"""The wide prior has this weight before the ranks are looked at."""
+_FARTHEST = 36
+"""The tails of t are known to where a normal's is 1e-284."""
+
+
+class Spread(NamedTuple):
+    """What healthy ranks differ by for good, ns: most of them, and those that differ more than most."""
+
+    usual_ns: Floats | float
+    wide_ns: Floats | float
+
+
+class Means(NamedTuple):
+    """(… × ranks): the mean over steps, ns, and the variance that the steps leave it with, ns²."""
+
+    mean_ns: Floats
+    variance: Floats
+
+    @classmethod
+    def of(cls, per_step: Floats) -> "Means":
+        """Trimmed means of (steps × ranks).
+
+        Each is as uncertain as the median rank's, or as its own trimmed one if that is more (Yuen 1974); steps that
+        depend on one another count for less.
+        """
+        steps = len(per_step)
+        if steps < 2:
+            return cls(per_step.mean(axis=0), np.zeros(per_step.shape[1]))
+        usual = float(median(per_step.var(axis=0, ddof=1)))
+        cut = int(steps * TRIM)
+        ordered = np.sort(per_step, axis=0)
+        winsorised = np.clip(per_step, ordered[cut], ordered[steps - cut - 1]).var(axis=0, ddof=1)
+        own = winsorised * (steps / (steps - 2 * cut)) ** 2
+        variance = np.maximum(usual, own) * (inflation(per_step) / steps)
+        return cls(ordered[cut : steps - cut].mean(axis=0), variance)
+
+    @classmethod
+    def stacked(cls, every: Sequence["Means"]) -> "Means":
+        """Those of several rows of ranks, one below the other."""
+        return cls(np.stack([one.mean_ns for one in every]), np.stack([one.variance for one in every]))
+
+    def less(self, before: "Means") -> "Means":
+        """By how much the means are larger than before, in other steps."""
+        return Means(self.mean_ns - before.mean_ns, self.variance + before.variance)
+
+    def at(self, places: Bools) -> "Means":
+        """Those of some ranks."""
+        return Means(self.mean_ns[..., places], self.variance[..., places])
+
+
+def above_others(means: Means, spread: Spread, at_most_ns: Floats | None = None) -> tuple[Floats, Floats]:
+    """Per rank its t against all others, and the chance of that for a healthy one; at most one half.
+
+    `at_most_ns` says how far each lies above the others at most, whatever its mean.
+    """
+    values, count = means.mean_ns, means.mean_ns.shape[-1]
+    if count < 2:
+        return np.zeros(values.shape), np.full(values.shape, 0.5)
+    from_mean = values - values.mean(axis=-1, keepdims=True)
+    from_others, df = from_mean * (count / (count - 1)), count - 2
+    above = from_others if at_most_ns is None else np.minimum(from_others, at_most_ns)
+    squares = (from_mean**2).sum(axis=-1, keepdims=True) - from_others**2 * ((count - 1) / count)
+    variance = np.maximum(squares, 0.0) / df if df else np.zeros(values.shape)
+    return _moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
+
+
+def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float, float]:
+    """(how far some of the ranks lie above the rest, ns, the chance of it): a two-sample t with one variance."""
+    mine, others = means.mean_ns[members], means.mean_ns[~members]
+    df = len(mine) + len(others) - 2
+    squares = ((mine - mine.mean()) ** 2).sum() + ((others - others.mean()) ** 2).sum()
+    noise, above = np.array([float(median(means.variance))]), np.array([float(mine.mean() - others.mean())])
+    variance = np.maximum(float(squares) / max(df, 1), noise)
+    _, chance = _moderated(above, variance, df, 1 / len(mine) + 1 / len(others), noise, spread)
+    return float(above[0]), float(chance[0])
+
+
+def _moderated(  # noqa: PLR0917  (each of another kind)
+    above: Floats, variance: Floats, df: int, scale: float, noise: Floats, spread: Spread
+) -> tuple[Floats, Floats]:
+    """t by the usual prior, and the chance over both; `scale`: the variance of a distance in those of a mean."""
+    ts, chances, logs = [], [], []
+    for weight, deviation in ((1 - WIDE_WEIGHT, spread.usual_ns), (WIDE_WEIGHT, np.maximum(*spread))):
+        prior = np.maximum(deviation, 1e-6) ** 2 + noise
+        ts.append(above / np.sqrt((variance * df + prior * PRIOR_DF) / (df + PRIOR_DF) * scale))
+        chances.append(_tails(ts[-1], df + PRIOR_DF))
+        # The density of F with these degrees of freedom: how well the peers' own spread fits the prior.
+        fits = df / 2 * np.log(prior) + (df + PRIOR_DF) / 2 * np.log1p(df * variance / (PRIOR_DF * prior))
+        logs.append(math.log(weight) - fits)
+    weights = np.exp(np.array(logs) - np.max(logs, axis=0))
+    return ts[0], np.asarray((weights * chances).sum(axis=0) / weights.sum(axis=0))
+
+
+def _tails(t: Floats, df: float) -> Floats:
+    """P of a t and beyond, one half below 0: interpolated beside a normal's tail, within a thousandth."""
+    z = np.sqrt(df * np.log1p(np.maximum(t, 0.0) ** 2 / df))
+    at, beside = _beside_normal(df)
+    return np.asarray(np.exp(np.interp(z, at, beside) - z**2 / 2))
+
+
+@cache
+def _beside_normal(df: float) -> tuple[Floats, Floats]:
+    """(z, ln of the tail beyond the t of that z, plus z² / 2), which hardly bends."""
+    z = np.linspace(0, _FARTHEST, 10 * _FARTHEST + 1)
+    t = np.sqrt(df * np.expm1(z**2 / df))
+    return z, np.array([math.log(max(student_t_tail(float(one), df), 1e-300)) for one in t]) + z**2 / 2

@@ -1,0 +1,112 @@
+"""What ranks are compared in: a table of signals, each a matrix (steps × ranks) of what a rank takes beyond its role.
+
+A new signal is one more row: what it measures, what healthy ranks differ by in it, and in which shapes it is looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+
+from kair_engine.arrays import Floats, zero_for_nan
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.excess_table import Excesses
+from kair_engine.stats import TRIM, role_medians, trimmed_mean
+
+_COMPUTE = CLASSES.index("compute")
+Shape = Literal["steady", "since", "now_and_then"]
+"""Slow in every step; since one of them; in some steps."""
+Measured = Mapping[str, Floats]
+"""What is known of ranks beside their excesses, (steps × ranks) each, ns: KERNEL_SIGNALS, and `work`, what they should
+take for the work that they were given beyond their role."""
+
+USUAL_OF_WORK, WIDE_OF_WORK = 0.006, 0.05
+"""Healthy devices of one type differ by USUAL_OF_WORK of their compute time, and some by WIDE_OF_WORK."""
+USUAL_OF_STEP, WIDE_OF_STEP = 0.003, 0.02
+"""Healthy ranks differ by USUAL_OF_STEP of the step in idle time and fetches, and some by WIDE_OF_STEP."""
+FLOOR_OF_STEP = 0.001
+"""No signal is known better than to this share of the step."""
+SUMMARY_WEIGHT = 2.0
+"""All that a rank takes by itself counts as much as two other signals: it alone is looked at in every shape."""
+KERNEL_SIGNALS: Mapping[str, tuple[Shape, ...]] = {
+    "cpu_time": ("steady", "since"),
+    "run_queue_wait": ("steady",),
+    "asleep": ("steady", "now_and_then"),
+}
+"""What the kernel measured of training threads, and the shapes in which it is looked at."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One row of the table; the arrays have the ranks last."""
+
+    name: str
+    above_ns: Floats
+    """(steps × ranks): beyond the median of the role."""
+    usual_ns: Floats
+    """Per rank, what healthy ones differ by for good."""
+    wide_ns: Floats
+    """Per rank, what those differ by that differ more than most."""
+    shapes: tuple[Shape, ...] = ("steady",)
+    weight: float = 1.0
+    class_index: int | None = None
+    """The class of time that it is part of; None where it is of several."""
+    operator: str | None = None
+
+
+def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
+    """The table for one job, its summary first; single operators are `operators_of`."""
+    of_class = zero_for_nan(job.by_step_ns)
+    work = role_medians(job.work_ns, job.role)
+    by_share = _spreads(job, work[_COMPUTE])
+    every: tuple[Shape, ...] = ("steady", "since", "now_and_then")
+    table = [Signal("own", _above(job, of_class.sum(axis=1)), *by_share, every, SUMMARY_WEIGHT)]
+    for row, name in enumerate(CLASSES):
+        if name == "compute":
+            spreads = _of_work(job, work[row])
+        elif name == "communication":
+            continue  # a transfer is its link's (links.py)
+        else:
+            spreads = _of_step(job)
+        table.append(Signal(name, _above(job, of_class[:, row]), *spreads, class_index=row))
+    if (late := job.waited_less_ns) is not None:
+        table.append(Signal("late", _above(job, late), *by_share))
+    if (more := measured.get("work")) is not None:
+        # How much work there is is counted: healthy ranks do not differ in it for good.
+        floor = np.full(len(job.role), FLOOR_OF_STEP * job.step_time_ns)
+        table.append(Signal("work", _above(job, more), floor, floor, ("steady", "since"), class_index=_COMPUTE))
+    for name, shapes in KERNEL_SIGNALS.items():
+        if (values := measured.get(name)) is not None:
+            computed = role_medians(np.median(values, axis=0)[None], job.role)[0]
+            spreads = _of_work(job, computed) if name == "cpu_time" else _of_step(job)
+            table.append(Signal(name, _above(job, values), *spreads, shapes))
+    return table
+
+
+def operators_of(job: Excesses) -> Iterator[Signal]:
+    """The operators in which some rank takes SMALLEST_SHARE of the step more than its role."""
+    for name, fetches in job.operators.items():
+        per_step, typical = job.operator_ns(name)
+        if trimmed_mean(per_step, TRIM).max() > SMALLEST_SHARE * job.step_time_ns:
+            row = CLASSES.index("input" if fetches else "compute")
+            yield Signal(name, per_step, *_of_work(job, typical), class_index=row, operator=name)
+
+
+def _above(job: Excesses, values: Floats) -> Floats:
+    return values - role_medians(values, job.role)
+
+
+def _spreads(job: Excesses, work: Floats) -> tuple[Floats, Floats]:
+    of_work, of_step = _of_work(job, work), _of_step(job)
+    return np.hypot(of_work[0], of_step[0]), np.hypot(of_work[1], of_step[1])
+
+
+def _of_work(job: Excesses, work: Floats) -> tuple[Floats, Floats]:
+    return np.hypot(FLOOR_OF_STEP * job.step_time_ns, USUAL_OF_WORK * work), WIDE_OF_WORK * work
+
+
+def _of_step(job: Excesses) -> tuple[Floats, Floats]:
+    every = np.full(len(job.role), job.step_time_ns)
+    return USUAL_OF_STEP * every, WIDE_OF_STEP * every
