@@ -180,6 +180,14 @@ def test_ranks_that_share_a_batch_are_told_as_one() -> None:
     assert found_in(job(percents, unit=np.repeat(range(4), 4).tolist())) == [("group", (4, 5, 6, 7), "compute")]
 
 
+def test_long_batches_of_a_tensor_parallel_group_accuse_nobody() -> None:
+    """Each group of four draws its batches anew in every step: its ranks are long together, which proves nothing."""
+    of_group = np.random.default_rng(3).normal(0, 8, (20, 4))
+    percents = quiet(20, 16)
+    percents[:, COMPUTE] += np.repeat(of_group - np.median(of_group, axis=1, keepdims=True), 4, axis=1)
+    assert found_in(replace(job(percents, unit=np.repeat(range(4), 4).tolist()), host=np.repeat([0, 1], 8))) == []
+
+
 def test_one_slow_operator_is_found_where_all_of_compute_hides_it() -> None:
     percents, noise = quiet(20, 8), np.random.default_rng(2).normal(0, 4, (20, 8))
     percents[:, COMPUTE] += noise - np.median(noise, axis=1, keepdims=True)

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, zero_for_nan
+from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.large_delays import events_of
-from kair_engine.localize.peers import Means, Spread, set_above_rest
+from kair_engine.localize.peers import Means, Spread, above_others, set_above_rest
 from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
 from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
 from kair_engine.ranks import Position, as_positions
@@ -140,21 +140,37 @@ class _Looks:
         return _Look([*rows, *operators], cauchy(np.stack(chances), np.array(weights)), t[classes].max(axis=0))
 
     def sets(self, left: Bools) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """(chance, members) of every host, and every group that shares a batch, within a role."""
-        own, least = Means(*(of[0] for of in self._steady.means)), SMALLEST_SHARE * self._job.step_time_ns
-        for shared in (self._job.host, self._job.unit):
-            if shared is None:
-                continue
-            for role in roles_left(self._job.role, left):
-                for code in np.unique(shared[role]).tolist():
-                    members = role & (shared == code)
-                    count, others = np.count_nonzero(members), np.count_nonzero(role & ~members)
-                    if min(count, others) >= _SMALLEST_SET:
-                        above, chance = set_above_rest(own.at(role), members[role], self._spread_of(role))
-                        yield chance if above > least else 1.0, tuple(np.flatnonzero(members).tolist())
+        """(chance, members) of every host, and every group that shares a batch, within a role.
 
-    def _spread_of(self, role: Bools) -> Spread:
-        return Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
+        Ranks that share a batch are slow together for a long one: they count as one.
+        """
+        job = self._job
+        if job.host is None and job.unit is None:
+            return
+        unit = np.arange(len(job.role)) if job.unit is None else job.unit
+        for role in roles_left(job.role, left):
+            units = [np.flatnonzero(unit == code) for code in np.unique(unit[role])]
+            units = [some for some in units if left[some].all()]
+            if not units:
+                continue
+            means = Means.of(np.stack([self.own.above_ns[:, some].mean(axis=1) for some in units], axis=1))
+            spread = Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
+            for chance, chosen in self._sets_of(means, spread, units):
+                yield chance, tuple(np.concatenate([units[at] for at in np.flatnonzero(chosen)]).tolist())
+
+    def _sets_of(self, means: Means, spread: Spread, units: Sequence[Ints]) -> Iterator[tuple[float, Bools]]:
+        """(chance, which of the units) of every host with several units, and every unit of several ranks."""
+        host, least = self._job.host, SMALLEST_SHARE * self._job.step_time_ns
+        of_unit = np.array([-1 - at if host is None else host[some[0]] for at, some in enumerate(units)])
+        for code in np.unique(of_unit).tolist():
+            chosen = of_unit == code
+            if min(np.count_nonzero(chosen), np.count_nonzero(~chosen)) >= _SMALLEST_SET:
+                above, chance = set_above_rest(means, chosen, spread)
+                yield (chance if above > least else 1.0), chosen
+        if len(units) > 1 and max(map(len, units)) > 1:
+            for at, chance in enumerate(above_others(means, spread)[1].tolist()):
+                if len(units[at]) > 1:
+                    yield chance, np.arange(len(units)) == at
 
 
 @dataclass(frozen=True)
