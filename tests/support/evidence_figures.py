@@ -69,8 +69,8 @@ def _excess(evidence: Data, data: Data) -> None:
 
 
 def _slow_operator(evidence: Data, data: Data) -> None:
-    (row,) = [row for row in data["slow_operators"] if [row["rank"]] == evidence["ranks"]]
-    assert row["operator"] == evidence["about"]
+    of_rank = [row for row in data["slow_operators"] if [row["rank"]] == evidence["ranks"]]
+    (row,) = [row for row in of_rank if row["operator"] == evidence["about"]]
     assert row["excess_us"] == _equal(evidence["figures"]["excess_us_per_step"])
     assert row["excess_us"] / data["step_time_us"] == _equal(evidence["figures"]["share_of_step"])
 

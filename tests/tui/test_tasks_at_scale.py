@@ -98,7 +98,7 @@ JOBS = {
         "straggler: ranks 105, 137 (communication",
         "ranks 105, 137 fixed: +",
         "1 ▲ ranks 105, 137 on node13, node17: communication",
-        105,
+        137,
         "most above its role's median is exposed communication",
         "waiting came from rank 105",
         "lost there",

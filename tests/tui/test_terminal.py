@@ -65,7 +65,7 @@ def test_only_signs_and_colours_leave_that_the_terminal_has(
 def test_without_colours_and_mouse_neither_leaves_the_smallest_terminal(tmp_path: Path) -> None:
     environment = terminal_environment(tmp_path, TERM="screen")
     with full_screen(SLOW, "--no-color", "--no-mouse", environment=environment, size=(60, 20)) as terminal:
-        terminal.wait_for("score 50.150")
+        terminal.wait_for("score 45.188")
         terminal.press("\t\t?")
         terminal.wait_for("keys on overview")
         terminal.press("q")
@@ -150,7 +150,7 @@ def test_a_job_that_is_not_there_ends_like_the_command(tmp_path: Path) -> None:
 def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
     command = shlex.join([*PROGRAM, SLOW])
     with Tmux(tmp_path, command, terminal_environment(tmp_path)) as tmux:
-        shown = tmux.wait_for("rank 2 · node0 · score 50.150 ▲ slow")
+        shown = tmux.wait_for("rank 2 · node0 · score 45.188 ▲ slow")
         assert VERDICT in shown
         assert "1 ▲ rank 2 on node0: compute in kair_sample::mlp" in shown
         tmux.press(":", *"pinpoint --rank 2", "Enter")
