@@ -116,7 +116,7 @@ async def test_left_and_right_go_along_the_ranking_in_the_same_place() -> None:
         shown = screen_text(app_of(screen))
         assert shown.splitlines()[0].split("  ")[0].strip() == "kair"
         assert "slow_input › overview › rank 0 " in shown
-        assert "rank 0 · node0 · role all (3 peers) · score 0.303 (2 of 4)" in shown
+        assert "rank 0 · node0 · role all (3 peers) · score 0.454 (2 of 4)" in shown
         await pilot.press("escape")
         assert app_of(screen).framed.crumb == "overview"
         assert app_of(screen).framed.rank == 0
