@@ -212,6 +212,24 @@ def test_what_a_rank_computes_more_since_it_lacks_a_core_is_lack_of_that(tmp_pat
 """Own time of four ranks in six steps, ms, of which 15 are work and the rest is waiting for a core."""
 
 
+def test_what_the_system_states_says_why_a_rank_is_slow_and_accuses_nobody(tmp_path: Path) -> None:
+    """Rank 2 waits 20 ms for a core in every step, or no longer than the others; it runs at nice 10."""
+    limits = {rank: ProcessorLimits(10 if rank == 2 else 0, (0, 1)) for rank in range(RANKS)}
+    for name, lacked_ms in (("slow", 20), ("alike", 0)):
+        took = {(step, rank): USUAL + 1000.0 * lacked_ms * (rank == 2) for step, rank in ALL}
+        ready = {(step, 2): 1000.0 * lacked_ms for step in range(STEPS)}
+        own = {cell: length + 350 for cell, length in took.items()}
+        made = measured(steps(tmp_path / name, took, meet=2000), own, ready)
+        found = [one for one in triage(replace(made, job=replace(made.job, limits=limits))).findings if one.ranks]
+        assert [(one.ranks, one.cause) for one in found] == ([((2,), "contention")] if lacked_ms else [])
+        for one in found:
+            told = {of.kind: of.figures for of in one.evidence}
+            assert told["lower_priority"] == {"nice": 10, "peers_nice": 0}
+            assert told["crowded"] == {"ranks": 4, "cores": 2}
+            assert one.p_value is not None
+            assert one.p_value < 0.01
+
+
 def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:
     """Rank 2 takes 25 ms for what the others do in 15, always, and gives its model two thirds more."""
     usual = dict.fromkeys(range(RANKS), 15_000.0) | {2: 25_000.0}

@@ -135,12 +135,12 @@ def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
     """In the mean of three recordings: each is one draw."""
 
     def mean_share(recordings: list[Percents]) -> float:
-        of_each = (asked(job(one), "slow_device", multiples=detection.MULTIPLES) for one in recordings)
+        of_each = (asked(job(one), "slow_device", draws=60, multiples=detection.MULTIPLES) for one in recordings)
         return float(np.mean([share(one, "slow_device") for one in of_each]))
 
     spells = [in_spells(24, 8, seed) for seed in range(3)]
     mixed = [one[np.random.default_rng(0).permutation(24)] for one in spells]
-    assert mean_share(spells) > 1.05 * mean_share(mixed)
+    assert mean_share(spells) > 1.1 * mean_share(mixed)
 
 
 def test_a_rank_that_was_at_fault_differs_as_one_of_its_peers_does() -> None:
@@ -265,7 +265,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
         percents[:, COMPUTE] += lasting
         return percents
 
-    smallest = 100 * share(asked(job(recorded(0)), "slow_device"), "slow_device")
+    smallest = 100 * share(asked(job(recorded(0)), "slow_device", draws=100), "slow_device")
     found = {}
     for factor in (0.6, 1.0, 1.3):
         hits = 0
@@ -275,7 +275,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
             hits += blames(longer(job(percents), factor * smallest / 100 * STEP_NS), victim, COMPUTE)
         found[factor] = hits / 24
     assert found[0.6] < 0.7
-    assert found[1.0] > 0.8
+    assert found[1.0] > 0.85
     assert found[1.3] > 0.95
 
 

@@ -74,7 +74,7 @@ def job(
             0,
             0,
             work_ns=spent * STEP_NS / 100,
-            waited_less_ns=None,
+            exposed_waiting_ns=None,
             passes_ns=(by_pass if passes is None else passes)[step] * STEP_NS / 100,
             optimizer_ns=updated[step] * STEP_NS / 100,
             idle_ns=(by_pass if idle is None else idle)[step] * STEP_NS / 100,

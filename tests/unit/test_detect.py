@@ -15,6 +15,7 @@ from kair_engine.localize.large_delays import chance_of, events_of, host_pauses,
 from kair_engine.localize.localization import can_accuse, conclude
 from kair_engine.localize.peers import PRIOR_DF, WIDE_WEIGHT, Means, Spread, above_others, set_above_rest
 from kair_engine.localize.shapes import cauchy
+from kair_engine.localize.signals import Measured
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=25)
 REAL = st.floats(-100, 100)
@@ -247,10 +248,24 @@ def test_what_is_known_beside_excesses_is_a_signal_of_its_own() -> None:
     computed = np.full((12, 8), 0.5 * STEP_NS)
     computed[:, 2] += 0.06 * STEP_NS
     made = job(percents)
-    assert {one.positions for one in conclude(made, {"cpu_time": computed}).anomalies} == {(2,)}
+    assert {one.positions for one in conclude(made, Measured({"cpu_time": computed})).anomalies} == {(2,)}
     # Who computes more, but is not slower by it, is not told.
     quick = job(percents - 8 * np.eye(8)[2])
-    assert conclude(quick, {"cpu_time": computed}).anomalies == ()
+    assert conclude(quick, Measured({"cpu_time": computed})).anomalies == ()
+
+
+def test_whom_the_system_states_to_hold_back_needs_less_time_lost() -> None:
+    """6 % of the step of two ranks is what healthy ones differ by, unless the system states why it is lost."""
+    percents, waited = quiet(12, 2), np.full((12, 2), 0.01 * STEP_NS)
+    percents[:, HOST, 1] += 6
+    waited[:, 1] += 0.06 * STEP_NS
+    made = job(percents)
+    for held_back, accused in ((None, []), ([False, True], [(1,)]), ([True, False], [])):
+        measured = Measured({"run_queue_wait": waited}, None, None if held_back is None else np.array(held_back))
+        assert [one.positions for one in conclude(made, measured).anomalies] == accused
+    # That the system holds it back accuses nobody who loses no time to it.
+    alike = Measured({"run_queue_wait": np.full((12, 2), 0.01 * STEP_NS)}, None, np.array([False, True]))
+    assert conclude(job(quiet(12, 2)), alike).anomalies == ()
 
 
 def test_every_rank_has_a_corrected_chance_and_those_accused_that_of_their_look() -> None:

@@ -8,6 +8,7 @@ from support.excess_builder import COMPUTE, Percents, job, nothing
 
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import conclude
+from kair_engine.localize.signals import Measured
 from kair_engine.triage.ranks.more_work import more_work_ns
 
 STEPS, MORE = 8, 1
@@ -30,7 +31,7 @@ def of_two(
 
 def accused(of: JobExcess, given: Percents | None = None) -> list[tuple[tuple[int, ...], int | None]]:
     assert conclude(of).anomalies == ()  # times alone accuse nobody
-    found = conclude(of, {"work": more_work_ns(of, given)})
+    found = conclude(of, Measured(work=more_work_ns(of, given)))
     return [(one.positions, one.since) for one in found.anomalies]
 
 
@@ -41,7 +42,7 @@ def test_a_rank_with_more_work_is_accused_though_noise_hides_it(more: dict[str, 
     """The usual is halfway: 150 bytes, or 3 calls. A third more of 5 % on one rank, a third less on the other."""
     of = of_two(**more)
     assert more_work_ns(of)[0] / of.step_time_ns == pytest.approx([-0.05 / 3, 0.05 / 3])
-    (anomaly,) = conclude(of, {"work": more_work_ns(of)}).anomalies
+    (anomaly,) = conclude(of, Measured(work=more_work_ns(of))).anomalies
     assert (anomaly.kind, anomaly.positions, anomaly.class_index) == ("persistent", (MORE,), COMPUTE)
 
 
@@ -99,7 +100,7 @@ def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
     assert accused(joined(one, other, one, other, one, one)) == []
 
 
-@pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14)])
+@pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14), (1100, 1100)])
 def test_work_that_becomes_more_is_told_from_there_on(alike: int, larger: int) -> None:
     before = of_two(lost=0, steps=alike, given={"mm": ALIKE})
     after = of_two(lost=3, steps=larger, given={"mm": LARGER})

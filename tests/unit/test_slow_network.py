@@ -107,7 +107,7 @@ def test_what_waits_for_a_receiver_without_a_core_is_no_slow_network(lacked_ms: 
 
 def test_in_few_steps_nobody_is_accused_of_a_slow_network() -> None:
     """Of two ranks one is slowest throughout by chance in so few."""
-    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, steps=2)
+    (one,) = found({0: [to(0, 1, USUAL)], 1: [to(1, 0, SLOW)]}, steps=3)
     assert (one.cause, one.ranks, one.pattern) == ("exposed_communication", (), "job_wide")
 
 

@@ -19,7 +19,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
-from kair_engine.localize.large_delays import events_of
+from kair_engine.localize.large_delays import Events, events_of
 from kair_engine.localize.peers import Means, Spread, above_others, set_above_rest
 from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
 from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
@@ -41,7 +41,8 @@ class Detections:
     t: Floats
     """The largest distance from its peers of any class of time, in standard errors."""
     p_value: Floats
-    """Of a rank by itself, corrected for all that was tried; NaN without peers."""
+    """Of a rank by itself, corrected for all that was tried; NaN without peers. What is surely there may be too little
+    to be told."""
     anomalies: tuple[Anomaly, ...]
     """`since` is a place among the steps."""
 
@@ -54,7 +55,7 @@ def detect(
     If only one is `sought`, nobody is looked at after that one. Without `onsets` it is known that no fault begins:
     then nothing speaks for one, at the same rate of false alarms.
     """
-    looks = _Looks(job, measured or {}, onsets=onsets)
+    looks = _Looks(job, measured or Measured(), onsets=onsets)
     left, gone = np.ones(len(job.role), dtype=bool), list[tuple[tuple[int, ...], float]]()
     t, p_value = np.zeros(len(job.role)), np.full(len(job.role), np.nan)
     accused = 0
@@ -93,6 +94,8 @@ class _Row:
     shape: Shape
     signal: Signal
     chance: Floats
+    events: Events | None = None
+    """Of what comes now and then, of the smallest size."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class _Looks:
         rows = [
             *(_Row("steady", signal, chance) for signal, chance in zip(self._steady.signals, steady, strict=True)),
             *(_Row("since", of.signal, of.chances(left)) for of in self._since),
-            *(_Row("now_and_then", signal, of.chances(left)) for signal, of in self._events),
+            *(_Row("now_and_then", signal, of.chances(left), of.events[0]) for signal, of in self._events),
         ]
         chances, weights = [row.chance for row in rows], [row.signal.weight for row in rows]
         operators: list[_Row] = []
@@ -205,7 +208,7 @@ class _Slow:
         clearest = min(rows, key=lambda row: float(row.chance[place]) / row.signal.weight)
         shown = [row for row in rows if row is clearest or row.chance[place] < FALSE_ALARM_RATE]
         steady = min(float(row.chance[place]) for row in rows if row.shape == "steady")
-        begun = next((row for row in shown if row.shape == "since" and row.chance[place] < steady), None)
+        begun = next((row for row in shown if row.shape == "since" and row.chance[place] <= steady), None)
         begin = 0 if begun is None else onset(self._beyond(begun.signal.above_ns))
         found: dict[tuple[object, ...], Anomaly] = {}
         for row in shown:
@@ -215,8 +218,8 @@ class _Slow:
 
     def _by_row(self, row: _Row, begin: int) -> Anomaly:
         since = begin or None
-        if row.shape == "now_and_then":
-            return self._now_and_then(row.signal)
+        if row.events is not None:
+            return self._now_and_then(row.events.hit)
         if row.signal.class_index is None:
             class_index, lost = self._largest(begin)
         else:
@@ -225,9 +228,8 @@ class _Slow:
             "persistent", self.positions, class_index, self.p_value, lost, operator=row.signal.operator, since=since
         )
 
-    def _now_and_then(self, signal: Signal) -> Anomaly:
+    def _now_and_then(self, hit: Bools) -> Anomaly:
         (place,) = self.positions
-        hit = events_of(self.job, signal.above_ns)[0].hit
         of_class = zero_for_nan(self.job.by_step_ns)[hit[:, place], :, place].sum(axis=0)
         at = tuple(np.flatnonzero(hit[:, place]).tolist())
         lost = float(of_class.sum()) / len(hit)

@@ -17,6 +17,7 @@ from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.coverage import recorded
+from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
 from kair_engine.timeline.pauses import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.timeline.synchronisation import Synchronisation, synchronise
@@ -83,10 +84,8 @@ class StepExcess:
     collectives: int
     work_ns: Floats
     """(classes × ranks): what each rank spent on its own work."""
-    waited_less_ns: Floats | None
-    """Per rank, how much less it waited in collectives than who waited longest in each, added up: how late it came.
-    None where not all ranks meet in each of them (who waits for a late rank is late for others), and on threads, which
-    do not leave together."""
+    exposed_waiting_ns: Floats | None
+    """Per rank, how long it waited for late ranks and did nothing else; None where that does not tell who was late."""
     passes_ns: Floats
     """(PASSES × ranks): its own compute in the forward and in the backward pass."""
     optimizer_ns: Floats
@@ -225,9 +224,9 @@ class JobExcess:
         return np.stack([step.by_class_ns for step in self.steps])
 
     @cached_property
-    def waited_less_ns(self) -> Floats | None:
-        """(steps × ranks): how late each came; None where that cannot be told of all steps."""
-        known = [step.waited_less_ns for step in self.steps if step.waited_less_ns is not None]
+    def exposed_waiting_ns(self) -> Floats | None:
+        """(steps × ranks): how long each waited for late ranks; None where any step does not tell it."""
+        known = [step.exposed_waiting_ns for step in self.steps if step.exposed_waiting_ns is not None]
         return zero_for_nan(np.stack(known)) if len(known) == len(self.steps) else None
 
     @cached_property
@@ -329,7 +328,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=per_rank(spent),
-        waited_less_ns=None if (less := _waited_less_ns(sync, of.ranks)) is None else per_rank(less),
+        exposed_waiting_ns=None if (waited := exposed_waiting_ns(sync, len(of.ranks))) is None else per_rank(waited),
         passes_ns=per_rank(times.passes_ns[passes]),
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),
@@ -394,18 +393,6 @@ def _additional(more: Floats) -> Floats:
     """
     extra, missing = np.maximum(more, 0.0).sum(axis=0), np.maximum(-more, 0.0).sum(axis=0)
     return np.asarray(np.maximum(extra - missing, 0.0) / np.maximum(extra, 1.0))
-
-
-def _waited_less_ns(sync: Synchronisation, ranks: Ints) -> Floats | None:
-    """(ranks of the step), where all ranks of the job meet in every collective, on devices: those leave together."""
-    collectives, ops = sync.collectives, sync.collectives.ops
-    if not len(collectives) or collectives.rejected or (collectives.sizes < len(ranks)).any():
-        return None
-    if not ops.on_stream[collectives.row].all():
-        return None
-    waited = collectives.wait_ns
-    less = np.maximum.reduceat(waited, collectives.starts)[collectives.instance] - waited
-    return np.bincount(ops.rank[collectives.row], weights=less, minlength=len(ops.ranks)).astype(float)
 
 
 def _late_arrivals(sync: Synchronisation, job_ranks: Ints) -> LateArrivals:

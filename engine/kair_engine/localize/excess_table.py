@@ -29,8 +29,8 @@ class Excesses(Protocol):
         """(steps × classes × ranks), NaN where a rank has no such step."""
 
     @property
-    def waited_less_ns(self) -> Floats | None:
-        """(steps × ranks): how late each came to where all meet; None where that is not known."""
+    def exposed_waiting_ns(self) -> Floats | None:
+        """(steps × ranks): how long each waited where all meet, and did nothing else; None where that is not known."""
 
     @property
     def step_times_ns(self) -> Floats:
@@ -77,7 +77,7 @@ class ExcessTable:
     of_operator: Mapping[str, OperatorTable]
     on_device: bool
     host: Ints | None = None
-    waited_less_ns: Floats | None = None
+    exposed_waiting_ns: Floats | None = None
 
     @cached_property
     def step_time_ns(self) -> float:

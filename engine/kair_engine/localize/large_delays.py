@@ -163,7 +163,6 @@ def chance_of(events: Events, role: Ints, unit: Ints | None, left: Bools) -> Flo
         independent = steps - int(events.hit[:, rank].sum()) + k
         samples = [everybody, own] if known else [everybody]
         at_rates = [_at_rate_of(k, independent, of.without(k, steps), events.size) for of in samples]
-        at_rates = [_at_rate_of(k, independent, of.without(k, steps), events.size) for of in samples]
         chances[rank] = min(0.5, max(at_rates))
     return chances
 

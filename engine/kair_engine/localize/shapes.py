@@ -45,6 +45,9 @@ class Steady:
         chance = np.full(t.shape, 0.5)
         for members in roles_left(self._role, left):
             t[:, members], chance[:, members] = above_others(self.means.at(members), _spread(self.signals, members))
+        for row, signal in enumerate(self.signals):
+            if signal.asked is not None:
+                chance[row, ~signal.asked] = 0.5
         return t, chance
 
 

@@ -4,11 +4,11 @@ A new signal is one more row: what it measures, what healthy ranks differ by in 
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import Floats, zero_for_nan
+from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES
@@ -18,9 +18,6 @@ from kair_engine.stats import TRIM, role_medians, trimmed_mean
 _COMPUTE = CLASSES.index("compute")
 Shape = Literal["steady", "since", "now_and_then"]
 """Slow in every step; since one of them; in some steps."""
-Measured = Mapping[str, Floats]
-"""What is known of ranks beside their excesses, (steps × ranks) each, ns: KERNEL_SIGNALS, and `work`, what they should
-take for the work that they were given beyond their role."""
 
 USUAL_OF_WORK, WIDE_OF_WORK = 0.006, 0.05
 """Healthy devices of one type differ by USUAL_OF_WORK of their compute time, and some by WIDE_OF_WORK."""
@@ -36,6 +33,19 @@ KERNEL_SIGNALS: Mapping[str, tuple[Shape, ...]] = {
     "asleep": ("steady", "now_and_then"),
 }
 """What the kernel measured of training threads, and the shapes in which it is looked at."""
+OF_HELD_BACK = "run_queue_wait", "asleep"
+"""What a quota, a lower priority, fewer cores or a stop signal makes longer."""
+
+
+class Measured(NamedTuple):
+    """What is known of ranks beside their excesses."""
+
+    of_kernel: Mapping[str, Floats] = {}
+    """KERNEL_SIGNALS, (steps × ranks) each, ns."""
+    work: Floats | None = None
+    """(steps × ranks): what they should take for the work that they were given beyond their role, ns."""
+    held_back: Bools | None = None
+    """The ranks of which the system states that it holds them back, and not their peers: a quota, a lower priority."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,8 @@ class Signal:
     class_index: int | None = None
     """The class of time that it is part of; None where it is of several."""
     operator: str | None = None
+    asked: Bools | None = None
+    """The ranks that may be slow in it; None where any may."""
 
 
 def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
@@ -71,17 +83,25 @@ def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
         else:
             spreads = _of_step(job)
         table.append(Signal(name, _above(job, of_class[:, row]), *spreads, class_index=row))
-    if (late := job.waited_less_ns) is not None:
-        table.append(Signal("late", _above(job, late), *by_share))
-    if (more := measured.get("work")) is not None:
-        # How much work there is is counted: healthy ranks do not differ in it for good.
-        floor = np.full(len(job.role), FLOOR_OF_STEP * job.step_time_ns)
-        table.append(Signal("work", _above(job, more), floor, floor, ("steady", "since"), class_index=_COMPUTE))
+    if (waited := job.exposed_waiting_ns) is not None:
+        table.append(Signal("late", _above(job, -waited), *by_share))
+    # How much work there is is counted, what holds a rank back is stated: healthy ranks do not differ in it for good.
+    floor = np.full(len(job.role), FLOOR_OF_STEP * job.step_time_ns)
+    if measured.work is not None:
+        table.append(
+            Signal("work", _above(job, measured.work), floor, floor, ("steady", "since"), class_index=_COMPUTE)
+        )
     for name, shapes in KERNEL_SIGNALS.items():
-        if (values := measured.get(name)) is not None:
+        if (values := measured.of_kernel.get(name)) is not None:
             computed = role_medians(np.median(values, axis=0)[None], job.role)[0]
             spreads = _of_work(job, computed) if name == "cpu_time" else _of_step(job)
             table.append(Signal(name, _above(job, values), *spreads, shapes))
+    lost = [measured.of_kernel[name] for name in OF_HELD_BACK if name in measured.of_kernel]
+    if measured.held_back is not None and lost:
+        # Whom the system states to hold back is likely slow by that: it counts as much as all other signals together.
+        weight = sum(one.weight * len(one.shapes) for one in table)
+        above = _above(job, np.sum(lost, axis=0))
+        table.append(Signal("held_back", above, floor, floor, weight=weight, asked=measured.held_back))
     return table
 
 

@@ -78,7 +78,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         verdict = verdict_beside_dominant_step(of_others.verdict, giant)
         return replace(of_others, verdict=verdict, warnings=(giant, *of_others.warnings))
     kernel = _kernel_evidence(trace, excess)
-    found = conclude(excess, measured_signals(excess, kernel.processor, kernel.given))
+    found = conclude(excess, measured_signals(excess, kernel.processor, kernel.given, kernel.held))
     if (marked := with_unnamed_collectives(trace, found)) is not None:
         return triage(marked, gpu_cost=gpu_cost)
     blamed = blame_of(trace, tally)

@@ -16,7 +16,6 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.localization import can_accuse
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding, PricedBy
@@ -31,6 +30,8 @@ RATE_GAP: Final = 2.0
 that are alike differ by less where that costs: by sizes, and by who has a core."""
 BUSY_RATIO: Final = 1.1
 """Transfers of a host whose network is slow are on their way at least this many times as long as those of others."""
+SLOWEST_BY_CHANCE: Final = 0.05
+"""So many steps must tell a host that one of healthy hosts is the slowest in all of them with a lower chance."""
 MIN_COST_SHARE: Final = 0.05
 """A slow network is told if delivery takes longer than at the other hosts' rate by this share of the step."""
 MIN_QUEUEING_NS: Final = 1e6
@@ -132,9 +133,12 @@ def slow_networks(
     most_ns = _beside_own_work_ns(job, step_time_ns)
     asleep = _longest_by_host(trace.job, asleep_ns)
     not_read = _longest_by_host(trace.job, asleep_ns + _without_core_ns(job, processor))
-    slow_hosts = _slow_hosts(between, not_read) if can_accuse(job) else ()
+    hosts = len({host for ends in between for host in ends})
+    # One of them is the slowest in every step by this chance, where all are alike.
+    is_lasting = hosts ** (1.0 - len(job.steps)) < SLOWEST_BY_CHANCE
+    slow_hosts = _slow_hosts(between, not_read) if is_lasting else ()
     costly = [slow for slow in slow_hosts if slow.lost_ns >= MIN_COST_SHARE * step_time_ns]
-    if 2 * len(costly) > len({host for ends in between for host in ends}):
+    if 2 * len(costly) > hosts:
         costly = []  # what most hosts have is the network of all
     for slow in costly:
         ranks = tuple(rank for rank in trace.job.ranks if _host(trace.job, rank) == slow.host)

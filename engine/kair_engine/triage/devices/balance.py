@@ -10,8 +10,8 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.timeline.spans import Clock, Spans
 from kair_engine.trace.operations import SCOPE, SYNC, Operations
-from kair_engine.triage.devices.spans import Clock, Spans
 from kair_engine.whatif.operators.stops.stopped_parts import LONGEST_LATENCY_NS
 
 COPIES: Final = ("cudaMemcpy", "hipMemcpy")

@@ -6,8 +6,8 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.timeline.spans import Clock, Spans
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.devices.spans import Clock, Spans
 
 APART_NS: Final = 50_000
 """From one launch to the next: with more in between the host does something else than launch."""

@@ -1,6 +1,6 @@
 """What is known of ranks beside their excesses, as signals of stage 1: their work, the kernel's times of threads."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -8,7 +8,8 @@ import numpy as np
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.ranks import ranks_at
+from kair_engine.localize.signals import Measured
+from kair_engine.ranks import Position, ranks_at
 from kair_engine.results.evidence import Evidence
 from kair_engine.stats import role_medians
 from kair_engine.timeline.processor_time import ProcessorTimes
@@ -19,18 +20,21 @@ CPU_CLASSES: Final = [CLASSES.index(name) for name in ("compute", "input", "host
 """The classes of time in which a thread runs, waits for a core, or sleeps: in the others it waits for somebody."""
 
 
-def measured_signals(job: JobExcess, processor: ProcessorTimes | None, given: Floats | None) -> dict[str, Floats]:
-    """(steps × ranks) each, ns: what ranks should take for more work, and what the kernel measured of their threads.
+def measured_signals(
+    job: JobExcess, processor: ProcessorTimes | None, given: Floats | None, held: Collection[Position]
+) -> Measured:
+    """What ranks should take for more work, what the kernel measured of their threads, and whom it holds back.
 
     Computing counts whatever else the host is busy with. `given` is what ranks gave their models (steps × ranks).
     """
-    signals = {"work": more_work_ns(job, given)}
+    signals = dict[str, Floats]()
     if processor is not None and processor.tells_all:
         signals["cpu_time"] = in_job(job, processor, processor.cpu_ns)
         signals["run_queue_wait"] = in_job(job, processor, processor.delay_ns)
         if (asleep := asleep_ns(job, processor)) is not None:
             signals["asleep"] = asleep
-    return signals
+    held_back = np.isin(np.arange(len(job.ranks)), list(held)) if held else None
+    return Measured(signals, more_work_ns(job, given), held_back)
 
 
 def asleep_ns(job: JobExcess, processor: ProcessorTimes | None) -> Floats | None:
