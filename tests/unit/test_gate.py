@@ -10,7 +10,7 @@ from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.evidence import Evidence
 from kair_engine.results.triage import Finding
-from kair_engine.triage.vetting import Vetted, vet
+from kair_engine.triage.gate import GATE, Facts, Gated, Outcome, decide, gate
 
 STEPS, RANKS = 10, 4
 STEP_US = 100_000.0
@@ -45,14 +45,46 @@ def finding(rank: int | None, percent: float, cause: str = "compute") -> Finding
     )
 
 
-def vetted(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | None = None, **more: object) -> Vetted:
+def gated(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | None = None, **more: object) -> Gated:
     hidden_us = [one.time_lost_us_per_step for one in findings]
     if hidden is not None:
         hidden_us = [percent / 100 * STEP_US for percent in hidden]
-    return vet(JOB, blamed, findings, hidden_us, **more)  # type: ignore[arg-type]
+    return gate(JOB, blamed, findings, hidden_us, **more)  # type: ignore[arg-type]
 
 
-def codes(of: Vetted) -> list[tuple[str, tuple[int, ...]]]:
+@pytest.mark.parametrize(
+    ("facts", "outcome"),
+    [
+        (Facts(), "keep"),
+        (Facts(is_baseless=True, is_waited_for=True), "drop"),
+        (Facts(costs_by_itself=False, has_remedy=True), "keep_if_alone"),
+        # What costs nothing by itself and has no remedy is hidden by others: it stands.
+        (Facts(costs_by_itself=False), "keep"),
+        (Facts(runs_ahead=True, is_priced_wrongly=True), "keep_by_estimate"),
+        (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_priced_wrongly=True), "keep_by_estimate"),
+        (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_of_host=True), "absorbed"),
+        # Where hosts run ahead a replay knows what is absorbed, be it waited for.
+        (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_waited_for=True), "drop"),
+        (Facts(costs=False, costs_by_itself=False, is_waited_for=True), "contradicted"),
+        (Facts(costs=False, costs_by_itself=False), "drop"),
+        (Facts(costs=False, costs_by_itself=False, nobody_waits=True), "drop"),
+        (Facts(nobody_waits=True), "unwaited"),
+        (Facts(runs_ahead=True), "keep"),
+    ],
+)
+def test_the_first_row_of_the_gate_whose_facts_are_so_decides(facts: Facts, outcome: Outcome) -> None:
+    assert decide(facts) == outcome
+
+
+def test_every_row_of_the_gate_decides_something() -> None:
+    """No row is hidden by those before it."""
+    for at, (row, outcome) in enumerate(GATE):
+        facts = Facts(**row)
+        before = [earlier for earlier, _ in GATE[:at] if earlier.items() <= facts._asdict().items()]
+        assert (before, decide(facts)) == ([], outcome)
+
+
+def codes(of: Gated) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
@@ -60,32 +92,32 @@ def codes(of: Vetted) -> list[tuple[str, tuple[int, ...]]]:
 def test_who_is_waited_for_because_its_stage_is_longer_leaves_nothing_open(costs: float, open_: bool) -> None:
     """Each of the others waits for rank 2 for 40 % of the step; a quarter of that has to be its stage's."""
     longer = replace(finding(None, costs, "stage_imbalance"), seen_on=(2,))
-    assert vetted(waited_for({2: 40}), longer).contradicted == open_
-    assert vetted(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
+    assert gated(waited_for({2: 40}), longer).contradicted == open_
+    assert gated(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
 
 
 def test_what_comes_now_and_then_is_no_contradiction_to_what_others_wait_for_in_every_step() -> None:
     """Half a percent of the step; the others wait for 8 % of it."""
     steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
-    assert codes(vetted(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
-    assert codes(vetted(waited_for({2: 8, 1: 6}), now_and_then)) == []
+    assert codes(gated(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
+    assert codes(gated(waited_for({2: 8, 1: 6}), now_and_then)) == []
 
 
 def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:
     """3 % of the step: of ten steps that is no more than somebody's being last, of two it is all there is to go by."""
-    assert codes(vetted(waited_for({2: 3}))) == []
-    of_two_steps = vet(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
+    assert codes(gated(waited_for({2: 3}))) == []
+    of_two_steps = gate(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
     assert (codes(of_two_steps), of_two_steps.contradicted) == ([("waited_for", (2,))], True)
 
 
 def test_who_is_not_compared_is_accused_only_if_others_are_seen_to_wait() -> None:
     slow = finding(2, 8)
-    unseen = vetted(waited_for({1: 3}), slow, uncompared={2})
+    unseen = gated(waited_for({1: 3}), slow, uncompared={2})
     assert (unseen.findings, unseen.contradicted) == ((), False)
-    assert vetted(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
+    assert gated(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
     # For half of what it is to cost, beyond what others wait for one another.
-    assert vetted(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
-    assert vetted(waited_for({2: 8, 1: 6, 0: 6, 3: 6}), slow, uncompared={2}).findings == ()
+    assert gated(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
+    assert gated(waited_for({2: 8, 1: 6, 0: 6, 3: 6}), slow, uncompared={2}).findings == ()
 
 
 @pytest.mark.parametrize(("uncompared", "doubted"), [({0}, False), ({0, 1}, True)])
@@ -93,11 +125,11 @@ def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
     uncompared: set[int], doubted: bool
 ) -> None:
     slow = finding(2, 8)
-    assert vetted(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
-    assert vetted(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
+    assert gated(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
+    assert gated(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
     # What the system tells rests on no peer's recording.
     known = replace(slow, evidence=(Evidence("slow_network", {}),))
-    assert vetted(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
+    assert gated(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
 
 
 @pytest.mark.parametrize(
@@ -107,30 +139,30 @@ def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, coll
     """On threads; on a device who did less is not told from who lost a part."""
     more = replace(finding(2, 8, "uneven_work"), evidence=(Evidence("more_calls", {}),))
     of, waited = replace(JOB, on_device=on_device), waited_for({2: 8} if collectives else {}, collectives)
-    assert vet(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
-    assert vet(of, waited, (more,), [8_000.0]).findings == (more,)
+    assert gate(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
+    assert gate(of, waited, (more,), [8_000.0]).findings == (more,)
 
 
 def test_beside_a_culprit_who_costs_nothing_leaves_nothing_open() -> None:
     culprit, slower = finding(1, 8, "input"), finding(2, 0.5)
-    result = vetted(waited_for({1: 9, 2: 8}), culprit, slower)
+    result = gated(waited_for({1: 9, 2: 8}), culprit, slower)
     assert (result.findings, codes(result), result.contradicted) == ((culprit,), [("price_and_waiting", (2,))], False)
 
 
 def test_a_link_that_costs_nothing_leaves_nothing_open() -> None:
     """Its ranks are waited for, as those of a late stage are; a link makes none of them late."""
     link = replace(finding(2, 0.1, "communication"), ranks=(2, 3), pattern="group", edge="rank 2 → rank 3")
-    result = vetted(waited_for({2: 8, 1: 6}), link)
+    result = gated(waited_for({2: 8, 1: 6}), link)
     assert (result.findings, codes(result), result.contradicted) == ((), [], False)
 
 
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:
     slow = finding(2, 8)
-    assert vetted(waited_for({2: 8}), slow) == Vetted((slow,), (), False)
+    assert gated(waited_for({2: 8}), slow) == Gated((slow,), (), False)
 
 
 def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
-    result = vetted(waited_for({1: 3, 2: 0.5}), finding(2, 8))
+    result = gated(waited_for({1: 3, 2: 0.5}), finding(2, 8))
     assert (result.findings, codes(result), result.contradicted) == ((), [("nobody_waits", (2,))], False)
     assert result.warnings[0].figures == pytest.approx({"share_of_step": 0.08, "waited_share": 0.005})
 
@@ -138,60 +170,60 @@ def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
 def test_who_is_slow_in_its_transfers_need_not_be_waited_for() -> None:
     """The other end waits within the transfer, which is no waiting for a rank."""
     slow = finding(2, 8, "communication")
-    assert vetted(waited_for({1: 3, 2: 0.5}), slow).findings == (slow,)
+    assert gated(waited_for({1: 3, 2: 0.5}), slow).findings == (slow,)
 
 
 def test_without_collectives_nobody_is_seen_waiting_and_the_tests_count() -> None:
     slow = finding(2, 8)
-    assert vetted(waited_for({}, collectives=0), slow).findings == (slow,)
+    assert gated(waited_for({}, collectives=0), slow).findings == (slow,)
 
 
 def test_what_is_worth_less_than_a_percent_is_no_finding() -> None:
-    assert vetted(waited_for({2: 0.9}), finding(2, 0.9)) == Vetted((), (), False)
+    assert gated(waited_for({2: 0.9}), finding(2, 0.9)) == Gated((), (), False)
 
 
 def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_accused() -> None:
     both = finding(1, 0.1), finding(2, 0.1)
-    result = vetted(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
+    result = gated(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
     assert (result.findings, result.contradicted) == (both, False)
 
 
 def test_a_rank_that_costs_a_little_is_no_finding_though_it_is_waited_for() -> None:
-    assert vetted(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Vetted((), (), False)
-    much = vetted(waited_for({2: 8, 1: 6}), finding(2, 0.5))
+    assert gated(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Gated((), (), False)
+    much = gated(waited_for({2: 8, 1: 6}), finding(2, 0.5))
     assert (much.findings, codes(much), much.contradicted) == ((), [("price_and_waiting", (2,))], True)
 
 
 def test_who_is_hidden_by_others_that_are_as_late_need_not_be_waited_for() -> None:
     both = finding(1, 0.1), finding(2, 0.1)
-    result = vetted(waited_for({1: 8, 2: 0.2}), *both, hidden=(8, 8))
+    result = gated(waited_for({1: 8, 2: 0.2}), *both, hidden=(8, 8))
     assert (result.findings, codes(result)) == (both, [])
 
 
 def test_uneven_batches_that_evening_out_does_not_help_are_told_where_nothing_else_is_found() -> None:
     """Work moves about: that a replay saves nothing says nothing of how uneven it is."""
     uneven = finding(None, 0.2, "sequence_imbalance")
-    (told,) = vetted(waited_for({}), uneven, hidden=(6,)).findings
+    (told,) = gated(waited_for({}), uneven, hidden=(6,)).findings
     assert (told.priced_by, told.fix) == ("excess", ())
     assert told.time_lost_us_per_step == pytest.approx(0.06 * STEP_US)
     assert told.slowdown == pytest.approx(100 / 94)
     slow = finding(2, 8)
-    assert vetted(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
+    assert gated(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
 
 
 def test_a_rank_that_costs_nothing_though_it_is_waited_for_is_a_contradiction() -> None:
-    result = vetted(waited_for({2: 8, 1: 6}), finding(2, 0))
+    result = gated(waited_for({2: 8, 1: 6}), finding(2, 0))
     assert (result.findings, codes(result), result.contradicted) == ((), [("price_and_waiting", (2,))], True)
 
 
 def test_what_all_ranks_lose_explains_that_one_of_them_is_waited_for() -> None:
     shared = finding(None, 20)
-    result = vetted(waited_for({2: 8}), finding(2, 0), shared)
+    result = gated(waited_for({2: 8}), finding(2, 0), shared)
     assert (result.findings, codes(result), result.contradicted) == ((shared,), [], False)
 
 
 def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> None:
-    result = vetted(waited_for({2: 8, 1: 3}))
+    result = gated(waited_for({2: 8, 1: 3}))
     assert (result.findings, codes(result), result.contradicted) == ((), [("waited_for", (2,))], True)
 
 
@@ -201,26 +233,26 @@ def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> N
     ids=["below two thirds of the waiting", "below 5 % of the step", "told as undecided anyway", "nobody"],
 )
 def test_nobody_is_told_to_be_waited_for(percents: dict[int, float], more: dict[str, object]) -> None:
-    assert vetted(waited_for(percents), **more) == Vetted((), (), False)
+    assert gated(waited_for(percents), **more) == Gated((), (), False)
 
 
 def test_where_a_rank_is_accused_no_other_is_suspected() -> None:
     slow = finding(1, 3)
-    assert vetted(waited_for({2: 20, 1: 3}), slow) == Vetted((slow,), (), False)
+    assert gated(waited_for({2: 20, 1: 3}), slow) == Gated((slow,), (), False)
 
 
 def test_of_a_range_only_what_is_sure_explains_the_waiting() -> None:
     """Nine percent are waited for rank 2; what all share costs two to thirty."""
     between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
     shared = replace(finding(None, 15, "contention"), evidence=(between,))
-    assert codes(vetted(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
-    assert codes(vetted(waited_for({2: 9}), replace(shared, evidence=()))) == []
+    assert codes(gated(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
+    assert codes(gated(waited_for({2: 9}), replace(shared, evidence=()))) == []
 
 
 def test_what_waits_for_ticks_is_late_by_them_whatever_of_it_could_be_saved() -> None:
     between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
     shared = replace(finding(None, 30, "contention"), evidence=(Evidence("ticks"), between))
-    assert codes(vetted(waited_for({2: 9}), shared)) == []
+    assert codes(gated(waited_for({2: 9}), shared)) == []
 
 
 def last_at(rank: int, of_ten: int, longer: float) -> JobExcess:
@@ -244,7 +276,7 @@ def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_
 ) -> None:
     """Arrivals and durations say the same without it. What it saves is not asked for where it is sure."""
     slow = finding(2, worth)
-    result = vet(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
+    result = gate(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
     told = [warning.code for warning in result.warnings]
     if doubted:
         (kept,) = result.findings
@@ -257,5 +289,5 @@ def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_
 
 def test_what_a_replay_prices_at_nothing_is_absorbed_where_it_is_a_hosts() -> None:
     hidden, computes = finding(2, 0.2, "input"), finding(1, 0.2)
-    result = vet(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
+    result = gate(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
     assert (result.findings, result.absorbed, result.contradicted) == ((), (hidden,), False)

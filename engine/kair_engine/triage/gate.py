@@ -1,8 +1,9 @@
-"""Checks findings, prices and who was waited for against one another, before anybody is accused."""
+"""The one gate before anybody is accused: tests, prices and who was waited for are held against one another."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,56 @@ LAST_FRACTION, PRICED_FRACTION = 0.8, 1 / 3
 them, though the rank comes last at LAST_FRACTION of the collectives that were waited for."""
 
 
+Outcome = Literal["keep", "keep_by_estimate", "keep_if_alone", "contradicted", "unwaited", "absorbed", "drop"]
+"""What becomes of a finding. By estimate: at what its kernels take longer, whatever the replay says. If alone: at what
+it costs once all others are fixed, if no other finding stands. Contradicted: dropped, and the verdict stays open, since
+others wait for what costs nothing. Unwaited: dropped, and told. Absorbed: told as what a launch queue takes up."""
+
+
+class Facts(NamedTuple):
+    """What the gate knows of one finding that a test of stage 1 has raised."""
+
+    is_baseless: bool = False
+    """Its ranks cannot be compared, and nobody is seen to wait for them for that."""
+    costs: bool = True
+    """It costs the smallest share of the step at least, or once all others are fixed."""
+    costs_by_itself: bool = True
+    """It does while the others are there."""
+    has_remedy: bool = False
+    """What it costs is priced by a remedy, of which one can make another needless."""
+    runs_ahead: bool = False
+    """Its ranks' hosts run ahead of their devices, so that a replay knows what is absorbed."""
+    is_priced_wrongly: bool = False
+    """The rank is last at nearly all collectives, with kernels that are longer by far more than the replay admits."""
+    is_of_host: bool = False
+    """It is about what hosts do."""
+    is_waited_for: bool = False
+    """In every step others wait notably for its ranks, for longer than what all ranks share explains."""
+    nobody_waits: bool = False
+    """It is known that nobody does, nor would once others are fixed."""
+
+
+GATE: Final[tuple[tuple[Mapping[str, bool], Outcome], ...]] = (
+    ({"is_baseless": True}, "drop"),
+    ({"costs": True, "costs_by_itself": False, "has_remedy": True}, "keep_if_alone"),
+    ({"runs_ahead": True, "is_priced_wrongly": True}, "keep_by_estimate"),
+    ({"costs": False, "runs_ahead": True, "is_of_host": True}, "absorbed"),
+    ({"costs": False, "runs_ahead": False, "is_waited_for": True}, "contradicted"),
+    ({"costs": False}, "drop"),
+    ({"nobody_waits": True}, "unwaited"),
+    ({}, "keep"),
+)
+"""The decision table: the first row whose facts are all as it says decides."""
+
+
+def decide(facts: Facts) -> Outcome:
+    """What becomes of a finding, by the GATE."""
+    known = facts._asdict()
+    return next(outcome for row, outcome in GATE if all(known[name] is value for name, value in row.items()))
+
+
 @dataclass(frozen=True)
-class Vetted:
+class Gated:
     """The findings that stand, and what speaks against the others or leaves the verdict open."""
 
     findings: tuple[Finding, ...]
@@ -45,7 +94,7 @@ class Vetted:
     """Those about hosts that cost nothing, as their devices never wait for them."""
 
 
-def vet(
+def gate(
     job: JobExcess,
     blamed: BlameResult,
     findings: Sequence[Finding],
@@ -54,74 +103,104 @@ def vet(
     undecided: Collection[Rank] = (),
     uncompared: AbstractSet[Rank] = frozenset(),
     saving_us: Callable[[Rank], float] | None = None,
-) -> Vetted:
-    """Keeps the findings that are worth something and that somebody waited for.
+) -> Gated:
+    """Keeps the findings that are worth something and that somebody waited for: GATE says which.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs
-    nothing. Findings below the smallest share for which nobody waits that long are dropped, as are ranks for whom
-    nobody waits at all, unless others hide them, and ranks without peers whose idle time costs nobody as much by a
-    replay. A rank that nearly all wait for though no test accuses it, or that costs nothing by the replay though it
-    is waited for, is told; not again where it is `undecided` anyway, nor where it is of a stage that is longer than
-    the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused only where others are
-    seen to wait for them, longer than for one another, for much of what they are accused of; so are those who have
-    hardly other peers, unless their network was measured.
+    nothing. A rank that nearly all wait for though no test accuses it is told, unless it is `undecided` anyway or of a
+    stage that is longer than the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused
+    only where others are seen to wait for them, longer than for one another, for much of what they are accused of; so
+    are those who have hardly other peers, unless their network was measured.
 
     Where hosts run ahead of their devices, `saving_us` tells what a step saves if a rank were like its peers in all
-    that it does. There a replay knows what is absorbed, and what it prices at less than the smallest share is no
-    finding, be it waited for: unless the rank is last at nearly all its collectives, with kernels that are longer by
-    more than the replay admits (`_last_with_longer_kernels`). Then it is the replay that is in doubt.
+    that it does.
     """
-    waiting = Waiting(job, blamed)
-    in_doubt = uncompared | _beside(job, uncompared)
-    least = SMALLEST_SHARE * job.step_time_ns / 1e3
-    shared = makes_late_us(findings, job)
-    kept: list[Finding] = []
-    uneven: list[Finding] = []
-    hidden_by_queue: list[Finding] = []
+    seen = _Seen(job, Waiting(job, blamed), makes_late_us(findings, job), uncompared, runs_ahead=saving_us is not None)
+    decided: list[tuple[Outcome, Finding]] = []
     told: list[KairWarning] = []
-    contradicted = False
     for finding, hidden in zip(findings, hidden_us, strict=True):
-        worth, share = max(finding.time_lost_us_per_step, hidden), waiting.share_for(finding.ranks)
-        waited = share or 0.0
-        doubted = uncompared if _is_measured(finding) else in_doubt
-        if _is_baseless(finding, worth, waiting, job, in_doubt=bool(doubted & set(finding.ranks))):
-            continue
-        # What all ranks share makes each of them late now and then.
-        alone = waited * job.step_time_ns / 1e3 > shared
-        if finding.time_lost_us_per_step < least <= hidden and CAUSES[finding.cause].remedy is not None:
-            uneven.append(_by_estimate(finding, hidden, job))
-            continue
-        if saving_us is not None and finding.ranks:
-            if (doubted_price := _doubted_price(finding, worth, job)) is not None:
-                estimate, warning = doubted_price
-                kept.append(estimate)
-                told.append(warning)
-                continue
-            if worth < least:
-                hidden_by_queue += [finding] if is_of_host(finding) else []
-                continue
-        if worth < least:
-            # Others who wait in every step wait for more than now and then's delays, and a link makes nobody late.
-            steady = finding.pattern != "intermittent" and finding.cause != "communication"
-            if waited > NOTABLE_WAITING and alone and steady:
-                told.append(_told("price_and_waiting", finding.ranks, worth, waited, job))
-                contradicted = True
-            continue
-        hides = hidden - finding.time_lost_us_per_step >= least
-        if share is not None and waited < SMALLEST_SHARE and not hides and finding.cause != "communication":
-            told.append(_told("nobody_waits", finding.ranks, worth, waited, job))
-            continue
-        kept.append(finding)
-    kept += () if kept else uneven
+        outcome = decide(seen.facts(finding, hidden))
+        stands, warnings = seen.carried_out(outcome, finding, hidden)
+        decided.append((outcome, stands))
+        told += warnings
+
+    def having(*outcomes: Outcome) -> tuple[Finding, ...]:
+        return tuple(finding for outcome, finding in decided if outcome in outcomes)
+
+    kept = having("keep", "keep_by_estimate") or having("keep_if_alone")
+    accuses = any(finding.ranks for finding in kept)
     # Beside a culprit that costs something, who costs nothing leaves nothing open.
-    contradicted &= not any(finding.ranks for finding in kept)
-    if not any(finding.ranks for finding in kept) and (suspect := waiting.suspect(undecided)) is not None:
-        waited_us = (waiting.share_for((suspect.rank,)) or 0.0) * job.step_time_ns / 1e3
-        gains = saving_us is None or saving_us(suspect.rank) >= least
-        if gains and waited_us > shared and STAGE_EXPLAINS * waited_us > _of_stage_us(suspect.rank, kept):
-            told.append(_waited_for(suspect, waited_us, job, compared=suspect.rank not in uncompared))
-            contradicted = True
-    return Vetted(tuple(kept), tuple(told), contradicted, tuple(hidden_by_queue))
+    contradicted = bool(having("contradicted")) and not accuses
+    if not accuses and (suspect := seen.unexplained_suspect(kept, undecided, saving_us)) is not None:
+        told.append(suspect)
+        contradicted = True
+    return Gated(kept, tuple(told), contradicted, having("absorbed"))
+
+
+class _Seen(NamedTuple):
+    """What findings are held against."""
+
+    job: JobExcess
+    waiting: Waiting
+    shared_us: float
+    """How late what all ranks share makes each now and then, in the mean step."""
+    uncompared: AbstractSet[Rank]
+    runs_ahead: bool
+
+    @property
+    def least_us(self) -> float:
+        """What is worth telling."""
+        return SMALLEST_SHARE * self.job.step_time_ns / 1e3
+
+    def facts(self, finding: Finding, hidden_us: float) -> Facts:
+        job, by_itself = self.job, finding.time_lost_us_per_step
+        worth, share = max(by_itself, hidden_us), self.waiting.share_for(finding.ranks)
+        of_link = finding.cause == "communication"  # which makes nobody late
+        in_every_step = finding.pattern != "intermittent"  # now and then's delays are waited for in few
+        waited = (share or 0.0) * job.step_time_ns / 1e3
+        hides = hidden_us - by_itself >= self.least_us
+        runs_ahead = self.runs_ahead and bool(finding.ranks)
+        in_doubt = self.uncompared if _is_measured(finding) else self.uncompared | _beside(job, self.uncompared)
+        doubted = bool(in_doubt & set(finding.ranks))
+        return Facts(
+            is_baseless=doubted and _is_baseless(finding, worth, self.waiting, job),
+            costs=worth >= self.least_us,
+            costs_by_itself=by_itself >= self.least_us,
+            has_remedy=CAUSES[finding.cause].remedy is not None,
+            runs_ahead=runs_ahead,
+            is_priced_wrongly=runs_ahead and _is_priced_wrongly(finding, worth, job),
+            is_of_host=is_of_host(finding),
+            is_waited_for=(share or 0.0) > NOTABLE_WAITING
+            and waited > self.shared_us
+            and in_every_step
+            and not of_link,
+            nobody_waits=share is not None and share < SMALLEST_SHARE and not hides and not of_link,
+        )
+
+    def carried_out(self, outcome: Outcome, finding: Finding, hidden_us: float) -> tuple[Finding, list[KairWarning]]:
+        """The finding as it stands if it does, and what is said of it."""
+        job, worth = self.job, max(finding.time_lost_us_per_step, hidden_us)
+        if outcome == "keep_by_estimate":
+            longer = _last_with_longer_kernels(finding, job)
+            doubted = _told("replay_in_doubt", finding.ranks, worth, longer * 1e3 / job.step_time_ns, job)
+            return _by_estimate(finding, longer, job), [doubted]
+        if outcome == "keep_if_alone":
+            return _by_estimate(finding, hidden_us, job), []
+        code = {"contradicted": "price_and_waiting", "unwaited": "nobody_waits"}.get(outcome)
+        waited = self.waiting.share_for(finding.ranks) or 0.0
+        return finding, [_told(code, finding.ranks, worth, waited, job)] if code else []
+
+    def unexplained_suspect(
+        self, kept: Sequence[Finding], undecided: Collection[Rank], saving_us: Callable[[Rank], float] | None
+    ) -> KairWarning | None:
+        """That nearly all wait for a rank that no test accuses, if that gains something and no stage explains it."""
+        if (suspect := self.waiting.suspect(undecided)) is None:
+            return None
+        waited_us = (self.waiting.share_for((suspect.rank,)) or 0.0) * self.job.step_time_ns / 1e3
+        gains = saving_us is None or saving_us(suspect.rank) >= self.least_us
+        if not gains or waited_us <= self.shared_us or STAGE_EXPLAINS * waited_us <= _of_stage_us(suspect.rank, kept):
+            return None
+        return _waited_for(suspect, waited_us, self.job, compared=suspect.rank not in self.uncompared)
 
 
 def makes_late_us(findings: Sequence[Finding], job: JobExcess) -> float:
@@ -139,9 +218,9 @@ def is_worth_telling(finding: Finding, hidden_us: float, job: JobExcess) -> bool
     return max(finding.time_lost_us_per_step, hidden_us) * 1e3 >= SMALLEST_SHARE * job.step_time_ns
 
 
-def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess, *, in_doubt: bool) -> bool:
-    """Whether a finding is about ranks that cannot be compared, and nobody is seen to wait for them for that."""
-    if not in_doubt or not (waiting.is_known or not job.on_device):
+def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobExcess) -> bool:
+    """Whether nobody is seen to wait for what ranks that cannot be compared seem to take longer."""
+    if not waiting.is_known and job.on_device:
         return False
     seen = max(SMALLEST_SHARE, MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
     # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
@@ -157,13 +236,9 @@ def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compare
     return replace(warning, figures={**warning.figures, **more})
 
 
-def _doubted_price(finding: Finding, worth_us: float, job: JobExcess) -> tuple[Finding, KairWarning] | None:
-    """A finding by what its kernels take longer, and that the replay is in doubt; None where it prices them well."""
+def _is_priced_wrongly(finding: Finding, worth_us: float, job: JobExcess) -> bool:
     longer_us = _last_with_longer_kernels(finding, job)
-    if max(worth_us, SMALLEST_SHARE * job.step_time_ns / 1e3) >= PRICED_FRACTION * longer_us:
-        return None
-    warning = _told("replay_in_doubt", finding.ranks, worth_us, longer_us * 1e3 / job.step_time_ns, job)
-    return _by_estimate(finding, longer_us, job), warning
+    return max(worth_us, SMALLEST_SHARE * job.step_time_ns / 1e3) < PRICED_FRACTION * longer_us
 
 
 def _last_with_longer_kernels(finding: Finding, job: JobExcess) -> float:

@@ -1,0 +1,136 @@
+"""The first arrows: from a trace to its step tables, and from these to who is slow by the tests of stage 1."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from kair_engine.arrays import Ints
+from kair_engine.blame.analysis import Tally, tally_detail, tally_step
+from kair_engine.frozen import dataclass
+from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
+from kair_engine.localize.large_step_detail import excess_and_detail
+from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.rank_times import RankTimes, rank_times
+from kair_engine.localize.unnamed_collectives import with_unnamed_collectives
+from kair_engine.timeline.batch_bytes import batch_bytes
+from kair_engine.timeline.processor_time import counted_times, told_wholly
+from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.operations import Operations
+from kair_engine.trace.steps.large_steps import LargeStep, of_steps
+from kair_engine.trace.steps.loading import each_step
+from kair_engine.trace.steps.parts import over_parts
+from kair_engine.triage.devices.tally import DeviceTally
+from kair_engine.triage.dominant_step import without_dominant_step
+from kair_engine.triage.findings import KernelEvidence
+from kair_engine.triage.ranks.cpu_limits import cpu_limits
+from kair_engine.triage.ranks.kernel_signals import measured_signals
+from kair_engine.triage.replays import Replays, read_once
+from kair_engine.whatif.rank_sampling import share_replayed, units
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
+
+    excess: JobExcess
+    tally: Tally
+    devices: DeviceTally
+    together: Ints | None
+    """Of large steps, who is replayed together."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A trace as it is judged, and what stage 1 finds in it."""
+
+    trace: Trace
+    replays: Replays
+    tables: StepTables
+    kernel: KernelEvidence
+    found: Localization
+    set_aside: tuple[KairWarning, ...]
+    """About steps that are not judged, since each outweighs all others."""
+
+    @property
+    def step_time_ns(self) -> float:
+        """The median step's."""
+        return step_time_ns(self.trace, self.tables.excess)
+
+
+def look(trace: Trace) -> Looked:
+    """Who is slow by the tests.
+
+    First a step that outweighs all others is set aside, and collectives without names are matched by their order.
+    """
+    set_aside: tuple[KairWarning, ...] = ()
+    while True:
+        trace = read_once(trace)
+        replays = Replays(trace)
+        tables = step_tables(trace, replays)
+        if (rest := without_dominant_step(trace, tables.excess)) is not None:
+            trace, giant = rest
+            set_aside = (*set_aside, giant)
+            continue
+        kernel = _kernel_evidence(trace, tables.excess)
+        found = conclude(tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held))
+        if (marked := with_unnamed_collectives(trace, found)) is None:
+            return Looked(trace, replays, tables, kernel, found, set_aside)
+        trace = marked
+
+
+def step_tables(trace: Trace, replays: Replays) -> StepTables:
+    """Reads every step once; `replays` keep those that are replayed anyway."""
+    # What stays in memory is read at one go: steps that share their codes are replayed together.
+    first = next(each_step(trace), None) if trace.memory is not None else None
+    of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
+    devices, together = DeviceTally.of(trace), None
+    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
+    if trace.workers is None:
+        look = partial(look, keep=replays.add)
+    for excesses, part, of_devices, units_of_part in over_parts(trace, look):
+        steps += excesses
+        tally.add(part)
+        devices.add(of_devices)
+        together = units_of_part if together is None else together
+    return StepTables(of_job(trace, of, steps), tally, devices, together)
+
+
+def _look_at(
+    part: Trace,
+    *,
+    of: JobRoles,
+    empty: Tally,
+    devices: DeviceTally,
+    keep: Callable[[Synchronisation], None] | None = None,
+) -> tuple[list[StepExcess], Tally, DeviceTally, Ints | None]:
+    together: list[Ints | None] = []
+    tally, devices = empty.empty(), devices.empty()
+
+    def look(ops: Operations) -> StepExcess:
+        sync = synchronise(ops)
+        if keep is not None:
+            keep(sync)
+        devices.look(ops)
+        tally_step(tally, sync, of.role_in(ops))
+        return step_excess(rank_times(ops), sync, of)
+
+    def of_ranks(ops: Operations) -> RankTimes:
+        devices.look(ops)
+        return rank_times(ops)
+
+    def look_large(step: LargeStep, times: list[RankTimes]) -> StepExcess:
+        excess, seen = excess_and_detail(step, times, of)
+        tally_detail(tally, seen, of)
+        together.append(units(seen.sync, of.ranks, share_replayed(part)))
+        return excess
+
+    excesses = list(of_steps(part, look, of_ranks, look_large))
+    return excesses, tally, devices, next(iter(together), None)
+
+
+def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
+    counted, steps = counted_times(trace), np.array([step.step for step in job.steps])
+    given = batch_bytes(trace, steps, job.ranks)
+    return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given)
