@@ -19,7 +19,7 @@ import numpy.typing as npt
 from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from scipy.spatial.distance import pdist, squareform
 
-from kair_engine.localize.distances import backend
+from kair_engine.localize import distances as backend
 from kair_engine.localize.paper import ks_scores
 
 Floats = npt.NDArray[np.float64]

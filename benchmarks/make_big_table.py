@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
+from kair_engine.recording.kept_files import checksum_of
+from kair_engine.trace.files import OWN
 from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
 from kair_engine.trace.model import FragmentInfo, StepTimes
-from kair_engine.trace.permissions import OWN
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -20,11 +20,11 @@ KEYS = 40
 
 
 def costs(folder: Path) -> list[Row]:
-    from kair_engine.views.timeline.analysis import View, step_to_show, timeline
-    from kair_engine.views.timeline.prepared import prepare
-    from kair_tui.cli.arguments.job import open_job
-    from kair_tui.cli.output.progress import unwatched
-    from kair_tui.render.drawing.timeline import IN_COLOURS, draw_rows
+    from kair_engine.views.timeline import View, step_to_show, timeline
+    from kair_engine.views.timeline_prepared import prepare
+    from kair_tui.cli.job import open_job
+    from kair_tui.cli.output import unwatched
+    from kair_tui.render.timeline_drawing import IN_COLOURS, draw_rows
 
     trace = open_job(str(folder), None, progress=unwatched, note=lambda _: None)
     began = time.process_time()

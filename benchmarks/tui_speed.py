@@ -95,16 +95,16 @@ def run_made_job() -> None:
 
     from textual.binding import Binding
 
-    from kair_engine.results.steps import StepsResult
     from kair_engine.results.triage import RankedRank, TriageResult
+    from kair_engine.results.views import StepsResult
     from kair_engine.trace.model import Job, StepTimes, Trace
-    from kair_tui.cli.arguments.job import JobSource, JobWanted
+    from kair_tui.cli.job import JobSource, JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.screen import BaseScreen
     from kair_tui.tui.question import Question
     from kair_tui.tui.session import Place, Session
-    from kair_tui.tui.widgets.cells.grid import RankGrid
+    from kair_tui.tui.widgets.grid import RankGrid
 
     hosts = {rank: f"node{rank // RANKS_PER_HOST:04}" for rank in range(RANKS)}
     times = StepTimes((), (), (), (), ())

@@ -59,10 +59,10 @@ def run_made_job() -> None:
 
     from kair_engine.results.pinpoint import Outlier, PinpointResult
     from kair_engine.results.rank import CurvePoint, PartOfStep, RankProfileResult
-    from kair_engine.results.steps import StepsResult
     from kair_engine.results.triage import RankedRank, TriageResult
+    from kair_engine.results.views import StepsResult
     from kair_engine.trace.model import Job, StepTimes, Trace
-    from kair_tui.cli.arguments.job import JobSource, JobWanted
+    from kair_tui.cli.job import JobSource, JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.screen import BaseScreen

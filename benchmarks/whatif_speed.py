@@ -38,17 +38,17 @@ import polars as pl
 from measuring import Row, in_fresh_process, peak_mb, report, run_child, say
 from whatif_peer import analyze
 
-import kair_engine.readers.whatif_parquet.reader
+import kair_engine.readers.whatif_parquet
 import kair_engine.recording.job_file
 from kair_engine.recording.opening import open_trace
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.pipeline import model
-from kair_engine.whatif.pipeline.attribution import attribute
+from kair_engine.whatif.pipeline.model import attribute
 from kair_engine.whatif.pipeline.rows import read_pipeline
 from kair_engine.whatif.pipeline.times import pipeline_times
 
 # Loaded where they are first needed, which is not to be measured.
-LAZY = (numpy.ma, kair_engine.readers.whatif_parquet.reader, kair_engine.recording.job_file)
+LAZY = (numpy.ma, kair_engine.readers.whatif_parquet, kair_engine.recording.job_file)
 CLOSE = 1e-4
 MORE = ("remedies", "irregular_causes", "explained")
 """What the analysis does and the published analyzer does not, by the names that it calls."""

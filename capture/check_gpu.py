@@ -85,7 +85,7 @@ def by_cupti(folder: Path) -> None:
     """Kernels counted by hand, with CUPTI as the only profiler; PyTorch only launches them."""
     import torch
 
-    from kair_capture.frameworks.cupti import CuptiProfile, load_cupti
+    from kair_capture.cupti import CuptiProfile, load_cupti
 
     values = torch.ones(1 << 22, device="cuda")
     torch.cuda.synchronize()

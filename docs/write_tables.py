@@ -12,9 +12,8 @@ from pathlib import Path
 
 from textual.binding import Binding
 
-from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import BaseScreen
-from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.frame.view import FilteredScreen, ViewScreen
 from kair_tui.tui.screen_registry import SCREENS
 
 DOCS = Path(__file__).parent
@@ -23,17 +22,16 @@ THRESHOLDS, KEYS = DOCS / "methods" / "thresholds.md", DOCS / "tui.md"
 BEGIN, END = "<!-- begin of what write_tables.py writes -->\n", "<!-- end of what write_tables.py writes -->\n"
 ROOMS = (
     "stats.py",
-    "trace/delivery_rates.py",
-    "trace/steps/large_steps.py",
+    "trace/large_steps.py",
     "timeline",
     "recording",
     "localize",
-    "pinpoint",
+    "pinpoint.py",
     "blame",
     "whatif",
     "comparison",
     "triage",
-    "fleet",
+    "fleet.py",
     "sensitivity",
     "probe",
     "views",

@@ -2,7 +2,7 @@
 
 import sys
 
-from kair_tui.cli.process import run
+from kair_tui.cli.main import run
 
 if __name__ == "__main__":
     sys.exit(run())

@@ -24,8 +24,7 @@ from table import write_table
 
 from kair_engine.comparison.analysis import compare, compare_profiles
 from kair_engine.comparison.profile import profile_of
-from kair_engine.results.runs.compare import CompareResult
-from kair_engine.results.runs.run_profile import RunProfile
+from kair_engine.results.compare import CompareResult, RunProfile
 
 FACTOR = 1.2
 KERNEL = "attention_backward"

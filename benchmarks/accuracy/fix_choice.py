@@ -19,10 +19,9 @@ from measuring import Row, forget_peak, in_fresh_process, peak_mb, report
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.results.fix import Fix
+from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.analysis import price_fixes
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.analysis import model_of, price_fixes
 
 GUILTY, FACTOR, CHOSEN = 7, 1.3, 8
 

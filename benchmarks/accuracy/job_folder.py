@@ -22,10 +22,10 @@ from scenarios import Scenario, scenarios
 from simulator import JobSpec, simulate_ahead
 from table import write_table
 
-from kair_engine.recording.checksums import checksum_of
 from kair_engine.recording.job_file import JobFile, KeptFragment, write_job_file
+from kair_engine.recording.kept_files import checksum_of
+from kair_engine.trace.files import OWN
 from kair_engine.trace.model import FragmentInfo
-from kair_engine.trace.permissions import OWN
 
 FRAGMENTS = "fragments"
 

@@ -26,8 +26,8 @@ from scenarios import EDGE_DELAY_MS
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.results.fix import Fix
-from kair_engine.whatif.operators.prices import price_steps
+from kair_engine.results.whatif import Fix
+from kair_engine.whatif.operators.batches import price_steps
 
 LAYOUTS = ("dp8", "dp64", "3d64")
 

@@ -21,8 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
-from kair_capture.clocks.fit import ClockFilter
+from kair_capture.clocks import ClockFilter, Exchange, receive, stamp_arrivals
 
 STAMPS = struct.Struct("<QQQ")
 OFFSET_NS, DRIFT = 3_300_000, 20e-6

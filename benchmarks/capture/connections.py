@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from kair_capture.job.sampled.connections import BUSIEST, Connections
+from kair_capture.job.connections import BUSIEST, Connections
 
 OWN, PEER = "127.0.0.2", "127.0.0.1"
 COUNTS = (1, 8, 64, 256, 1024)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kair_capture.coordinator.storage.step_log import read_all
+from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
 from kair_engine.recording.job_file import JOB_FILE, open_job_folder

@@ -164,8 +164,8 @@ class Figures:
 
     def __init__(self, step: Any, rank: int, folder: Path, options: argparse.Namespace) -> None:  # noqa: ANN401
         import kair_capture as kair
-        from kair_capture.job.sampled.periodic import Periodic
         from kair_capture.job.session import current
+        from kair_capture.job.windows import Periodic
 
         self._step, self._rank, self._folder = step, rank, folder
         self._current = current
@@ -197,7 +197,7 @@ class Figures:
     def save(self) -> None:
         """Writes what was measured."""
         records, names = self._records()
-        from kair_capture.ring.layout import Kind, StepFlag
+        from kair_capture.ring import Kind, StepFlag
 
         steps = records[records["kind"] == Kind.STEP]
         sampled = steps[(steps["extra"] & StepFlag.SAMPLED) > 0]
@@ -230,13 +230,13 @@ class Figures:
             window.unlink()
 
     def _reader(self) -> Any:  # noqa: ANN401
-        from kair_capture.ring.reader import RingReader
+        from kair_capture.agent.ring_reader import RingReader
 
         (ring,) = (self._folder / "run").glob(f"rank-{self._rank}-*-0.ring")
         return RingReader(ring)
 
     def _records(self) -> tuple[Any, Any]:
-        from kair_capture.ring.names import NameReader
+        from kair_capture.ring import NameReader
 
         (names,) = (self._folder / "run").glob(f"rank-{self._rank}-*.names")
         return np.concatenate(self._kept), NameReader(names)

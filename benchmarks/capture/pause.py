@@ -21,8 +21,7 @@ from typing import Any
 import scale
 
 from kair_capture.places import JobPlaces
-from kair_capture.wire.datagram import Kind
-from kair_capture.wire.messages import Capture
+from kair_capture.wire import Capture, Kind
 
 ROOT = Path(__file__).parents[2]
 STEP_S = 0.5

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kair_capture.ring.layout import Kind
-from kair_capture.ring.producer import RingProducer
-from kair_capture.ring.reader import RingReader
+from kair_capture.agent.ring_reader import RingReader
+from kair_capture.ring import Kind, RingProducer
 
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 PER_STEP = 1000

@@ -26,9 +26,7 @@ import numpy as np
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.places import JobPlaces
-from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
-from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import Beat, Host, Rows, batch_of
+from kair_capture.wire import Beat, Datagram, Host, Kind, Rows, batch_of, read_key, sealed, unsealed
 
 ROOT = Path(__file__).parents[2]
 RANKS_A_HOST = 8

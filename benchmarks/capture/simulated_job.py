@@ -16,11 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kair_capture.job.identity import write_identity
-from kair_capture.job.sampled.control import ControlWords, Window
-from kair_capture.ring.layout import Kind, StepFlag
-from kair_capture.ring.names import NameWriter
-from kair_capture.ring.producer import RingProducer
+from kair_capture.job.session import write_identity
+from kair_capture.job.windows import ControlWords, Window
+from kair_capture.ring import Kind, NameWriter, RingProducer, StepFlag
 from kair_capture.settings import settings_of
 
 _ONE_MOMENT_NS = 500_000

@@ -57,10 +57,10 @@ from pathlib import Path
 from support.captured import fragment_of, rows_for
 from kair_capture.agent.spool import Spool
 from kair_capture.coordinator.coordinator import Coordinator
-from kair_capture.coordinator.storage import committing, scope_log, step_log
-from kair_capture.coordinator.settings import CoordinatorSettings
+from kair_capture.coordinator import committing, scope_log, step_log
+from kair_capture.coordinator.coordinator import CoordinatorSettings
 from kair_capture.places import JobPlaces
-from kair_capture.wire.messages import Rows
+from kair_capture.wire import Rows
 
 # Few rows and fragments are as many as a long job has: journals are packed, fragments joined.
 step_log.ROWS_A_PART = 16
@@ -75,10 +75,10 @@ coordinator.run()
 _NOTES: Final = """
 from pathlib import Path
 from kair_engine.recording.opening import open_trace
-from kair_tui.cli.notes import Notes
+from kair_tui.cli.job import Notes
 from kair_tui.cli.places import kept_with, store_root
 from kair_tui.render.answer import Note
-from kair_tui.tui.bookmarks import Bookmark, Bookmarks
+from kair_tui.tui.session import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store
 for job in (Store(store_root(None)).open("job1").job,):
     Notes.of(job).write(Note("rank 1", "rank", "a note", "2026-01-01T00:00:00+00:00"))
@@ -271,7 +271,7 @@ class Ground:
     def _watch(self) -> None:
         """A job that a coordinator has watched, to which agents have delivered since."""
         program = _COORDINATOR + (
-            "from kair_capture.wire.keys import read_key\n"
+            "from kair_capture.wire import read_key\n"
             "key = read_key(places.key, places.job)\n"
             "for number in range(3):\n"
             "    spool = Spool(store.parent / 'spool', 1 << 30, places.delivered, 'node-1', None)\n"

@@ -17,8 +17,8 @@ from fuzz.judging import Case, ask
 from fuzz.recordings import question
 from fuzz.seeds import kineto_seeds
 
-from kair_engine.recording.checksums import checksum_of, with_checksum
 from kair_engine.recording.job_file import JOB_FILE, SCHEMA, VERSION
+from kair_engine.recording.kept_files import checksum_of, with_checksum
 from kair_engine.store.jobs import Store
 
 JOB, BASELINE = "job1", "healthy"

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.changes import Outcome, kills_at_changes
 
-from kair_engine.recording.cache_upkeep import clear
+from kair_engine.recording.cache import clear
 from kair_engine.store.jobs import Store
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"

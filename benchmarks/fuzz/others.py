@@ -23,10 +23,9 @@ from fuzz.structures import structured
 from support.captured import fragment_of, rows_for
 from support.live_status import STATUS, write_status
 
-from kair_capture.agent.scopes import SCHEMA
-from kair_capture.coordinator.coordinator import Coordinator
-from kair_capture.coordinator.settings import CoordinatorSettings
-from kair_capture.coordinator.storage.step_log import StepLog, write_part
+from kair_capture.agent.step_rows import SCHEMA
+from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
+from kair_capture.coordinator.step_log import StepLog, write_part
 from kair_capture.places import JobPlaces
 
 WATCHED = STATUS.job
@@ -154,8 +153,8 @@ def _capture(store: Path, work: Path) -> None:
     coordinator = Coordinator(CoordinatorSettings(places, ("127.0.0.1", 0)))
     delivered = places.delivered / "host=node-1"
     delivered.mkdir(parents=True)
-    from kair_capture.agent.fragment_names import named
-    from kair_capture.wire.keys import read_key
+    from kair_capture.agent.spool import named
+    from kair_capture.wire import read_key
 
     made = fragment_of(work / "window", range(2), first=5)
     made.rename(delivered / named(made, "node-1", 5, 8, read_key(places.key, WATCHED)).text)

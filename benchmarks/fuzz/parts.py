@@ -23,20 +23,14 @@ sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 from fuzz import damage  # noqa: E402 (the path above leads there)
 from support.captured import OneRank, rows_for  # noqa: E402
 
-from kair_capture.agent.journal import Journal  # noqa: E402
-from kair_capture.agent.rank_files import identities  # noqa: E402
-from kair_capture.agent.ring_reader import Trainer, TrainerRings  # noqa: E402
-from kair_capture.agent.scopes import ScopeSums  # noqa: E402
+from kair_capture.agent.ring_reader import NotARingError, Trainer, TrainerRings  # noqa: E402
+from kair_capture.agent.run_folders import identities  # noqa: E402
 from kair_capture.agent.spool import Spool  # noqa: E402
-from kair_capture.agent.step_rows import COLUMNS, ScopeSum  # noqa: E402
-from kair_capture.coordinator.coordinator import Coordinator  # noqa: E402
-from kair_capture.coordinator.metrics import lines_of  # noqa: E402
-from kair_capture.coordinator.settings import CoordinatorSettings  # noqa: E402
+from kair_capture.agent.step_rows import COLUMNS, Journal, ScopeSum, ScopeSums  # noqa: E402
+from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings  # noqa: E402
+from kair_capture.coordinator.status import lines_of  # noqa: E402
 from kair_capture.places import JobPlaces  # noqa: E402
-from kair_capture.ring.reader import NotARingError  # noqa: E402
-from kair_capture.wire.datagram import MOST_BODY, Datagram, Kind, sealed  # noqa: E402
-from kair_capture.wire.keys import read_key  # noqa: E402
-from kair_capture.wire.messages import Beat, Capture, Communication, Host, Rows  # noqa: E402
+from kair_capture.wire import MOST_BODY, Beat, Capture, Communication, Datagram, Host, Kind, Rows, read_key, sealed  # noqa: E402
 
 LONGEST_S = 10.0
 _AT_ONCE = 40

@@ -12,8 +12,8 @@ from typing import Any
 from fuzz import damage
 from support.xplane_builder import varint
 
-from kair_engine.readers.flight_recorder.plain_pickle import NotPlainError, load_plain
-from kair_engine.readers.xplane import wire
+from kair_engine.readers.plain_pickle import NotPlainError, load_plain
+from kair_engine.readers.xplane import space as wire
 
 _TIMES = (1, 3, 10, 50)
 _DEEPEST = 12

@@ -53,7 +53,7 @@ class CapturedSteps:
         self.folder, self.rank, self.first, self.steps = folder, rank, first, steps
 
     def __enter__(self) -> CapturedSteps:
-        from kair_capture.job.sampled.control import ControlWords, Window
+        from kair_capture.job.windows import ControlWords, Window
 
         words = ControlWords(self.folder / "run" / f"rank-{self.rank}.control")
         words.ask(Window(self.first, self.steps))
@@ -91,7 +91,7 @@ def into_store_of_hosts(folder: Path, host_of_rank: Sequence[int], store: Path) 
     """Makes a job of a store of what ranks left in `folder`."""
     from kair_capture.agent.spool import Spool
     from kair_capture.agent.windows import HostOfWindow, convert, window_files
-    from kair_capture.coordinator.storage.committing import Committer
+    from kair_capture.coordinator.committing import Committer
     from kair_capture.places import JobPlaces
 
     places = JobPlaces(store, JOB)

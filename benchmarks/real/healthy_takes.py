@@ -29,7 +29,7 @@ LARGEST: Final = 5
 def main() -> int:
     """Print it for the folders of the command line; 0."""
     from kair_engine.localize.excess import CLASSES, job_excess
-    from kair_engine.timeline.processor_time import counted_times
+    from kair_engine.timeline.host_time import counted_times
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("takes", type=Path, nargs="+", help="folders that record.py filled")

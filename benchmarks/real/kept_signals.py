@@ -138,7 +138,7 @@ def _packed(folder: Path, *, cache: Path) -> bytes | str:
         seen = look(open_take(folder, cache))
     except KairError as error:
         return str(error)
-    from kair_engine.triage.ranks.kernel_signals import measured_signals
+    from kair_engine.triage.ranks.kernel_times import measured_signals
 
     job, kernel = seen.tables.excess, seen.kernel
     measured = measured_signals(job, kernel.processor, kernel.given, kernel.held)

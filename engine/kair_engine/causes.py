@@ -1,7 +1,7 @@
 """The causes of lost time: one row for each, with all that is said and done about it.
 
 A new cause is a row here, and the code that detects it (`triage/findings.py` for causes of ranks' lateness,
-`localize/job_patterns.py` for those of the whole job): its words, its suggestion, the fix by which it is priced and the
+`localize/localization.py` for those of the whole job): its words, its suggestion, the fix by which it is priced and the
 remedy that applies follow from the row.
 """
 

@@ -66,7 +66,7 @@ class DaskWorkers:
 
 
 def _reduced(reduce: Callable[[Trace], Table], trace: Trace, steps: Sequence[int]) -> Table:
-    from kair_engine.trace.malloc_trim import keep_freed_memory
+    from kair_engine.trace.batches import keep_freed_memory
 
     keep_freed_memory()
     return reduce(trace.select(steps))

@@ -1,10 +1,14 @@
-"""Ranks by number and by position: two kinds of whole number that must not be mixed up."""
+"""Ranks by number and by position: two kinds of whole number that must not be mixed up.
+
+Numbers that follow one another, drawn together.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NewType
 
-if TYPE_CHECKING:  # what only opens a job loads no numpy
+if TYPE_CHECKING:
     from kair_engine.arrays import Ints
+
 
 Rank = NewType("Rank", int)
 """A rank's number in the job, as people and traces call it."""
@@ -25,3 +29,14 @@ def ranks_at(ranks: "Ints", positions: Iterable[Position]) -> tuple[Rank, ...]:
 def as_positions(indices: "Iterable[int] | Ints") -> tuple[Position, ...]:
     """Indices that an array operation found."""
     return tuple(Position(int(index)) for index in indices)
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The numbers in order as (first, last) of each stretch without a gap."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found

@@ -97,7 +97,7 @@ def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, **
 
     def answered(context: click.Context, _: click.Parameter, value: Any) -> None:  # noqa: ANN401
         if value and not context.resilient_parsing:
-            from kair_tui.cli.output.streams import write_answer
+            from kair_tui.cli.output import write_answer
 
             write_answer(answer(context, value))
             context.exit()
@@ -116,7 +116,7 @@ def _install(context: click.Context, shell: str) -> str:
 
 
 def _man_pages(context: click.Context, folder: str) -> str:
-    from kair_tui.cli.man_pages import write_pages
+    from kair_tui.cli.completion import write_pages
 
     assert isinstance(context.command, click.Group)
     count = write_pages(context.command, folder)

@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from kair_engine.errors import DamagedJobError, KairError, NameTakenError, UnwritableStoreError
-from kair_tui.cli.output.streams import abandon_stdout, say, say_lines
+from kair_tui.cli.output import abandon_stdout, say, say_lines
 from kair_tui.cli.registry import COMMANDS, nearest
 
 REPORT = "this is a defect of Kair: please report it with the output of the same command and --debug"
@@ -92,7 +92,7 @@ def _way_with_options(error: KairError) -> str | None:
 def _usage(error: click.UsageError) -> str:
     """What Click found, in the words of all other errors."""
     if isinstance(error, click.BadParameter) and error.param is not None:
-        from kair_tui.cli.parameters import written_as
+        from kair_tui.cli.options import written_as
 
         name = written_as(error.param)
         return f"missing {name}" if isinstance(error, click.MissingParameter) else f"{name} {error.message}".rstrip(".")

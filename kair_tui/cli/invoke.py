@@ -1,23 +1,30 @@
-"""Runs a command: from its arguments to its answer on stdout and its exit status."""
+"""Runs a command: from its arguments to its answer on stdout and its exit status.
 
+The baseline of a question: the one that was named, else the one in use.
+
+Whether a cluster works the steps out, and which one.
+"""
+
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from kair_engine.errors import UsageError
+from kair_engine.results.localize import ChosenBaseline
 from kair_engine.trace.model import Trace
-from kair_tui.cli.arguments.baseline import chosen_baseline
-from kair_tui.cli.arguments.job import JobWanted, StoreSession, blaming_files, open_job, tidy
-from kair_tui.cli.arguments.steps import parse_steps
-from kair_tui.cli.arguments.workers import on_workers
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.one_entry_cache import OneEntryCache
+from kair_tui.cli.job import JobWanted, OneEntryCache, StoreSession, blaming_files, open_job, parse_steps, tidy
 from kair_tui.cli.options import (
     CACHE,
     PROGRESS,
     BaselineChoice,
     Diagnostics,
+    EngineChoice,
     FailOn,
     Following,
     JobChoice,
@@ -29,20 +36,19 @@ from kair_tui.cli.options import (
     takes_cache,
     takes_progress,
 )
-from kair_tui.cli.output.present import Presenter
-from kair_tui.cli.output.progress import ProgressBar, Report, unwatched
-from kair_tui.cli.output.streams import say, write_answer
+from kair_tui.cli.output import ProgressBar, Report, say, unwatched, write_answer
 from kair_tui.cli.places import is_mirror, store_root
+from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
 from kair_tui.render.answer import Answer, JobInfo
 from kair_tui.render.text import speaks_unicode
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kair_tui.cli.arguments.fail_on import Condition
-    from kair_tui.cli.output.progress import Watcher
+    from kair_tui.cli.fail_on import Condition
+    from kair_tui.cli.output import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -82,7 +88,7 @@ def analysed(
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
     """The answer with what people wrote of its job."""
-    from kair_tui.cli.notes import Notes  # loads msgspec, which the help of `kair run` does without
+    from kair_tui.cli.job import Notes  # loads msgspec, which the help of `kair run` does without
 
     return replace(answer, notes=Notes.of(trace.job).all())
 
@@ -214,7 +220,7 @@ def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
-    from kair_tui.cli.following import follow
+    from kair_tui.cli.present import follow
 
     presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
     store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
@@ -264,8 +270,45 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.arguments.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")
     return parse_conditions(wanted, entry.name)
+
+
+def chosen_baseline(wanted: str | None, store: Path) -> ChosenBaseline | None:
+    """None where none is wanted (`none`), or none is named and none in use. Raises UsageError for an unknown one."""
+    if wanted == "none" or (wanted is None and not (store / ".baseline").exists()):
+        return None
+    from kair_engine.baselines import Baselines  # loads NumPy and msgspec
+
+    kept = Baselines(store)
+    name = wanted or kept.current()
+    return None if name is None else ChosenBaseline(name, kept.load(name), named=wanted is not None)
+
+
+_ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"
+
+
+@contextmanager
+def on_workers(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Iterator[Trace]:
+    """The trace, with the cluster that was asked for; it is left again in the end.
+
+    Raises UsageError where none is named, or one that is not asked.
+    """
+    chosen = take(EngineChoice, arguments) if entry.on_workers else EngineChoice()
+    if chosen.engine == "local":
+        if chosen.scheduler is not None:
+            raise UsageError("--scheduler belongs to --engine dask")
+        yield trace
+        return
+    if arguments.get("method") == "paper":
+        raise UsageError("--method paper works in this process alone: --engine dask belongs to the robust method")
+    address = chosen.scheduler or os.environ.get(_ADDRESS)
+    if not address:
+        raise UsageError("--engine dask needs a cluster", f"--scheduler tcp://HOST:8786, or ${_ADDRESS}")
+    from kair_engine.dask_workers import DaskWorkers
+
+    with closing(DaskWorkers(address)) as workers:
+        yield replace(trace, workers=workers)

@@ -60,7 +60,7 @@ def cache_root() -> Path:
 
 def cache_limit() -> int:
     """How many bytes the cache may take: $KAIR_CACHE_LIMIT (20G, 500M), else the engine's limit. Raises UsageError."""
-    from kair_engine.recording.cache_upkeep import LIMIT
+    from kair_engine.recording.cache import LIMIT
 
     named = os.environ.get("KAIR_CACHE_LIMIT")
     if not named:

@@ -23,17 +23,6 @@ RUNNING: Final = "Watch a running job"
 MACHINES: Final = "For machines"
 HELP: Final = "Help"
 
-_ROOMS: Final = {
-    ANALYSES: "find",
-    LOOKS: "look",
-    MACHINE: "look",
-    STORE: "keep",
-    RUNNING: "running",
-    MACHINES: "machines",
-    HELP: "help",
-}
-"""Folders of `kair_tui/commands/`, by the heading in `kair --help`."""
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -61,7 +50,7 @@ class Entry:
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
-    """Where `run` is, if not in a module of its name in its section's room of `kair_tui.commands`."""
+    """Where `run` is, if not in a module of its name in `kair_tui.commands`."""
 
     @property
     def has_result(self) -> bool:
@@ -80,10 +69,11 @@ class Entry:
 
     def load_view(self) -> Any:  # noqa: ANN401
         """How its result is shown; only commands with a result have one."""
-        return import_module(self._module().RENDERER).VIEW
+        module, _, view = self._module().RENDERER.partition(":")
+        return getattr(import_module(module), view or "VIEW")
 
     def _module(self) -> Any:  # noqa: ANN401
-        return import_module(self.module or f"kair_tui.commands.{_ROOMS[self.section]}.{self.name}")
+        return import_module(self.module or f"kair_tui.commands.{self.name}")
 
 
 GRAPH_NOTES: Final = """\
@@ -321,7 +311,7 @@ COMMANDS: Final = (
             "kair import rank0.json.gz rank1.json.gz --job job123 --replace",
         ),
         needs="store",
-        module="kair_tui.commands.keep.import_",
+        module="kair_tui.commands.import_",
     ),
     Entry(
         "cache",

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import UsageError, unwritable
-from kair_engine.trace.atomic_write import atomic_write
+from kair_engine.trace.files import atomic_write
 from kair_tui import __version__
-from kair_tui.cli.parameters import Option
+from kair_tui.cli.options import Option
 
 if TYPE_CHECKING:
     from kair_tui.render.report.content import Report

@@ -10,9 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kair_tui.render.column import DIM, Cell, Column, Styled
-from kair_tui.render.fitting import GAP, fitting
-from kair_tui.render.page_options import UNLIMITED, PageOptions
+from kair_tui.render.answer import DIM, GAP, UNLIMITED, Cell, Column, PageOptions, Styled, fitting
 from kair_tui.render.text import clean, to_ascii
 from kair_tui.render.units import count
 

@@ -1,6 +1,6 @@
 """Formats figures for people; JSON and CSV never pass through here."""
 
-from kair_engine.runs import runs
+from kair_engine.ranks import runs
 
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kair_tui.render.graphs import GraphFormat
 from kair_tui.render.text import json_in_ascii, to_ascii
+from kair_tui.render.view import GraphFormat
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer
-    from kair_tui.render.column import Column
-    from kair_tui.render.page_options import PageOptions
+    from kair_tui.render.answer import Answer, Column, PageOptions
     from kair_tui.render.view import View
 
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
@@ -38,7 +36,7 @@ def written(
         text = view.picture(answer.result)
         return xml_in_ascii(text) if options.ascii_only else text
     if form in ("dot", "graphml", "node-link"):
-        from kair_tui.render.graphs import graph_text
+        from kair_tui.render.view import graph_text
 
         assert view.graph is not None  # no other command takes these formats
         return graph_text(view.graph(answer.result, form), form, ascii_only=options.ascii_only)
@@ -71,7 +69,7 @@ def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptio
 
 
 def _columns(view: "View[Any, Any]", keep: Sequence[str]) -> "list[Column[Any]]":
-    from kair_tui.render.column import plain_column
+    from kair_tui.render.answer import plain_column
 
     known = {column.key: column for column in view.columns}
     return [replace(known[name], detail=False) if name in known else plain_column(name) for name in keep]

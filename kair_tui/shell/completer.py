@@ -16,8 +16,8 @@ from kair_tui.cli.completion import job_names
 from kair_tui.cli.options import parameters
 from kair_tui.cli.registry import COMMANDS, Entry, find
 from kair_tui.render.text import clean
-from kair_tui.shell.fields import COUNT
 from kair_tui.shell.language import KEYWORDS
+from kair_tui.shell.lexer import COUNT
 from kair_tui.shell.session import ShellState
 
 _ASSIGNED = re.compile(r"\s*[A-Za-z_]\w*\s*=\s*(?=[a-z])")

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from kair_engine.errors import KairError
 from kair_tui.cli.app import program
-from kair_tui.cli.arguments.job import JobWanted
 from kair_tui.cli.failures import ExitCode, report
+from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Presentation
-from kair_tui.cli.output.present import stdout_options
-from kair_tui.cli.output.streams import say, write_answer
+from kair_tui.cli.output import say, write_answer
 from kair_tui.cli.places import data_root, store_root
+from kair_tui.cli.present import stdout_options
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
-from kair_tui.shell.batch import BatchSession, open_session
-from kair_tui.shell.check import check
+from kair_tui.shell.batch import BatchSession, StatementPrinter, open_session
 from kair_tui.shell.language import Command, LineError, Statement, parse
-from kair_tui.shell.output import StatementPrinter
+from kair_tui.shell.runner import check
 from kair_tui.shell.script import Script
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _history(store: "Path") -> "History":
             with suppress(OSError):
                 super().store_string(string)
 
-    from kair_engine.trace.permissions import append_kept, make_folder
+    from kair_engine.trace.files import append_kept, make_folder
 
     name = sha256(str(store.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
     file = data_root() / "shell_history" / name

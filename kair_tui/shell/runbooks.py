@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.output.streams import MOST_SIGNS, stdin_text
-from kair_tui.shell.check import check
+from kair_tui.cli.output import MOST_SIGNS, stdin_text
 from kair_tui.shell.language import LineError, Statement, parse
 from kair_tui.shell.lexer import literal
+from kair_tui.shell.runner import check
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"

@@ -1,18 +1,22 @@
-"""Runs statements in order, to the end or to the first that fails."""
+"""Runs statements in order, to the end or to the first that fails.
 
+Calls the system's shell: `!command`, and the program behind a `|`. Nothing from a trace is put into its line.
+"""
+
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
-from kair_tui.shell.results import StatementRun
 from kair_tui.shell.runner import Outcome, run_one
-from kair_tui.shell.system import call_system, pipe_to
+from kair_tui.shell.session import StatementRun
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer
-    from kair_tui.render.page_options import PageOptions
+    from kair_tui.render.answer import Answer, PageOptions
     from kair_tui.shell.session import ShellState
 
 
@@ -155,3 +159,23 @@ def _document(answer: "Answer") -> dict[str, Any]:
     from kair_tui.render.document import data_of, envelope, to_plain
 
     return {**envelope(answer), "data": data_of(answer), "warnings": to_plain(answer.warnings)}
+
+
+def call_system(command: str, state: "ShellState") -> int:
+    """Runs a line as typed, and returns its exit status."""
+    sys.stdout.flush()
+    return subprocess.run(command, shell=True, check=False, env=_environment(state)).returncode
+
+
+def pipe_to(command: str, text: str, state: "ShellState") -> int:
+    """Lets a program read `text`; it need not read all of it. Returns its exit status."""
+    sys.stdout.flush()
+    data = text.encode(errors="backslashreplace")
+    return subprocess.run(command, shell=True, check=False, input=data, env=_environment(state)).returncode
+
+
+def _environment(state: "ShellState") -> dict[str, str]:
+    """The job in hand is that of every `kair` behind the `!`."""
+    job = {} if state.source is None else {"KAIR_JOB": state.source.name}
+    store = {} if state.store is None else {"KAIR_STORE": str(state.store)}
+    return {**os.environ, **job, **store}

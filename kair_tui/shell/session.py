@@ -1,20 +1,25 @@
-"""The state of a shell: the open jobs, the focus, the answers that were given a name."""
+"""The state of a shell: the open jobs, the focus, the answers that were given a name.
 
-from collections.abc import Callable, Sequence
+Records a runbook: the commands that show what was looked at, one a line, for `kair run` and for reading.
+
+What a runbook did, statement by statement: the answer of `kair run`.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.arguments.job import JobSource, locate, open_source, tidy
-from kair_tui.cli.arguments.steps import parse_steps, step_text
-from kair_tui.cli.one_entry_cache import OneEntryCache
-from kair_tui.cli.output.progress import unwatched
-from kair_tui.shell.fields import Named, field_of
-from kair_tui.shell.lexer import Reference
+from kair_tui.cli.job import JobSource, OneEntryCache, is_stored, locate, open_source, parse_steps, step_text, tidy
+from kair_tui.cli.output import unwatched
+from kair_tui.cli.places import store_root
+from kair_tui.shell.lexer import Named, Reference, field_of
 
 if TYPE_CHECKING:
-    from kair_tui.cli.output.progress import Watcher
+    from kair_tui.cli.output import Watcher
     from kair_tui.render.answer import Answer
 
 
@@ -77,7 +82,7 @@ class ShellState:
     def opened(self, source: JobSource) -> tuple[Trace, OneEntryCache]:
         """The job's trace, and the place for what serves the next question about it. Raises InputError."""
         if source.path not in self._open:
-            from kair_engine.trace.steps.step_memory import keeping_steps
+            from kair_engine.trace.batches import keeping_steps
 
             tidy(self.store)
             trace = keeping_steps(open_source(source, progress=self.progress))
@@ -141,3 +146,99 @@ def not_set(name: str, known: "Sequence[str] | dict[str, Any]") -> UsageError:
     near = get_close_matches(name, list(known), n=1)
     there = f"there are: {', '.join('$' + one for one in known)}" if known else "--set NAME=VALUE gives a value"
     return UsageError(f"${name} is not set", f"did you mean ${near[0]}?" if near else there)
+
+
+_RUN_BY: Final = "#!/usr/bin/env -S kair run"
+_EXECUTABLE: Final = 0o111
+_JOB: Final = 2
+"""Where in a command the job stands, after `kair` and the command's name."""
+
+
+class Recorder:
+    """Writes each command once it is asked, so that nothing is lost where the program ends."""
+
+    def __init__(self) -> None:
+        self.file: Path | None = None
+        """Where it records to; None while it does not."""
+        self._known: set[str] = set()
+
+    def start(self, path: Path, job: str) -> None:
+        """Begins a new file about `job`. Raises UsageError where `path` exists, OSError where it cannot be written."""
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(f"{_RUN_BY}\n# what was looked at in {' '.join(job.split())}\n")
+            path.chmod(path.stat().st_mode | _EXECUTABLE)
+        except FileExistsError:
+            raise UsageError(f"{path} exists already", "choose another name") from None
+        self.file, self._known = path.absolute(), set()
+
+    def add(self, command: str) -> None:
+        """Records a command, once however often it was asked. Raises OSError where the file cannot be written."""
+        line = from_anywhere(command)
+        if self.file is None or line in self._known:
+            return
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        self._known.add(line)
+
+    def stop(self) -> Path | None:
+        """Ends the recording and tells where it is."""
+        done, self.file = self.file, None
+        return done
+
+
+def from_anywhere(command: str) -> str:
+    """The command with the whole paths of what it names by relative ones; names of jobs in the store stay."""
+    words = shlex.split(command)
+    root = Path(words[words.index("--store") + 1]) if "--store" in words[:-1] else None
+    for at in range(_JOB, len(words)):
+        is_place = words[at - 1] in ("--store", "--timeline", "--out")
+        is_source = (at == _JOB and not is_stored(words[at], store_root(root))) or words[1] == "import"
+        if is_place or (is_source and not words[at].startswith("-") and Path(words[at]).exists()):
+            words[at] = str(Path(words[at]).absolute())
+    return shlex.join(words)
+
+
+State = Literal["answered", "set", "met", "not_met", "skipped", "failed", "planned"]
+
+
+@dataclass(frozen=True)
+class StatementRun:
+    """One statement of the runbook."""
+
+    line: int
+    """Its line in the runbook, counted from 1."""
+    statement: str
+    """As the runbook has it."""
+    state: State
+    """answered: a command; set: a value or a focus; met, not_met: a condition; skipped: a `when` above did not hold."""
+    condition: str | None = None
+    """Of `when` and `expect`; null of others."""
+    command: str | None = None
+    """The complete line that a shell needs for the same; null where no command ran."""
+    status: int = 0
+    """The exit status that it would have had alone; 10 where an `expect` did not hold."""
+    error: str | None = None
+    """What went wrong, or the message of `fail`; null where nothing did."""
+    result: Mapping[str, Any] | None = None
+    """The whole document of the command, as it prints with --json; null where there is none."""
+    duration_us: float | None = None
+    """How long it took; null where it did not run."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A runbook from its first statement to the last, or to the first that failed."""
+
+    runbook: str
+    """The file, or the name of one that comes with Kair."""
+    job_name: str | None
+    """The job in hand at the end; null where none was needed."""
+    status: int
+    """The exit status: of the first failure, or 10 for a finding."""
+    jobs_read: int
+    """How many recordings were opened to stay; one for a runbook about one job. `compare` opens its two for itself."""
+    duration_us: float
+    """All of it, the reading of the job included."""
+    statements: tuple[StatementRun, ...]
+    """In the order in which they ran."""

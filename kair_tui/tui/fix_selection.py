@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.whatif.candidates import Candidate, candidates
 from kair_tui.render.units import percent, spans
-from kair_tui.render.words.whatif import WhatifInWords
-from kair_tui.tui.fix_options import in_order
-from kair_tui.tui.widgets.lists.fix_list import ListedFix
+from kair_tui.render.whatif import WhatifInWords
+from kair_tui.tui.widgets.fix_list import ListedFix, in_order
 
 Fixes = tuple[Fix, ...]
 """That belong together."""

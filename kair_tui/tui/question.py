@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.arguments.steps import step_text
-from kair_tui.cli.one_entry_cache import OneEntryCache
+from kair_tui.cli.job import OneEntryCache, step_text
 from kair_tui.cli.registry import Entry, find
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Question:
 
     def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
         """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
-        from kair_tui.cli.arguments.job import blaming_files
+        from kair_tui.cli.job import blaming_files
         from kair_tui.cli.options import CACHE, takes_cache
 
         chosen = trace if self.steps is None else trace.select(self.steps)
@@ -68,7 +67,7 @@ class Question:
     def answer_of_store(self, store: Path | None) -> "Answer":
         """The answer of a command about the store, without a word on how far it is. Raises KairError."""
         from kair_tui.cli.invoke import ask_store
-        from kair_tui.cli.output.progress import unwatched
+        from kair_tui.cli.output import unwatched
 
         return ask_store(self.entry, {**dict(self.arguments), "store": store}, unwatched)
 
@@ -85,7 +84,6 @@ class Question:
 @cache
 def _flags(entry: Entry) -> Mapping[str, str]:
     """How a command's options are written, by the names of their parameters."""
-    from kair_tui.cli.options import parameters
-    from kair_tui.cli.parameters import written_as
+    from kair_tui.cli.options import parameters, written_as
 
     return {one.name or "": written_as(one) for one in parameters(entry) if one.param_type_name == "option"}

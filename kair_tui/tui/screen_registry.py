@@ -35,7 +35,7 @@ class ScreenEntry:
 SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
-    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame.screen:BlameScreen"),
+    ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
     ScreenEntry("4", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
     ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
     ScreenEntry("6", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),

@@ -1,4 +1,7 @@
-"""The job as it is open on the screens: its trace, what was chosen, answers known, bookmarks and the recording."""
+"""The job as it is open on the screens: its trace, what was chosen, answers known, bookmarks and the recording.
+
+Bookmarks: places in a job worth coming back to, kept with it.
+"""
 
 import gc
 from collections import defaultdict, deque
@@ -8,24 +11,25 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kair_engine.errors import InputError, UsageError
-from kair_engine.recording.changes import SourceState, state_of
+from kair_engine.recording.job_file import BOOKMARKS
+from kair_engine.recording.opening import SourceState, state_of
 from kair_engine.trace.model import Trace
-from kair_tui.cli.arguments.job import JobSource, open_source
-from kair_tui.cli.arguments.steps import StepChoice
-from kair_tui.cli.notes import Notes
-from kair_tui.cli.one_entry_cache import OneEntryCache
-from kair_tui.render.page_options import PageOptions
+from kair_tui.cli.job import JobSource, Notes, OneEntryCache, StepChoice, open_source
+from kair_tui.cli.places import kept_with
+from kair_tui.render.answer import PageOptions
 from kair_tui.render.written import Format, written
-from kair_tui.shell.recorder import Recorder
-from kair_tui.tui.bookmarks import Bookmarks
+from kair_tui.shell.session import Recorder
 from kair_tui.tui.fix_selection import FixSelection
 from kair_tui.tui.question import Question
 
-_MOST_FLEETING = 100
-
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
+
+
+_MOST_FLEETING = 100
 
 
 class JobChangedError(InputError):
@@ -105,8 +109,8 @@ class Session:
         stored_in = self.trace.job.stored_in
         if stored_in is None:
             return
-        from kair_engine.store.kept_triage import kept_triage
-        from kair_tui.render.words.triage import triage_in_words
+        from kair_engine.store.kept_answers import kept_triage
+        from kair_tui.render.triage import triage_in_words
 
         if (kept := kept_triage(Path(stored_in))) is not None and kept.steps == self.trace.job.steps:
             self._answers[Question.of("triage")] = triage_in_words(kept)
@@ -201,3 +205,52 @@ class Session:
         if rank not in ranks:
             raise UsageError(f"no rank {rank} in this job ({ranks[0]}-{ranks[-1]})")
         return rank
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """A screen, what it was about, and the steps that were chosen (None for all)."""
+
+    title: str
+    screen: str
+    rank: int | None = None
+    operator: str | None = None
+    step: int | None = None
+    steps: tuple[int, ...] | None = None
+    at_us: float | None = None
+
+
+class Bookmarks:
+    """Those of one job, in one file."""
+
+    def __init__(self, file: Path, *, in_store: bool = False) -> None:
+        self.file, self._in_store = file, in_store
+
+    @classmethod
+    def of(cls, source: JobSource) -> "Bookmarks":
+        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        if source.stored:
+            return cls(source.path / BOOKMARKS, in_store=True)
+        return cls(kept_with(source.path, "bookmarks"))
+
+    def all(self) -> tuple[Bookmark, ...]:
+        """In the order they were set; none where the file is missing or damaged."""
+        from kair_engine.trace.files import read_kept
+
+        try:
+            return msgspec.json.decode(read_kept(self.file), type=tuple[Bookmark, ...])
+        except (OSError, ValueError, RecursionError):
+            return ()
+
+    def toggle(self, bookmark: Bookmark) -> bool:
+        """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
+        from kair_engine.trace.files import make_folder, modes_below, write_whole
+        from kair_engine.trace.json_text import encode_json
+
+        known = self.all()
+        kept = tuple(one for one in known if one != bookmark)
+        is_set = len(kept) == len(known)
+        if not self._in_store:  # There the folder of a job that was deleted is not made again.
+            make_folder(self.file.parent)
+        write_whole(self.file, encode_json((*kept, bookmark) if is_set else kept), modes_below(self.file.parent))
+        return is_set

@@ -7,7 +7,7 @@ import pytest
 import simulated_job
 from simulated_job import Plan, run
 
-from kair_capture.job.sampled.control import ControlWords, Window
+from kair_capture.job.windows import ControlWords, Window
 
 
 def test_a_ranks_pause_is_captures_and_not_what_the_simulation_writes(

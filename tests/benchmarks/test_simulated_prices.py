@@ -18,10 +18,9 @@ from support.prices import saved_ns
 from table import arrow_table, write_table
 
 from kair_engine.recording.opening import open_trace
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import WhatifResult
+from kair_engine.results.whatif import Fix, WhatifResult
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.operators.prices import price_steps
+from kair_engine.whatif.operators.batches import price_steps
 
 THREE_DIMENSIONS = JobLayout("3d", dp=2, pp=2, tp=2, microbatches=4)
 PIPELINE = JobLayout("3d", dp=4, pp=2, microbatches=4)

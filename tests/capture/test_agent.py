@@ -14,25 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 from support.captured import MS, OneRank, fragment_of, window_of
 
-from kair_capture.agent.agent import Agent
-from kair_capture.agent.cleanup import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
-from kair_capture.agent.fragment_names import read_name
+from kair_capture.agent.agent import Agent, agent_settings
+from kair_capture.agent.heartbeat import COUNTERS, PACE, Heartbeat, Link, Packet
 from kair_capture.agent.heartbeat import Coordinator as Reached
-from kair_capture.agent.heartbeat import Heartbeat
-from kair_capture.agent.journal import Journal
-from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
-from kair_capture.agent.scopes import ScopeSums
-from kair_capture.agent.settings import agent_settings
-from kair_capture.agent.spool import Spool, deliver_file
-from kair_capture.agent.step_rows import COLUMNS, ROW, ScopeSum
+from kair_capture.agent.run_folders import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
+from kair_capture.agent.spool import Spool, deliver_file, read_name
+from kair_capture.agent.step_rows import COLUMNS, ROW, Journal, ScopeSum, ScopeSums
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
-from kair_capture.clocks.fit import ClockFit
-from kair_capture.job.sampled.control import ControlWords
-from kair_capture.lockfile import locked
-from kair_capture.ring.layout import Kind
-from kair_capture.ring.process_identity import process_namespace
-from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import Beat, BeatReply
+from kair_capture.clocks import ClockFit
+from kair_capture.files import locked
+from kair_capture.job.windows import ControlWords
+from kair_capture.ring import Kind, process_namespace
+from kair_capture.wire import Beat, BeatReply, read_key
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kair_capture.clocks.exchange import Exchange, receive, stamp_arrivals
-from kair_capture.clocks.fit import ClockFilter
+from kair_capture.clocks import ClockFilter, Exchange, receive, stamp_arrivals
 
 US = 1000
 

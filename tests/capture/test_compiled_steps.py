@@ -9,15 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kair_capture.frameworks.plain import PlainJob
-from kair_capture.job.compiled_hooks.training_calls import TrainingCalls
-from kair_capture.job.compiled_hooks.xplane_profile import ProfilerTurns, XplaneProfile
-from kair_capture.job.jax_hooks.jitted import Jitted, watching
+from kair_capture.agent.ring_reader import RingReader
+from kair_capture.cupti import PlainJob
+from kair_capture.job.compiled_hooks import Jitted, ProfilerTurns, TrainingCalls, XplaneProfile, place_in, watching
 from kair_capture.job.session import Session, current
-from kair_capture.job.tensorflow_hooks.cluster import place_in
-from kair_capture.ring.layout import Kind, StepFlag
-from kair_capture.ring.names import NameReader
-from kair_capture.ring.reader import RingReader
+from kair_capture.ring import Kind, NameReader, StepFlag
 from kair_capture.settings import settings_of
 
 

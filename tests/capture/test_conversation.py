@@ -15,22 +15,30 @@ import numpy as np
 import pytest
 from support.captured import rows_for
 
+from kair_capture import wire as messages
+from kair_capture.agent.heartbeat import COUNTERS, PACE, Heartbeat, Link, Packet, hear_all
 from kair_capture.agent.heartbeat import Coordinator as Reached
-from kair_capture.agent.heartbeat import Heartbeat, hear_all
-from kair_capture.agent.link import COUNTERS, PACE, Link, Packet
 from kair_capture.agent.step_rows import Rows
-from kair_capture.coordinator.coordinator import Coordinator
-from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.metrics import lines_of
-from kair_capture.coordinator.settings import CoordinatorSettings
-from kair_capture.coordinator.storage.step_log import read_all
-from kair_capture.lockfile import BusyError
+from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
+from kair_capture.coordinator.endpoint import Hosts
+from kair_capture.coordinator.status import lines_of
+from kair_capture.coordinator.step_log import read_all
+from kair_capture.files import BusyError
 from kair_capture.places import JobPlaces
-from kair_capture.ring.layout import StepFlag
-from kair_capture.wire import messages
-from kair_capture.wire.datagram import Datagram, Kind, sealed, unsealed
-from kair_capture.wire.keys import read_key
-from kair_capture.wire.messages import Beat, BeatReply, Capture, CaptureReply, Communication, Host
+from kair_capture.ring import StepFlag
+from kair_capture.wire import (
+    Beat,
+    BeatReply,
+    Capture,
+    CaptureReply,
+    Communication,
+    Datagram,
+    Host,
+    Kind,
+    read_key,
+    sealed,
+    unsealed,
+)
 
 KEY = b"k" * 32
 

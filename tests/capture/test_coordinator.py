@@ -11,25 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 from support.captured import fragment_of, rows_for
 
-from kair_capture.agent.fragment_names import named
-from kair_capture.agent.scopes import ScopeSums
-from kair_capture.agent.spool import Spool
-from kair_capture.agent.step_rows import ROW, ScopeSum
-from kair_capture.coordinator.budget import Budget
+from kair_capture.agent.spool import Spool, named
+from kair_capture.agent.step_rows import ROW, ScopeSum, ScopeSums
+from kair_capture.coordinator import step_log
+from kair_capture.coordinator.committing import Committed, Committer
 from kair_capture.coordinator.detection import STEPS, When, Who
-from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.roles import Roles, role_names
-from kair_capture.coordinator.sampling import Sampler
-from kair_capture.coordinator.step_table import Recent, StepTable
-from kair_capture.coordinator.storage import step_log
-from kair_capture.coordinator.storage.committing import Committed, Committer
-from kair_capture.coordinator.storage.scope_log import ScopeLog
-from kair_capture.coordinator.storage.step_log import StepLog, read_all, write_part
+from kair_capture.coordinator.endpoint import Hosts
+from kair_capture.coordinator.sampling import Budget, Sampler
+from kair_capture.coordinator.step_log import ScopeLog, StepLog, read_all, write_part
+from kair_capture.coordinator.step_table import Recent, Roles, StepTable, role_names
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
-from kair_capture.wire.messages import Communication
-from kair_engine.recording.changes import state_of
+from kair_capture.wire import Communication
 from kair_engine.recording.job_file import open_job_folder
+from kair_engine.recording.opening import state_of
 from kair_engine.triage.analysis import triage
 
 KEY = b"k" * 32
@@ -214,7 +209,7 @@ def test_a_coordinator_killed_between_a_part_and_its_journal_counts_nothing_twic
     log = StepLog(tmp_path)
     log.append(rows_for(0, range(10)))
     (journal,) = tmp_path.glob("*.journal")
-    from kair_capture.coordinator.storage.step_log import write_part
+    from kair_capture.coordinator.step_log import write_part
 
     write_part(tmp_path / "part-00000001.parquet", read_all(tmp_path))
     assert len(read_all(tmp_path)) == 10
@@ -325,7 +320,7 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
 
 
 def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_capture.coordinator.storage.scope_log.JOIN_FROM", 3)
+    monkeypatch.setattr("kair_capture.coordinator.step_log.JOIN_FROM", 3)
     places, log = JobPlaces(tmp_path / "store", "job"), ScopeLog(JobPlaces(tmp_path / "store", "job"), KEY)
     spool = Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
 

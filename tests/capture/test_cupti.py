@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from support.answers import shared_cache
 
-from kair_capture.frameworks import cupti as backend
-from kair_capture.frameworks.cupti import CuptiProfile, CuptiRefusedError, load_cupti
-from kair_capture.frameworks.plain import PlainJob
+from kair_capture import cupti as backend
+from kair_capture.cupti import CuptiProfile, CuptiRefusedError, PlainJob, load_cupti
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.columns import read_columns
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kair_capture.agent.ring_reader import RingReader
 from kair_capture.agent.step_rows import Rows, rows_of
 from kair_capture.job.launch import SITE
-from kair_capture.ring.layout import StepFlag
-from kair_capture.ring.names import NameReader
-from kair_capture.ring.reader import RingReader
+from kair_capture.ring import NameReader, StepFlag
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.columns import read_columns
 

@@ -16,14 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from support.answers import recorded
 
-from kair_capture.agent.ring_reader import TrainerRings, trainers_in
-from kair_capture.agent.scopes import ScopeSums
+from kair_capture.agent.ring_reader import Records, RingReader, TrainerRings, trainers_in
 from kair_capture.agent.spool import Spool
-from kair_capture.coordinator.storage.scope_log import ScopeLog
+from kair_capture.agent.step_rows import ScopeSums
+from kair_capture.coordinator.step_log import ScopeLog
 from kair_capture.places import JobPlaces
-from kair_capture.ring.layout import Kind, StepFlag
-from kair_capture.ring.names import NameReader
-from kair_capture.ring.reader import Records, RingReader
+from kair_capture.ring import Kind, NameReader, StepFlag
 from kair_engine.trace.columns import read_columns
 from kair_engine.trace.model import NOT_TOLD
 from kair_engine.triage.analysis import triage
@@ -170,7 +168,7 @@ def test_a_window_tells_what_its_rank_may_have_of_the_host(jobs: Jobs) -> None:
 def test_what_a_model_is_given_counts_wherever_it_is_put() -> None:
     import torch
 
-    from kair_capture.job.torch_hooks.inputs import bytes_in
+    from kair_capture.job.torch_scopes import bytes_in
 
     images, words = torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64)
     assert bytes_in(((images, [words]), {"mask": {"of": images}, "name": "x"})) == 48 + 40 + 48

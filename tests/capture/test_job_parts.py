@@ -16,24 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_capture.agent.rank_files import communication_in
-from kair_capture.agent.ring_reader import Trainer, TrainerRings
-from kair_capture.job.files import add_to_json
+from kair_capture import wire as messages
+from kair_capture.agent.ring_reader import Records, RingReader, Trainer, TrainerRings
+from kair_capture.agent.run_folders import communication_in
+from kair_capture.files import add_to_json, make_secure_dir
 from kair_capture.job.framework import Communication
+from kair_capture.job.hooks import around_next, input_ended
 from kair_capture.job.launch import SITE, environment_of
-from kair_capture.job.recorder import Recorder
-from kair_capture.job.sampled.control import MOST_STEPS, ControlWords, Window
-from kair_capture.job.sampled.periodic import Periodic
-from kair_capture.job.sampled.windows import MOST_WAITING
+from kair_capture.job.recorder import MOST_RINGS, Recorder, ThreadRings
 from kair_capture.job.session import Session, current
-from kair_capture.job.thread_rings import MOST_RINGS, ThreadRings
-from kair_capture.job.waiting_for_input import around_next, input_ended
-from kair_capture.ring.layout import Kind, StepFlag
-from kair_capture.ring.names import NameReader
-from kair_capture.ring.reader import Records, RingReader
-from kair_capture.secure_dir import make_secure_dir
+from kair_capture.job.windows import MOST_STEPS, MOST_WAITING, ControlWords, Periodic, Window
+from kair_capture.ring import Kind, NameReader, StepFlag
 from kair_capture.settings import Settings, SettingsError, safe_name, settings_of
-from kair_capture.wire import messages
 
 RANK = 3
 
@@ -261,7 +255,7 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, framework = FakeClock(), FakeFramework()
-    for module in ("sampled.windows", "steps", "recorder"):
+    for module in ("windows", "session", "recorder"):
         monkeypatch.setattr(f"kair_capture.job.{module}.clock", clock)
 
     class Dear(FakeProfile):

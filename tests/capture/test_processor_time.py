@@ -13,13 +13,9 @@ from time import thread_time_ns
 
 import pytest
 
-from kair_capture.job.processor_time import EVERY, WORD_BITS, ProcessorTime
-from kair_capture.job.sampled.communication_threads import CommunicationThreads
-from kair_capture.job.sampled.connections import DESCRIPTORS, Connections, Sent, together
-from kair_capture.job.sampled.halts import Halts
-from kair_capture.job.sampled.helper_threads import HelperThreads
-from kair_capture.job.sampled.limits import limits
-from kair_capture.job.sampled.quota import Quota
+from kair_capture.job.connections import DESCRIPTORS, Connections, Sent, together
+from kair_capture.job.limits import Halts, Quota, limits
+from kair_capture.job.processor_time import EVERY, WORD_BITS, CommunicationThreads, HelperThreads, ProcessorTime
 
 
 def test_what_a_thread_computes_is_told_as_the_mean_of_four_steps() -> None:
@@ -162,7 +158,7 @@ def test_a_system_that_tells_nothing_of_threads_and_groups_ends_no_sampling(tmp_
 
 
 COUNTING = """
-from kair_capture.job.sampled.halts import Halts
+from kair_capture.job.limits import Halts
 halts, seen = Halts(), 0
 halts.look()
 print("looks", flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kair_capture.agent.ring_reader import trainers_in
-from kair_capture.frameworks.plain import PlainJob
+from kair_capture.cupti import PlainJob
 from kair_capture.job.session import Session
 from kair_capture.settings import settings_of
 

@@ -15,12 +15,11 @@ import pytest
 from support.captured import fragment_of
 
 from kair_capture.agent.spool import Spool
-from kair_capture.coordinator.storage.committing import Committer
-from kair_capture.coordinator.storage.remote_job import RemoteJob, remote_job_of
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.store_work import RemoteJob, remote_job_of
 from kair_capture.places import JobPlaces, store_root
 from kair_engine.errors import InputError, UsageError
-from kair_engine.recording.job_file import open_job_folder
-from kair_engine.recording.store_upkeep import tidy_store
+from kair_engine.recording.job_file import open_job_folder, tidy_store
 from kair_engine.store.jobs import Store
 from kair_engine.store.remote import (
     RemoteStore,
@@ -33,7 +32,7 @@ from kair_engine.store.remote import (
     remote_of,
     url_in,
 )
-from kair_tui.cli.process import main
+from kair_tui.cli.main import main
 
 KEY = hashlib.sha256(b"the job's").digest()
 
@@ -220,7 +219,7 @@ def test_what_a_killed_put_leaves_is_never_read_and_goes_when_it_is_old(
     passed = [4000]
     clock = SimpleNamespace(time=lambda: began + passed[0], monotonic=lambda: began + passed[0])
     began = time.time()
-    monkeypatch.setattr("kair_capture.coordinator.storage.remote_job.time", clock)
+    monkeypatch.setattr("kair_capture.coordinator.store_work.time", clock)
     remote.tidy()
     assert not left.exists()
     assert (tmp_path / "remote" / "job" / ".own").exists()

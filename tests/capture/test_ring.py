@@ -14,16 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_capture.ring.layout import WORD_HEAD, WORD_MAGIC, Kind, Ordering
-from kair_capture.ring.names import MOST_NAMES, NameReader, NameWriter
-from kair_capture.ring.producer import RingProducer
-from kair_capture.ring.reader import NotARingError, RingReader
+from kair_capture.agent.ring_reader import NotARingError, RingReader
+from kair_capture.ring import MOST_NAMES, WORD_HEAD, WORD_MAGIC, Kind, NameReader, NameWriter, Ordering, RingProducer
 
 SPEAKING_WRITER = """
 import sys
 from pathlib import Path
-from kair_capture.ring.layout import Kind
-from kair_capture.ring.producer import RingProducer
+from kair_capture.ring import Kind
+from kair_capture.ring import RingProducer
 
 path, steps, told = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 ring = RingProducer(path, 1 << 12)

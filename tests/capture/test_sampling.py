@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.captured import rows_for
 
-from kair_capture.coordinator.budget import Budget
-from kair_capture.coordinator.sampling import Sampler
+from kair_capture.coordinator.sampling import Budget, Sampler, Unasked, cost_us
 from kair_capture.coordinator.step_table import StepTable
-from kair_capture.coordinator.window_cost import Unasked, cost_us
-from kair_capture.ring.layout import StepFlag
+from kair_capture.ring import StepFlag
 
 
 def test_sampling_keeps_to_its_budget_and_does_not_repeat_itself() -> None:

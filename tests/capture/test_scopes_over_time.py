@@ -12,15 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from support.captured import fragment_of, rows_for
 
-from kair_capture.agent.fragment_names import named
-from kair_capture.agent.scopes import SCHEMA
-from kair_capture.coordinator.storage.committing import Committer
-from kair_capture.coordinator.storage.scope_series import scope_series
-from kair_capture.coordinator.storage.step_log import StepLog
+from kair_capture.agent.spool import named
+from kair_capture.agent.step_rows import SCHEMA
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.step_log import StepLog, scope_series
 from kair_capture.places import JobPlaces
-from kair_capture.ring.layout import StepFlag
+from kair_capture.ring import StepFlag
 from kair_engine.views.scope_changes import scope_times
-from kair_tui.cli.process import main
+from kair_tui.cli.main import main
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "scopes"
 KEY = b"k" * 32

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 from support.live_status import SLOW, STATUS, write_status
 
-from kair_engine.results.runs.watch import WatchResult
-from kair_tui.cli import following
+from kair_engine.results.watch import WatchResult
+from kair_tui.cli import present as following
 
 
 @pytest.fixture

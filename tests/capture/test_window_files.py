@@ -10,8 +10,8 @@ from support.places import SAMPLES
 
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
-from kair_capture.coordinator.storage.committing import Committer
-from kair_capture.job.files import add_to_json
+from kair_capture.coordinator.committing import Committer
+from kair_capture.files import add_to_json
 from kair_capture.places import JobPlaces
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.recording.opening import open_trace

@@ -4,10 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kair_capture.wire import messages
-from kair_capture.wire.admission import RateLimit, Replays, ReplayWindow
-from kair_capture.wire.datagram import MOST_BODY, MOST_BYTES, Datagram, Kind, RefusedError, sealed, unsealed
-from kair_capture.wire.keys import KeyFileError, make_key, read_key
+from kair_capture import wire as messages
+from kair_capture.wire import (
+    MOST_BODY,
+    MOST_BYTES,
+    Datagram,
+    KeyFileError,
+    Kind,
+    RateLimit,
+    RefusedError,
+    Replays,
+    ReplayWindow,
+    make_key,
+    read_key,
+    sealed,
+    unsealed,
+)
 
 KEY = b"k" * 32
 FEW = settings(max_examples=60, deadline=None)

@@ -8,8 +8,8 @@ from support.cli_samples import assert_valid, kair, store_variables
 from support.places import SAMPLES
 from support.trace_builder import Row, build
 
-from kair_engine.baselines.files import Baselines
-from kair_engine.comparison.against import against_baseline
+from kair_engine.baselines import Baselines
+from kair_engine.comparison.analysis import against_baseline
 from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import InputError, UnwritableStoreError, UsageError
 from kair_engine.trace.model import Trace

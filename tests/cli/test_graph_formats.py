@@ -13,8 +13,8 @@ from support.places import SAMPLES
 
 from kair_engine.blame.waiting_graph import OTHERS
 from kair_engine.results.blame import BlameResult
-from kair_tui.render.graphs import GRAPH_FORMATS, graph_text
-from kair_tui.render.views.blame.graph import MOST_CAUSES, MOST_RANKS, drawing, graph
+from kair_tui.render.blame_graph import MOST_CAUSES, MOST_RANKS, drawing, graph
+from kair_tui.render.view import GRAPH_FORMATS, graph_text
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ATTRIBUTES = rf"\[(?:\w+={_STRING}(?:, )?)*\]"

@@ -7,7 +7,7 @@ import pytest
 from support.cli_samples import kair
 from support.places import ROOT
 
-from kair_tui.commands.help.glossary import WORDS, Word, entry_of
+from kair_tui.commands.help import WORDS, Word, entry_of
 
 PAGE = ROOT / "docs" / "glossary.md"
 BEGIN, END = "|---|---|---|\n", "\n\n"

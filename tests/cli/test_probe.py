@@ -12,7 +12,7 @@ import pytest
 from support.cli_samples import HOSTILE, assert_valid, kair
 from support.probes import around, machine, recording, written
 
-from kair_engine.results.runs.probe import HostCounters
+from kair_engine.results.probe import HostCounters
 
 PEER = recording(machine("node1", 4), gpu_matrix_product=around(600_000.0), python_loop=around(4e7))
 SLOW = recording(machine("node0", 5), gpu_matrix_product=around(536_000.0), python_loop=around(4e7))

@@ -12,7 +12,7 @@ from support.cli_samples import answering, kair
 from support.places import MEGATRON, SAMPLES
 
 from kair_tui.cli import completion
-from kair_tui.cli.output.progress import ProgressBar
+from kair_tui.cli.output import ProgressBar
 
 KAIR = (sys.executable, "-m", "kair_tui")
 SAMPLE = SAMPLES / "slow_operator"
@@ -108,7 +108,7 @@ def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.machines.spec"])
+@pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.spec"])
 def test_an_interrupt_while_the_program_starts_is_status_130_too(module: str) -> None:
     program = (
         "import signal, sys\n"
@@ -127,7 +127,7 @@ def test_long_work_without_a_terminal_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("kair_tui.cli.output.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kair_tui.cli.output.time.monotonic", lambda: now[0])
     told = ProgressBar(quiet=False, ascii_only=False)
     for second in range(0, 13, 2):
         now[0] = second

@@ -4,9 +4,9 @@ import pytest
 
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import LocalizeResult, RankScore
+from kair_tui.render.answer import PageOptions
+from kair_tui.render.localize import VIEW
 from kair_tui.render.page import Page
-from kair_tui.render.page_options import PageOptions
-from kair_tui.render.views.localize import VIEW
 
 
 def lines(ranks: int, **look: object) -> list[str]:

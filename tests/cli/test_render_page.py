@@ -2,9 +2,9 @@
 
 from support.cli_samples import HOSTILE, KERNEL, pinpoint
 
+from kair_tui.render.answer import PageOptions
 from kair_tui.render.page import Page
-from kair_tui.render.page_options import PageOptions
-from kair_tui.render.views.pinpoint import COLUMNS
+from kair_tui.render.pinpoint import COLUMNS
 
 
 def _table(**look: object) -> list[str]:

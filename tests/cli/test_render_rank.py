@@ -6,8 +6,7 @@ import pytest
 from support.cli_samples import answering, kair, rank
 
 from kair_engine.results.rank import CurveDistance, CurvePoint
-from kair_tui.render.drawing.bars import bar
-from kair_tui.render.drawing.curve import draw
+from kair_tui.render.drawing import bar, draw
 
 
 def test_a_bar_is_as_long_as_its_value_and_marked_where_the_other_lies() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_tui.render.drawing.heat import RAMP, heat_row, resampled
+from kair_tui.render.drawing import RAMP, heat_row, resampled
 from kair_tui.render.text import clean, escape_controls, json_in_ascii, short_name, to_ascii
 from kair_tui.render.units import duration, p_value, plural, ratio, signed_duration, spans
 

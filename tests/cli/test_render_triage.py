@@ -9,16 +9,14 @@ from support.cli_samples import triage
 
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
-from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
-from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.trace.model import KairWarning
+from kair_tui.render.answer import PageOptions
 from kair_tui.render.page import Page
-from kair_tui.render.page_options import PageOptions
-from kair_tui.render.views.triage import VIEW, facts, title, triage_totals
-from kair_tui.render.words.sentences import sentence_of
-from kair_tui.render.words.triage import triage_in_words
-from kair_tui.render.words.verdict import costs, summary
+from kair_tui.render.sentences import sentence_of
+from kair_tui.render.triage import VIEW, facts, title, triage_in_words, triage_totals
+from kair_tui.render.verdict import costs, summary
 
 STOPS = {
     "per_step": 32.0,

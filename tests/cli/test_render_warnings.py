@@ -6,7 +6,7 @@ import pytest
 
 from kair_engine.ranks import Rank
 from kair_engine.trace.model import KairWarning
-from kair_tui.render.words.warnings import warning_in_words, warnings_in_words
+from kair_tui.render.warnings import warning_in_words, warnings_in_words
 
 
 @pytest.mark.parametrize(

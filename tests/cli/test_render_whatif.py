@@ -5,11 +5,10 @@ from dataclasses import replace
 from support.cli_samples import whatif
 
 from kair_engine.results.whatif import HostStops, LackOfCores
+from kair_tui.render.answer import PageOptions
 from kair_tui.render.page import Page
-from kair_tui.render.page_options import PageOptions
 from kair_tui.render.units import duration
-from kair_tui.render.views.whatif import VIEW
-from kair_tui.render.words.whatif import WhatifInWords
+from kair_tui.render.whatif import VIEW, WhatifInWords
 
 
 def shown(result: WhatifInWords, **look: object) -> list[str]:

@@ -12,15 +12,15 @@ from support import cli_samples
 from support.cli_samples import HOSTILE, kair, store_variables
 from support.places import SAMPLES
 
-from kair_engine.results.evidence import ShownBy
-from kair_engine.results.fix import Fix
-from kair_tui.commands.find.triage_report import _asker
+from kair_engine.results.triage import ShownBy
+from kair_engine.results.whatif import Fix
+from kair_tui.commands.triage_report import _asker
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.html import html
 from kair_tui.render.report.markdown import markdown
 from kair_tui.render.report.triage import Found, triage_report
-from kair_tui.render.words.triage import options_of
-from kair_tui.render.words.warnings import WarningInWords
+from kair_tui.render.triage import options_of
+from kair_tui.render.warnings import WarningInWords
 
 SAMPLE = SAMPLES / "slow_operator"
 HTML = '</style></title><script>alert(1)</script><img src=x onerror="a()">&lt;"\'><svg/onload=b()>'

@@ -17,22 +17,16 @@ from support.run_ahead_builder import write_run_ahead
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Absorbed, TriageResult
 from kair_engine.results.whatif import AbsorbedFix
-from kair_tui.render.answer import JobInfo
+from kair_tui.render.answer import JobInfo, PageOptions
+from kair_tui.render.delays import absorbed_fix_in_words, absorbed_in_words, absorbs_in_words, lead_in_words
+from kair_tui.render.info import VIEW as INFO
 from kair_tui.render.page import Page
-from kair_tui.render.page_options import PageOptions
 from kair_tui.render.report.html import html
 from kair_tui.render.report.markdown import markdown
 from kair_tui.render.report.triage import Found, triage_report
-from kair_tui.render.views.info import VIEW as INFO
-from kair_tui.render.words.absorbed import (
-    absorbed_fix_in_words,
-    absorbed_in_words,
-    absorbs_in_words,
-    lead_in_words,
-)
-from kair_tui.render.words.timeline import part_in_view, timeline_headline
-from kair_tui.render.words.triage import triage_in_words
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.timeline_drawing import part_in_view, timeline_headline
+from kair_tui.render.triage import triage_in_words
+from kair_tui.render.verdict import summary
 
 INPUT = Absorbed((Rank(1),), "input", "enumerate(DataLoader)", 11_400.0, 0.0, 55_400.0, 22_700.0)
 STEP_US = 39_800.0

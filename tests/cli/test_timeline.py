@@ -7,8 +7,8 @@ import pytest
 from support.cli_samples import HOSTILE, kair, timeline
 from support.places import SAMPLES
 
-from kair_tui.render.drawing.timeline import IN_ASCII, IN_COLOURS, draw_rows
-from kair_tui.render.drawing.timeline_svg import svg
+from kair_tui.render.timeline import svg
+from kair_tui.render.timeline_drawing import IN_ASCII, IN_COLOURS, draw_rows
 
 pytestmark = pytest.mark.usefixtures("own_places")
 

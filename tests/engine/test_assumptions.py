@@ -29,10 +29,10 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.recording.step_numbers import counted_differently
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.timeline.collectives import match
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import StepTimes, Trace
-from kair_engine.trace.steps.loading import load_step
 from kair_engine.triage.analysis import triage
-from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.sentences import sentence_of
 
 pytestmark = pytest.mark.slow
 

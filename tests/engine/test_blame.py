@@ -9,7 +9,7 @@ from kair_engine.blame import analysis
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlameResult, PathNode
-from kair_engine.trace.steps.step_memory import keeping_steps
+from kair_engine.trace.batches import keeping_steps
 from kair_engine.triage.analysis import triage
 
 # A kernel, then a collective on a stream of its own; rank 3 is late to it by 200 µs, for one reason or another.

@@ -11,9 +11,9 @@ from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES, CauseRow
 from kair_engine.triage import findings
-from kair_engine.triage.ranks.reasons.diagnosis import Diagnosis
+from kair_engine.triage.ranks.diagnosis import Diagnosis
 from kair_tui.cli.registry import find
-from kair_tui.commands.machines.schema import schema_of
+from kair_tui.commands.schema import schema_of
 
 THROTTLED = CauseRow(
     words="thermal throttling",

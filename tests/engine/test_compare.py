@@ -13,7 +13,7 @@ from support.trace_builder import Row, build
 
 from kair_engine.comparison.analysis import compare
 from kair_engine.errors import UsageError
-from kair_engine.results.runs.compare import CompareResult
+from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Layout, Trace
 
 STEPS = 6

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from support.changed_jobs import CALLS, Longer, job
 
 from kair_engine.comparison.analysis import compare
-from kair_engine.results.runs.compare import CompareResult
+from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Trace
-from kair_tui.render.words.compare import left_in_words
+from kair_tui.render.changes import left_in_words
 
 Told = set[tuple[str | None, tuple[int, ...]]]
 

@@ -13,9 +13,9 @@ from kair_engine.blame.analysis import blame
 from kair_engine.dask_workers import DaskWorkers
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.analysis import localize
+from kair_engine.trace import batches as parts
+from kair_engine.trace.batches import step_batches
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps import parts
-from kair_engine.trace.steps.step_batches import step_batches
 from kair_engine.triage import replays
 from kair_engine.triage.analysis import triage
 from kair_tui.cli.main import main

@@ -11,9 +11,9 @@ from support import kineto_builder as kineto
 from kair_engine.arrays import NONE
 from kair_engine.recording.opening import open_trace
 from kair_engine.timeline.collectives import match
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import RECV, SEND
-from kair_engine.trace.steps.loading import load_step
 
 ALL = (0, 1, 2, 3)
 HOSTS = ((0, 1), (2, 3))

@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kair_engine.arrays import Floats
-from kair_engine.localize.distances import backend, compiled
+from kair_engine.localize import compiled_distances as compiled
+from kair_engine.localize import distances as backend
 from kair_engine.localize.paper import ks_scores
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.stopping_threads import RANKS, STEPS, steps
 
 from kair_engine.triage.analysis import triage
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 
 STOPPED = {(step, rank): 3500.0 for step in (1, 4) for rank in range(RANKS)}
 

@@ -24,8 +24,8 @@ from support.trace_builder import trace
 from table import write_table
 
 import kair_tui.cli.invoke
+from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.step_memory import keeping_steps
 
 Ask = Callable[[str], dict[str, Any]]
 DP8 = JobLayout("dp", 8)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kair_engine.fleet.summary import fleet_of, recurring, week_of
-from kair_engine.results.runs.fleet import FleetJob, StragglerCost
+from kair_engine.fleet import fleet_of, recurring, week_of
+from kair_engine.results.store import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
-from kair_engine.store.costs import keep_cost, kept_cost
+from kair_engine.store.kept_answers import keep_cost, kept_cost
 
 
 def job(

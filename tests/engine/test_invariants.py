@@ -11,7 +11,7 @@ from support.trace_builder import Row, Spans, build
 
 from kair_engine.blame.analysis import blame
 from kair_engine.localize.analysis import localize
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.trace.model import Trace

@@ -25,27 +25,25 @@ from kair_engine.export.timeline import Item, Mark, Slice, Track
 from kair_engine.export.timeline import timeline as exported
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.results.triage import TriageResult
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.timeline.clocks import synchronise
+from kair_engine.trace import large_steps
 from kair_engine.trace.format import write_fragment
+from kair_engine.trace.large_steps import each_part
+from kair_engine.trace.loading import each_step, load_step, read_rows
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps import large_steps
-from kair_engine.trace.steps.large_steps import each_part
-from kair_engine.trace.steps.loading import each_step, load_step, read_rows
 from kair_engine.triage.analysis import triage
 from kair_engine.views.frequency import frequency
 from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
-from kair_engine.views.timeline.analysis import View, covers, timeline
-from kair_engine.views.timeline.prepared import prepare
-from kair_engine.whatif import rank_sampling
-from kair_engine.whatif.analysis import whatif
+from kair_engine.views.timeline import View, covers, timeline
+from kair_engine.views.timeline_prepared import prepare
+from kair_engine.whatif import analysis as rank_sampling
+from kair_engine.whatif.analysis import model_asked_of, units, whatif
 from kair_engine.whatif.fixes import parse_fix
-from kair_engine.whatif.models import model_asked_of
-from kair_engine.whatif.rank_sampling import units
-from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
 STEPS = 5

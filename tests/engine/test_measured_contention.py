@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 
-from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
 from kair_engine.triage import pricing
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
-from kair_tui.render.words.sentences import sentence_of
+from kair_tui.render.sentences import sentence_of
 
 SLOW = dict.fromkeys(range(RANKS), 40_000.0)
 OWN = dict.fromkeys(ALL, 40_350.0)

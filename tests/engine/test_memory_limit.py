@@ -9,9 +9,8 @@ from support.cli_samples import kair
 from support.places import SAMPLES
 
 from kair_engine.errors import InputError
-from kair_engine.trace.steps import memory_limit
-from kair_engine.trace.steps.memory_limit import limit_memory, require_memory
-from kair_engine.trace.steps.step_batches import operations_of_steps
+from kair_engine.trace import batches as memory_limit
+from kair_engine.trace.batches import limit_memory, operations_of_steps, require_memory
 
 JOB = SAMPLES / "slow_input"
 

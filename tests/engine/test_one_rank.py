@@ -11,7 +11,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
 from kair_engine.views.rank_profile import rank_profile
-from kair_tui.render.words.triage import triage_in_words
+from kair_tui.render.triage import triage_in_words
 
 
 def parts(result: TriageResult) -> dict[str, float]:

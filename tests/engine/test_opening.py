@@ -12,11 +12,11 @@ import pytest
 from support import kineto_builder as kb
 
 from kair_engine.errors import BusyError, InputError, UnwritableError
-from kair_engine.recording.cache_upkeep import cache_size, clear, evict, tidy_cache
+from kair_engine.recording.cache import cache_size, clear, evict, tidy_cache
 from kair_engine.recording.importing import ImportOutcome, ImportTask, UnwrittenError, import_files
-from kair_engine.recording.in_use import hold
+from kair_engine.recording.kept_files import hold
 from kair_engine.recording.opening import open_trace
-from kair_engine.recording.usable_steps import incomplete_cells
+from kair_engine.recording.step_numbers import incomplete_cells
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import Trace
 

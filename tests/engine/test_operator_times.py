@@ -7,7 +7,7 @@ from support.answers import recorded
 from support.places import SAMPLES
 from support.trace_builder import trace
 
-from kair_engine.results.operators import OperatorsResult, OperatorTime
+from kair_engine.results.views import OperatorsResult, OperatorTime
 from kair_engine.views.operator_times import operator_times
 
 # Rank 1 computes for longer, so that rank 0 waits 30 µs for it; the transfer takes 10.

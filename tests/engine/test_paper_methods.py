@@ -16,12 +16,12 @@ from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.paper import ks_scores
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.results.blame import RootCause
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.trace.model import Trace
-from kair_tui.render.words.blame import blame_headline, blame_totals
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.blame_paths import blame_headline, blame_totals
+from kair_tui.render.warnings import warnings_in_words
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=12)
 WINDOWS = 100

@@ -7,7 +7,7 @@ import pytest
 from support.trace_builder import Row, build, trace
 
 from kair_engine.errors import UsageError
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.results.pinpoint import Outlier
 from kair_engine.trace.model import Trace
 

@@ -15,17 +15,12 @@ from hypothesis import strategies as st
 from support.probes import around, document, machine, recording, written
 
 from kair_engine.errors import InputError, KairError, UsageError
-from kair_engine.probe import gpu as gpu_module
-from kair_engine.probe.comparison import DRAWS, compared
-from kair_engine.probe.files import MAX_BYTES, read_probe
-from kair_engine.probe.gpu import chosen_gpu, gpu_name, gpu_quantities
-from kair_engine.probe.host import counted, processor_name, snapshot
-from kair_engine.probe.launch import launch_of
-from kair_engine.probe.link import link_series
-from kair_engine.probe.recording import Recording
-from kair_engine.probe.repetitions import TURNS, Quantity, repeated
-from kair_engine.probe.summary import pattern
-from kair_engine.results.runs.probe import HostCounters, Measurement
+from kair_engine.probe import quantities as gpu_module
+from kair_engine.probe.comparison import DRAWS, MAX_BYTES, compared, pattern, read_probe
+from kair_engine.probe.measuring import launch_of, link_series
+from kair_engine.probe.quantities import chosen_gpu, counted, gpu_name, gpu_quantities, processor_name, snapshot
+from kair_engine.probe.recording import TURNS, Quantity, Recording, repeated
+from kair_engine.results.probe import HostCounters, Measurement
 
 HEALTHY = recording(machine("node1"), gpu_matrix_product=around(600_000.0), wake_up=around(60.0))
 

@@ -9,9 +9,8 @@ from support.broken_assumptions import BufferRequests, as_buffer_requests, recor
 
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
-from kair_tui.render.views.triage import gain_in_words
-from kair_tui.render.words.sentences import sentence_of
-from kair_tui.render.words.triage import suggestion_of
+from kair_tui.render.sentences import sentence_of
+from kair_tui.render.triage import gain_in_words, suggestion_of
 
 DP4 = JobLayout("dp", 4)
 HELD_MS = 25.0

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.run_ahead import AheadJob, period_of, write_ahead_job
 
-from kair_engine.recording.device_steps import steps_on_devices
 from kair_engine.recording.opening import open_trace
+from kair_engine.recording.step_numbers import steps_on_devices
 from kair_engine.results.triage import TriageResult
-from kair_engine.timeline.lead import leads_of
+from kair_engine.timeline.host_time import leads_of
 from kair_engine.trace.model import StepTimes, Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif

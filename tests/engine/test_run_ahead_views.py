@@ -9,15 +9,15 @@ from support.answers import recorded
 from support.places import RUN_AHEAD, SAMPLES
 from support.run_ahead_builder import FIRST_STEP, HOST, KERNELS, LEAD, PERIOD, write_run_ahead
 
-from kair_engine.results.fix import Fix
 from kair_engine.results.sensitivity import InjectedFault
+from kair_engine.results.whatif import Fix
 from kair_engine.sensitivity.analysis import sensitivity
 from kair_engine.trace.model import LaunchQueue, Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
-from kair_engine.views.timeline.analysis import View, timeline
+from kair_engine.views.timeline import View, timeline
 from kair_engine.whatif.analysis import whatif, with_absorbed
 
 INPUT_OF_1 = Fix(ranks=(1,), kinds=("input",))

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from kair_engine.results.steps import ScopeTime
+from kair_engine.results.views import ScopeTime
 from kair_engine.views.scope_changes import ScopeSeries, scope_times
 
 

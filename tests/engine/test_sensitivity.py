@@ -16,14 +16,23 @@ from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.links import Link, OwnTime
 from kair_engine.localize.localization import conclude
 from kair_engine.results.sensitivity import DetectableFault, InjectedFault, SensitivityResult
-from kair_engine.sensitivity import detection
-from kair_engine.sensitivity.analysis import FAULTS, FEWEST_DRAWS, sensitivity_of
-from kair_engine.sensitivity.bootstrap import Draw, draw_steps, in_blocks, source_of, take_apart
-from kair_engine.sensitivity.injection import finds, rank_faults, with_slow_rank, with_stalls
-from kair_engine.sensitivity.link_injection import finds_slow_link, healthy_links
-from kair_engine.sensitivity.trials import sizes, smallest_found
-from kair_engine.sensitivity.without_faults import without_faults
-from kair_tui.render.words.sensitivity import reason_in_words
+from kair_engine.sensitivity import analysis as detection
+from kair_engine.sensitivity.analysis import FAULTS, FEWEST_DRAWS, sensitivity_of, sizes, smallest_found
+from kair_engine.sensitivity.injection import (
+    Draw,
+    draw_steps,
+    finds,
+    finds_slow_link,
+    healthy_links,
+    in_blocks,
+    rank_faults,
+    source_of,
+    take_apart,
+    with_slow_rank,
+    with_stalls,
+    without_faults,
+)
+from kair_tui.render.sensitivity import reason_in_words
 
 
 def asked(

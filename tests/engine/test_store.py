@@ -12,12 +12,11 @@ from support import kineto_builder as kb
 from support.stored_jobs import edit_job_file, told
 
 from kair_engine.errors import BusyError, DamagedJobError, InputError, NameTakenError, UnwritableStoreError, UsageError
-from kair_engine.recording.job_file import recordings_in
+from kair_engine.recording.job_file import recordings_in, tidy_store
 from kair_engine.recording.opening import open_trace
-from kair_engine.recording.store_upkeep import tidy_store
 from kair_engine.store.jobs import Store
-from kair_engine.trace import permissions
-from kair_tui.cli.arguments.job import blaming_files
+from kair_engine.trace import files as permissions
+from kair_tui.cli.job import blaming_files
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from kair_engine.errors import UsageError
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.views.frequency import frequency
 from kair_engine.views.rank_profile import rank_profile
-from kair_engine.whatif.analysis import price_fixes
+from kair_engine.whatif.analysis import model_of, price_fixes
 from kair_engine.whatif.fixes import parse_fix
-from kair_engine.whatif.models import model_of
 
 SAMPLE = SAMPLES / "slow_operator"
 FORWARD, OPTIMIZER = "DistributedDataParallel.forward", "Optimizer.step#SGD.step"

@@ -12,8 +12,8 @@ from kair_engine.errors import UsageError
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.trace.model import Trace
 from kair_engine.views.rank_profile import rank_profile
-from kair_engine.views.timeline.analysis import View, step_to_show, timeline
-from kair_engine.views.timeline.prepared import prepare
+from kair_engine.views.timeline import View, step_to_show, timeline
+from kair_engine.views.timeline_prepared import prepare
 
 DELAYED = """
     step 3: 0+100

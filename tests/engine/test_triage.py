@@ -12,12 +12,12 @@ from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import Trace
-from kair_engine.triage import sampling
+from kair_engine.triage import replays as sampling
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.operators import model
-from kair_tui.render.words.sentences import sentence_of
-from kair_tui.render.words.triage import suggestion_of
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.sentences import sentence_of
+from kair_tui.render.triage import suggestion_of
+from kair_tui.render.verdict import summary
 
 KERNELS = {"embed": 40, "attention": 150, "mlp": 250, "norm": 60, "head": 100}
 SETTLE = 50

@@ -25,7 +25,7 @@ from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.verdict import summary
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,10 @@ from support.places import CASES
 from table import write_table
 
 from kair_engine.recording.opening import open_trace
-from kair_engine.results.fix import Fix
 from kair_engine.results.triage import TriageResult
+from kair_engine.results.whatif import Fix
 from kair_engine.triage.analysis import triage
-from kair_tui.render.words.triage import triage_in_words
+from kair_tui.render.triage import triage_in_words
 
 DP8 = JobLayout("dp", 8)
 PIPELINE = JobLayout("3d", dp=2, pp=4, tp=2, microbatches=6)

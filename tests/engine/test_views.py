@@ -9,14 +9,14 @@ from support.trace_builder import trace
 
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
-from kair_engine.results.frequency import FrequencyResult
 from kair_engine.results.localize import LocalizeResult, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.triage import RankedRank
+from kair_engine.results.views import FrequencyResult
 from kair_engine.trace.model import Trace
 from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
-from kair_tui.render.words.triage import EvidenceInWords, FindingInWords, TriageInWords
+from kair_tui.render.triage import EvidenceInWords, FindingInWords, TriageInWords
 
 
 def regular(folder: Path, rank_3: str) -> Trace:

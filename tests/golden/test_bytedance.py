@@ -11,7 +11,7 @@ from kair_engine.localize import analysis as localizing
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Trace
 from kair_engine.views import overview
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.verdict import summary
 
 pytestmark = pytest.mark.skipif(not BYTEDANCE.is_dir(), reason=f"the real traces are not at {BYTEDANCE}")
 

@@ -21,12 +21,11 @@ from kair_engine.blame.analysis import blame
 from kair_engine.causes import CAUSES
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.anomalies import FEWEST_STEPS
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.info import InfoResult
 from kair_engine.results.localize import LocalizeResult
-from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import TriageResult
+from kair_engine.results.views import InfoResult, StepsResult
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.sensitivity.analysis import sensitivity
 from kair_engine.trace.model import Trace
@@ -35,9 +34,8 @@ from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info, steps
 from kair_engine.views.rank_profile import rank_profile
 from kair_engine.whatif.analysis import whatif
-from kair_tui.render.views.triage import facts
-from kair_tui.render.words.triage import triage_in_words
-from kair_tui.render.words.verdict import cause_in_words
+from kair_tui.render.triage import facts, triage_in_words
+from kair_tui.render.verdict import cause_in_words
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from support.places import SAMPLES
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.timeline.collectives import match
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.loading import load_step
 from kair_engine.triage.analysis import triage
 
 HOSTS = {(0, 1, 2, 3), (4, 5, 6, 7)}

@@ -9,7 +9,7 @@ from support.places import MEGATRON, SAMPLES
 from kair_engine.errors import UsageError
 from kair_engine.whatif import analysis
 from kair_engine.whatif.fixes import parse_fix
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 
 pytestmark = pytest.mark.slow
 whatif = once(analysis.whatif)
@@ -95,8 +95,8 @@ def test_a_slow_host_is_priced_as_one() -> None:
 def test_of_too_many_ranks_those_that_can_cost_most_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = recorded(SAMPLES / "slow_operator")
     everybody = whatif(trace)
-    monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.LARGEST", 0)
-    monkeypatch.setattr("kair_engine.whatif.operators.priced_parts.FEWEST_RANKS", 2)
+    monkeypatch.setattr("kair_engine.whatif.operators.attribution.LARGEST", 0)
+    monkeypatch.setattr("kair_engine.whatif.operators.attribution.FEWEST_RANKS", 2)
     few = analysis.whatif(trace)
     assert len(few.by_rank) == 2
     assert few.by_rank.items() <= everybody.by_rank.items()

@@ -10,14 +10,14 @@ from support.places import SAMPLES
 from kair_engine.blame import analysis as blaming
 from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize import analysis as localizing
-from kair_engine.pinpoint.analysis import pinpoint
+from kair_engine.pinpoint import pinpoint
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.results.triage import TriageResult
-from kair_engine.sensitivity import detection
+from kair_engine.sensitivity import analysis as detection
 from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
+from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.step_memory import keeping_steps
 from kair_engine.whatif.analysis import whatif
 
 localize, blame = once(localizing.localize), once(blaming.blame)

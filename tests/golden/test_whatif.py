@@ -17,9 +17,9 @@ from kair_engine.results.whatif import PartEffect, StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix, parse_scale
-from kair_engine.whatif.pipeline.launches import THRESHOLD
 from kair_engine.whatif.pipeline.rows import read_pipeline
-from kair_tui.render.words.whatif import verdict_in_words
+from kair_engine.whatif.pipeline.times import THRESHOLD
+from kair_tui.render.whatif import verdict_in_words
 
 FOLDER = BYTEDANCE
 NAMES = sorted(path.stem.removeprefix("trace-") for path in FOLDER.glob("trace-*.parquet"))

@@ -329,7 +329,7 @@ def run_as_a_user(program: str, *args: Path) -> str:
     imports = (
         "import sys, numpy, pyarrow, pyarrow.parquet, pyarrow.compute, msgspec\nfrom pathlib import Path\n"
         "from kair_engine.recording.opening import open_trace\nfrom kair_engine.errors import KairError\n"
-        "import kair_engine.readers.kineto.reader, kair_engine.readers.whatif_parquet.reader\n"
+        "import kair_engine.readers.kineto.reader, kair_engine.readers.whatif_parquet\n"
         "import kair_engine.recording.job_file\n"
     )
     command = [sys.executable, "-c", imports + drop + program, *map(str, args)]

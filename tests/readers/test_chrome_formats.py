@@ -11,7 +11,7 @@ from support import chrome_builder as build
 from support.kineto_builder import event, step, trace, write
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import UnsupportedFormatError, detect_format
+from kair_engine.readers.formats import UnsupportedFormatError, detect_format
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Trace

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.compiled import backend, keys, scan_columns, scanner
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.kineto.compiled import backend, scan_columns, scanner
+from kair_engine.readers.kineto.compiled import tokens as keys
 from kair_engine.readers.kineto.compiled.scanner import Scanner
 from kair_engine.readers.kineto.event_stream import EventStream
-from kair_engine.readers.kineto.events import EventArgs
-from kair_engine.readers.kineto.rows import RECORD, Records
+from kair_engine.readers.kineto.events import RECORD, EventArgs, Records
 from kair_engine.readers.kineto.tables import EventTables
 
 _COLLECTIVE = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kair_engine.readers.detect import NotATraceError
+from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.kineto import event_stream
 from kair_engine.readers.kineto.event_stream import EventStream
 

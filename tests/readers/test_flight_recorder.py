@@ -13,8 +13,8 @@ from support.cli_samples import kair
 from support.places import RECORDINGS
 
 from kair_engine.errors import InputError
-from kair_engine.readers.flight_recorder.plain_pickle import NotPlainError, load_plain
-from kair_engine.readers.flight_recorder.reader import read_flight_recorder
+from kair_engine.readers.flight_recorder import read_flight_recorder
+from kair_engine.readers.plain_pickle import NotPlainError, load_plain
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 

@@ -9,8 +9,7 @@ from support.kineto_builder import write_job
 from support.places import ROOT
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import UnsupportedFormatError, detect_format
-from kair_engine.readers.formats import FORMATS
+from kair_engine.readers.formats import FORMATS, UnsupportedFormatError, detect_format
 from kair_engine.recording.opening import open_trace
 
 KNOWN = {

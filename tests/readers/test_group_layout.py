@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kair_engine.readers.kineto.group_layout import layout_of, only_group, process_groups
+from kair_engine.readers.kineto.collectives import layout_of, only_group, process_groups
 
 
 def group(description: str, ranks: list[int]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from support.hangs import Call, Hang
 from support.places import SAMPLES
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.job_log.reader import read_job_log
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.job_log import read_job_log
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage

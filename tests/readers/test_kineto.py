@@ -453,7 +453,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 def test_large_recordings_spill_and_give_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = kb.write(tmp_path / "a.json", kb.trace(kb.training_steps(5)))
     read_kineto(source, tmp_path / "in_memory.parquet")
-    monkeypatch.setattr("kair_engine.readers.kineto.rows._IN_MEMORY", 0)
+    monkeypatch.setattr("kair_engine.readers.kineto.events._IN_MEMORY", 0)
     monkeypatch.setattr("kair_engine.readers.kineto.reader._BATCH", 8)
     read_kineto(source, tmp_path / "spilled.parquet")
     assert pl.read_parquet(tmp_path / "in_memory.parquet").equals(pl.read_parquet(tmp_path / "spilled.parquet"))

@@ -12,8 +12,8 @@ from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.launch_queue import Launched, LongCalls, usual_ns, waits_for_place
 from kair_engine.readers.step_marks import Steps
 from kair_engine.recording.opening import open_trace
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import LaunchQueue
-from kair_engine.trace.steps.loading import load_step
 
 NOTHING = np.zeros(0, dtype=np.int64)
 

@@ -10,8 +10,8 @@ import pytest
 from support.nsys_builder import Export, thread_of, training, write_job
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.nsys.reader import read_nsys
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.nsys import read_nsys
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 

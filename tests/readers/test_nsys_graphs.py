@@ -13,7 +13,7 @@ from support.places import CASES
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.triage.analysis import triage
-from kair_tui.render.words.triage import triage_in_words
+from kair_tui.render.triage import triage_in_words
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEPS = 10

@@ -5,9 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from kair_engine.readers.optimizer_marks import between_optimizers
-from kair_engine.readers.repeating import repetition
-from kair_engine.readers.step_marks import Mark, marked_steps
+from kair_engine.readers.step_marks import Mark, between_optimizers, marked_steps, repetition
 
 EXTENT = (0, 4_000)
 WORK = np.arange(10, 4_000, 100)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kair_engine.readers.kineto.times import INVALID, exact_nanoseconds, nanoseconds
+from kair_engine.readers.kineto.events import INVALID, exact_nanoseconds, nanoseconds
 
 
 def expected(text: str) -> int:

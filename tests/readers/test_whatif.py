@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kair_engine.errors import InputError
-from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.whatif_parquet import columns
-from kair_engine.readers.whatif_parquet.meta import parse_sizes
-from kair_engine.readers.whatif_parquet.reader import read_whatif
+from kair_engine.readers import whatif_parquet as columns
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.identity import parse_sizes
+from kair_engine.readers.whatif_parquet import read_whatif
 from kair_engine.trace.model import FragmentInfo
 
 Row = dict[str, Any]
@@ -195,7 +195,7 @@ def test_rows_without_a_time_or_type_are_bad(tmp_path: Path, kind: pa.DataType) 
 def test_more_operation_types_than_a_job_has_are_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kair_engine.readers.whatif_parquet.reader._LARGEST", 30)
+    monkeypatch.setattr("kair_engine.readers.whatif_parquet._LARGEST", 30)
     with pytest.raises(InputError, match="8 operation types on 4 ranks"):
         read(tmp_path, [row for row in small_job() if row["optype"] not in {"backward-recv", "backward-send"}])
 

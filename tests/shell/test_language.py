@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from kair_engine.errors import UsageError
-from kair_tui.shell.conditions import parse_condition
-from kair_tui.shell.fields import Named, field_of, text_of
-from kair_tui.shell.language import Assign, Command, Expect, LineError, ShellCommand, When, parse
-from kair_tui.shell.lexer import Reference, words_of
+from kair_tui.shell.language import Assign, Command, Expect, LineError, ShellCommand, When, parse, parse_condition
+from kair_tui.shell.lexer import Named, Reference, field_of, text_of, words_of
 
 VALUES: dict[str, Named] = {
     "t": Named({"verdict": "straggler", "findings": [{"cause": "compute", "ranks": [1, 3], "edge": None, "p": 0.01}]}),

@@ -14,7 +14,7 @@ from support.cli_samples import Outcome, kair
 from support.places import SAMPLES
 from support.terminals import full_screen, terminal_environment
 
-from kair_tui.cli.arguments.job import JobSource
+from kair_tui.cli.job import JobSource
 from kair_tui.shell.completer import offers
 from kair_tui.shell.runner import run_line
 from kair_tui.shell.session import ShellState

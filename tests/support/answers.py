@@ -22,8 +22,8 @@ import pytest
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
+from kair_engine.trace.batches import StepMemory, keeping_steps
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.step_memory import StepMemory, keeping_steps
 from kair_engine.triage.analysis import triage
 from kair_tui.cli.options import CACHE, PROGRESS
 from kair_tui.cli.registry import Entry
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 PLACE = "KAIR_TESTS_CACHE"
 """The variable with the folder of parsed traces, which all processes of a run of the tests inherit."""
 
-_LEAVING_WHAT_IS_ASKED_FOR = "kair_tui.commands.look.timeline"
+_LEAVING_WHAT_IS_ASKED_FOR = "kair_tui.commands.timeline"
 """The screen of the timeline looks whether a step was left for its next question."""
 _ANALYSES = ("triage.analysis.triage", "localize.analysis.localize", "blame.analysis.blame")
 """Of the engine: what commands ask, and tests that need no command."""

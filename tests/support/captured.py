@@ -8,9 +8,7 @@ from support.kineto_builder import trace, training_steps, write
 from kair_capture.agent.ring_reader import Trainer, TrainerRings
 from kair_capture.agent.step_rows import ROW, Rows
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
-from kair_capture.ring.layout import Kind
-from kair_capture.ring.names import NameWriter
-from kair_capture.ring.producer import RingProducer
+from kair_capture.ring import Kind, NameWriter, RingProducer
 
 MS = 1_000_000
 

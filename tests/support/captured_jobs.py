@@ -62,7 +62,7 @@ def start() -> None:
 
 def ask(first: int, steps: int, rank: int = 0) -> None:
     """What an agent does."""
-    from kair_capture.job.sampled.control import ControlWords, Window
+    from kair_capture.job.windows import ControlWords, Window
 
     words = ControlWords(Path(os.environ["KAIR_RUN_DIR"]) / f"rank-{rank}.control")
     words.ask(Window(first, steps))

@@ -24,15 +24,10 @@ from kair_engine.results.blame import (
     RoleInPath,
     RootCause,
 )
-from kair_engine.results.evidence import Evidence, ShownBy
-from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
-from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
-from kair_engine.results.operators import OperatorsResult, OperatorTime, TypeTime
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
-from kair_engine.results.steps import StepsResult, StepSummary, StepTime
 from kair_engine.results.timeline import (
     TimelineCollective,
     TimelineDelay,
@@ -41,12 +36,26 @@ from kair_engine.results.timeline import (
     TimelineRow,
     TimelineStop,
 )
-from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult
+from kair_engine.results.views import (
+    ClockInfo,
+    DegradedWindow,
+    FrequencyResult,
+    InfoResult,
+    OperatorsResult,
+    OperatorTime,
+    OperatorUse,
+    RankCounts,
+    StepsResult,
+    StepSummary,
+    StepTime,
+    TypeTime,
+)
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
-from kair_tui.render.words.sensitivity import SensitivityInWords, sensitivity_in_words
-from kair_tui.render.words.triage import TriageInWords, triage_in_words
-from kair_tui.render.words.whatif import WhatifInWords, whatif_in_words
+from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.triage import TriageInWords, triage_in_words
+from kair_tui.render.whatif import WhatifInWords, whatif_in_words
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"

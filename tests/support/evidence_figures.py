@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kair_tui.render.delays import TOGETHER
 from kair_tui.render.units import count, duration, one_decimal, percent, significant
-from kair_tui.render.words.stops import TOGETHER
 
 Data = dict[str, Any]
 Check = Callable[[Data, Data], None]

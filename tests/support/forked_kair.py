@@ -29,7 +29,7 @@ with socket.socket(socket.AF_UNIX) as asked:
 _LATE = (
     "kair_engine.readers.kineto.compiled.backend",
     "kair_engine.recording.opening",
-    "kair_engine.recording.store_upkeep",
+    "kair_engine.recording.job_file",
     "kair_engine.triage.analysis",
     "kair_engine.views.overview",
     "kair_engine.whatif.operators.attribution",
@@ -61,7 +61,7 @@ def forked_kair(folder: Path) -> Iterator[Path]:
 
 
 def _serve(place: str) -> None:
-    from kair_tui.cli.process import run
+    from kair_tui.cli.main import run
     from kair_tui.cli.registry import COMMANDS
 
     for entry in COMMANDS:

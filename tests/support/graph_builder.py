@@ -3,9 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats
-from kair_engine.whatif.replay.levels import Graph
-from kair_engine.whatif.replay.plan import plan
-from kair_engine.whatif.replay.replay import replay
+from kair_engine.whatif.replay import Graph, plan, replay
 
 
 def graph(nodes: int, edges: list[tuple[int, int]], groups: list[list[int]] | None = None) -> Graph:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kair_engine.ranks import Rank
-from kair_engine.readers.flight_recorder.entries import progress_of
+from kair_engine.readers.flight_recorder import progress_of
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Job, StepTimes, Trace
 

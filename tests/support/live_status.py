@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from kair_engine.results.runs.watch import Alert, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.watch import Alert, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
 
 HOST = WatchedHost("node-1", 4, False, 0.3, 12.5, 30.0, 0, 1, 0, 0, 0)
 SLOW = Alert("2026-01-01T10:00:00.000+00:00", "slow_rank", 124, (2,), ("node-1",), 0.2, 20.0)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.whatif.operators.prices import StepPrices
+from kair_engine.whatif.operators.batches import StepPrices
 
 
 def saved_ns(prices: StepPrices) -> Floats:

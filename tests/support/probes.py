@@ -7,7 +7,7 @@ from typing import Any
 
 from kair_engine.probe.recording import FILE_VERSION, Recording, Series
 from kair_engine.ranks import Rank
-from kair_engine.results.runs.probe import HostCounters, MeasureName, ProbedMachine, Unit
+from kair_engine.results.probe import HostCounters, MeasureName, ProbedMachine, Unit
 
 UNITS: dict[MeasureName, Unit] = {
     "gpu_matrix_product": "gflop_per_s",

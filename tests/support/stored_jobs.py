@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kair_engine.recording.checksums import with_checksum
+from kair_engine.recording.kept_files import with_checksum
 
 
 def edit_job_file(folder: Path, **changes: object) -> None:

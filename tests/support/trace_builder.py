@@ -19,9 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from kair_engine.trace.format import SCHEMA, STEP_SCOPE, write_fragment
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Job, Layout, StepTimes, Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.loading import load_step
 
 EPOCH_NS = 1_750_000_000_000_000_000
 """Times count from here, so that float64 would lose them if the engine let it."""

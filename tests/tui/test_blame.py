@@ -26,18 +26,17 @@ from textual.pilot import Pilot
 from kair_engine.blame.waiting_graph import cause_id
 from kair_engine.causes import Cause
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RankWaiting, RoleInPath
+from kair_tui.render.blame_graph import MOST_GROUPS, graph, neighbourhood
+from kair_tui.render.blame_paths import key_of, paths_by_cause
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration, percent, signed_duration
-from kair_tui.render.views.blame.graph import graph
-from kair_tui.render.views.blame.neighbours import MOST_GROUPS, neighbourhood
-from kair_tui.render.views.blame.paths import key_of, paths_by_cause
 from kair_tui.tui.frame.app import KairApp
-from kair_tui.tui.screens.blame.screen import BlameScreen
+from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lists.blame_tree import BlameTree
-from kair_tui.tui.widgets.lists.neighbours import Neighbours
-from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.blame_tree import BlameTree
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.rank_graph import Neighbours
+from kair_tui.tui.widgets.table import Table
 
 SLOW = str(SAMPLES / "slow_operator")
 PIPELINE = str(SAMPLES / "pipeline_slow_operator")

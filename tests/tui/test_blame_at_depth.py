@@ -8,9 +8,9 @@ from support.screen_text import answered, opened, played, screen_lines, screen_t
 
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, PathPart, RankBlame, RoleInPath, RootCause
-from kair_tui.render.words.blame import blame_headline, path_end, stop_in_words
-from kair_tui.tui.screens.blame.screen import BlameScreen
-from kair_tui.tui.widgets.lists.blame_tree import BlameTree
+from kair_tui.render.blame_paths import blame_headline, path_end, stop_in_words
+from kair_tui.tui.screens.blame import BlameScreen
+from kair_tui.tui.widgets.blame_tree import BlameTree
 
 SLOW = str(SAMPLES / "slow_operator")
 HOPS = 20

@@ -13,8 +13,7 @@ from support.screen_text import answered, opened, played, screen_text, type_line
 
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.render.terminal import Look
-from kair_tui.tui.frame.help import help_lines
-from kair_tui.tui.frame.output import OutputScreen
+from kair_tui.tui.frame.output import OutputScreen, help_lines
 from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.session import Place

@@ -20,13 +20,13 @@ from support.screen_text import (
 from textual.app import App
 from textual.pilot import Pilot
 
-from kair_engine.results.frequency import FrequencyResult, RankCounts
+from kair_engine.results.views import FrequencyResult, RankCounts
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lines.line import Piece
+from kair_tui.tui.widgets.frequency_heat import FrequencyHeat
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.lines import Piece
 
 INPUT = str(SAMPLES / "slow_input")
 STALL = str(SAMPLES / "intermittent_stall")

@@ -3,7 +3,7 @@
 import pytest
 
 from kair_engine.trace.model import Layout
-from kair_tui.tui.widgets.cells.grid_layout import (
+from kair_tui.tui.widgets.grid_layout import (
     Arrangement,
     Group,
     Zoom,

@@ -16,8 +16,8 @@ from textual.pilot import Pilot
 
 from kair_engine.recording.job_file import recordings_in
 from kair_engine.results.triage import Verdict
-from kair_engine.store.verdicts import keep_verdict
-from kair_tui.cli.arguments.job import JobWanted
+from kair_engine.store.kept_answers import keep_verdict
+from kair_tui.cli.job import JobWanted
 from kair_tui.cli.places import store_root
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp

@@ -19,9 +19,9 @@ from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screens import matrix
-from kair_tui.tui.widgets.cells.distances import DistanceMatrix
-from kair_tui.tui.widgets.cells.heat import Axis
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.distances import DistanceMatrix
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.heat import Axis
 
 INPUT = str(SAMPLES / "slow_input")
 TWO_HOSTS = str(SAMPLES / "two_hosts_slow_input")

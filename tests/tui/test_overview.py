@@ -9,11 +9,11 @@ from support.screen_text import answered, assert_snapshot, opened, played, scree
 
 from kair_engine.ranks import Rank
 from kair_tui.render.terminal import Look
-from kair_tui.render.words.triage import TriageInWords, triage_in_words
+from kair_tui.render.triage import TriageInWords, triage_in_words
 from kair_tui.tui.screens.overview import OverviewScreen
-from kair_tui.tui.widgets.bars.step_strip import StepStrip
-from kair_tui.tui.widgets.cells.grid import RankGrid
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.grid import RankGrid
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import verdict_style
 
 SLOW = str(SAMPLES / "slow_operator")

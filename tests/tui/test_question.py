@@ -13,13 +13,13 @@ from support.places import SAMPLES
 
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
+from kair_engine.whatif.analysis import model_asked_of
 from kair_engine.whatif.model import Model
-from kair_engine.whatif.models import model_asked_of
 from kair_tui.cli.app import parse
-from kair_tui.cli.arguments.job import JobSource
 from kair_tui.cli.failures import explained
+from kair_tui.cli.job import JobSource
 from kair_tui.cli.registry import find
-from kair_tui.render.page_options import PageOptions
+from kair_tui.render.answer import PageOptions
 from kair_tui.shell.runner import Outcome, run_line
 from kair_tui.shell.session import ShellState
 from kair_tui.tui.question import Question
@@ -88,7 +88,7 @@ def test_one_model_answers_all_questions_about_the_same_steps(
         made.append(trace.steps)
         return model_asked_of(trace, **options)
 
-    monkeypatch.setattr("kair_engine.whatif.models.model_asked_of", counted)
+    monkeypatch.setattr("kair_engine.whatif.analysis.model_asked_of", counted)
     # At a price that no other test names: what one has asked is not worked out for another.
     ask = partial(session.question, "whatif", gpu_cost=1.23)
     for fix in ("rank=1", "rank=2"):

@@ -15,8 +15,8 @@ from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.table import Table
 
 INPUT = str(SAMPLES / "slow_input")
 PIPELINE = str(SAMPLES / "pipeline_slow_operator")

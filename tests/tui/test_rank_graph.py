@@ -5,9 +5,9 @@ import pytest
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_lines, screen_text, until
 
-from kair_tui.render.views.blame.rank_graph import Awaited, rank_graph
-from kair_tui.tui.screens.blame.screen import BlameScreen
-from kair_tui.tui.widgets.lists.rank_graph import RankGraph
+from kair_tui.render.blame_graph import Awaited, rank_graph
+from kair_tui.tui.screens.blame import BlameScreen
+from kair_tui.tui.widgets.rank_graph import RankGraph
 
 LINK_RANK, FIRST, MEMBERS, LESSER = 200, 0, 20, 30
 

@@ -7,8 +7,7 @@ from textual.app import App, ComposeResult
 
 from kair_engine.results.rank import RankProfileResult
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.bars.curve import CompletionCurve
-from kair_tui.tui.widgets.bars.step_parts import StepParts
+from kair_tui.tui.widgets.bars import CompletionCurve, StepParts
 
 ASCII = Look(ascii_only=True)
 

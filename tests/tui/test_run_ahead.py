@@ -12,7 +12,7 @@ from support.screen_text import answered, opened, played, screen_text, type_line
 from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.screens.timeline import TimelineScreen
 from kair_tui.tui.screens.whatif import WhatifScreen
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.header_and_footer import StatusLine
 
 SYNCHRONISED = str(SAMPLES / "slow_operator")
 

@@ -10,11 +10,10 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
-from kair_tui.render.column import ALARM, Column, Styled
+from kair_tui.render.answer import ALARM, Column, Styled
 from kair_tui.render.terminal import Look
-from kair_tui.tui.filtering import parse_filter
-from kair_tui.tui.ordering import Ordering, ordered
-from kair_tui.tui.widgets.lists.table import AT_ONCE, Table
+from kair_tui.tui.filtering import Ordering, ordered, parse_filter
+from kair_tui.tui.widgets.table import AT_ONCE, Table
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def test_a_resize_is_seen_whichever_thread_hears_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("defect", "arguments"),
     [
-        ("import kair_tui.tui.widgets.cells.grid as g; g.CellGrid.render_line = lambda self, y: 1 / 0", ()),
+        ("import kair_tui.tui.widgets.grid as g; g.CellGrid.render_line = lambda self, y: 1 / 0", ()),
         ("import kair_tui.tui.frame.view as v; v.ViewScreen._ask = lambda self, wanted: 1 / 0", ("--debug",)),
     ],
     ids=["in drawing", "in a thread"],
@@ -125,7 +125,7 @@ def test_a_defect_leaves_the_terminal_and_says_one_line(
 
 def test_a_defect_is_told_at_once_though_an_analysis_goes_on(tmp_path: Path) -> None:
     code = (
-        "import sys, threading, kair_tui.cli.main, kair_tui.tui.widgets.cells.grid as g, kair_tui.tui.session as s; "
+        "import sys, threading, kair_tui.cli.main, kair_tui.tui.widgets.grid as g, kair_tui.tui.session as s; "
         "s.Session.ask = lambda self, question: threading.Event().wait(300); "
         "g.CellGrid.render_line = lambda self, y: 1 / 0; "
         "sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"

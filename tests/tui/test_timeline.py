@@ -10,8 +10,8 @@ from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.timeline import TimelineScreen
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.cells.timeline_rows import TimelineRows
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.timeline_rows import TimelineRows
 
 JOB = str(SAMPLES / "slow_operator")
 

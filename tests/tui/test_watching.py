@@ -14,9 +14,9 @@ from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
-from kair_engine.recording.changes import state_of
 from kair_engine.recording.job_file import read_job_file
-from kair_engine.store.kept_triage import keep_triage, kept_triage
+from kair_engine.recording.opening import state_of
+from kair_engine.store.kept_answers import keep_triage, kept_triage
 from kair_tui.cli.places import store_root
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.overview import OverviewScreen

@@ -11,20 +11,19 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from kair_tui.cli.arguments.job import JobWanted
+from kair_tui.cli.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.shell.runner import run_line
 from kair_tui.tui.frame.app import KairApp
-from kair_tui.tui.frame.completing import completed
+from kair_tui.tui.frame.command_line import ChoiceScreen, completed
 from kair_tui.tui.frame.output import OutputScreen
-from kair_tui.tui.frame.palette import ChoiceScreen
 from kair_tui.tui.screen_registry import SCREENS
-from kair_tui.tui.screens.blame.screen import BlameScreen
+from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.screens.matrix import MatrixScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.session import Session
-from kair_tui.tui.widgets.lists.findings import Findings
+from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.styles import styles_of
 
 SLOW = str(SAMPLES / "slow_operator")

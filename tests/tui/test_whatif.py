@@ -12,17 +12,15 @@ from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
 from kair_tui.render.terminal import Look
+from kair_tui.render.triage import fix_option
 from kair_tui.render.units import duration, percent, signed_duration
-from kair_tui.render.words.triage import fix_option
-from kair_tui.tui.fix_options import typed_fix
 from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.whatif import WhatifScreen
-from kair_tui.tui.widgets.bars.price_bars import PriceBars
-from kair_tui.tui.widgets.bars.step_bars import StepBars
-from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lists.fix_list import FixList
+from kair_tui.tui.widgets.bars import PriceBars, StepBars
+from kair_tui.tui.widgets.fix_list import FixList, typed_fix
+from kair_tui.tui.widgets.grid import WorkerHeat
+from kair_tui.tui.widgets.header_and_footer import StatusLine
 
 HOSTS = str(SAMPLES / "slow_host")
 STAGES = str(SAMPLES / "pipeline_slow_operator")

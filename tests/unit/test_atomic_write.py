@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-import kair_engine.trace.atomic_write as module
-from kair_engine.trace.atomic_write import atomic_write
+import kair_engine.trace.files as module
+from kair_engine.trace.files import atomic_write
 
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kair_engine.trace import atomic_write
+from kair_engine.trace import files
 if sys.argv[2] == "named":
-    atomic_write._WITHOUT_NAME = 0
+    files._WITHOUT_NAME = 0
 if sys.argv[2] == "linked":
     Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-with atomic_write.atomic_write(Path(sys.argv[1])) as file:
+with files.atomic_write(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()
     if sys.argv[2] != "linked":

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from support.stopping_threads import steps
 
-from kair_engine.timeline.batch_bytes import batch_bytes
+from kair_engine.timeline.inputs import batch_bytes
 from kair_engine.trace.model import NOT_TOLD
 
 STEPS, RANKS = np.array([1, 2]), np.array([0, 2])

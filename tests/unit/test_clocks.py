@@ -8,8 +8,8 @@ import pytest
 from support.trace_builder import trace
 
 from kair_engine.blame.analysis import blame
-from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.steps.loading import load_step
+from kair_engine.timeline.clocks import synchronise
+from kair_engine.trace.loading import load_step
 from kair_engine.triage.analysis import triage
 
 

@@ -7,9 +7,9 @@ import pytest
 from support.trace_builder import operations, trace
 
 from kair_engine.arrays import dense
+from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.collectives import Collectives, match
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.steps.loading import load_step
+from kair_engine.trace.loading import load_step
 
 
 def members(collectives: Collectives) -> list[list[tuple[int, float]]]:

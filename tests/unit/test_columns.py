@@ -11,8 +11,7 @@ from support.trace_builder import trace
 
 from kair_engine.arrays import NONE
 from kair_engine.trace import columns
-from kair_engine.trace.columns import joined, read_columns
-from kair_engine.trace.counting import count_operations
+from kair_engine.trace.columns import count_operations, joined, read_columns
 from kair_engine.trace.model import Trace
 
 BEYOND_FLOATS = 2**53 + 1

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.excess_builder import job, quiet
 
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.evidence import Evidence
-from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.results.triage import Evidence
+from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, StepTimes
 from kair_engine.triage.ranks.cpu_limits import (
     CpuLimit,

@@ -8,8 +8,7 @@ from support.trace_builder import operations, trace
 from kair_engine.results.triage import Finding
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.analysis import triage
-from kair_engine.triage.devices.balance import Balance, balance
-from kair_engine.triage.devices.launching import launching
+from kair_engine.triage.device_tally import Balance, balance, launching
 
 
 def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, latency: float = 1) -> Operations:

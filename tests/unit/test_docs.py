@@ -16,12 +16,12 @@ from typing import Any, get_args
 import pytest
 from support.forked_kair import forked_kair
 
-from kair_engine.results.evidence import EvidenceKind
 from kair_engine.results.sensitivity import ReasonKind
+from kair_engine.results.triage import EvidenceKind
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.commands.machines.kinds import EVIDENCE_KINDS, REASON_KINDS
-from kair_tui.commands.machines.schema import schema_of
+from kair_tui.commands.kinds import EVIDENCE_KINDS, REASON_KINDS
+from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")

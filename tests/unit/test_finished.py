@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kair_engine.arrays import NONE
-from kair_engine.trace.finished import latest_of_begun
+from kair_engine.trace.operations import latest_of_begun
 
 TIMES = st.integers(0, 40)
 OPERATIONS = st.lists(st.tuples(st.integers(0, 2), TIMES, st.integers(0, 15)), max_size=40)

@@ -8,8 +8,7 @@ from support.excess_builder import COMPUTE, job, quiet
 
 from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Evidence, Finding
 from kair_engine.triage.gate import GATE, Facts, Gated, Outcome, decide, gate
 
 STEPS, RANKS = 10, 4

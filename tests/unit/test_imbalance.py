@@ -8,8 +8,7 @@ from support.excess_builder import COMMUNICATION, COMPUTE, STEP_NS, Percents, jo
 
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import UnevenBatches, UnevenStage, uneven_batches, uneven_stage
-from kair_engine.localize.job_patterns import job_patterns
-from kair_engine.localize.localization import conclude
+from kair_engine.localize.localization import conclude, job_patterns
 from kair_engine.ranks import as_positions
 
 FOUR_STAGES = [0, 0, 1, 1, 2, 2, 3, 3]

@@ -7,9 +7,9 @@ import pytest
 from support.trace_builder import Row, build
 
 from kair_engine.localize.input_growth import Dimension, Growth, growths
-from kair_engine.timeline.input_shapes import InputShapes, input_shapes, joined_shapes
+from kair_engine.timeline.inputs import InputShapes, input_shapes, joined_shapes
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.loading import load_step
 
 
 def step_of(folder: Path, rows: list[Row], ranks: int) -> Operations:

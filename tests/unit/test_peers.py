@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from support.trace_builder import Row, build, operations, trace
 
 from kair_engine.localize.excess import CLASSES, job_excess
-from kair_engine.timeline.peers import PeerGroups, logical_keys, robust_sigma, split_off
-from kair_engine.timeline.roles import role_codes, roles
+from kair_engine.timeline.roles import PeerGroups, logical_keys, robust_sigma, role_codes, roles, split_off
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.trace.steps.loading import load_step
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=20)
 

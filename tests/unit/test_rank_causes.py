@@ -11,10 +11,10 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
-from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.devices.late_launches import LateLaunches, MoreCalls
+from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.triage.late_launches import LateLaunches, MoreCalls
 from kair_engine.triage.ranks.causes import diagnose, one_operator
-from kair_engine.triage.ranks.reasons.diagnosis import Diagnosis
+from kair_engine.triage.ranks.diagnosis import Diagnosis
 
 NOBODY = BlameResult(None, (), "robust", (), (), (), (), (), 0.0, 0.0, 0.0, 0, ())
 STEPS, RANKS, SLOW = 6, 4, 3

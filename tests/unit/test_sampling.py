@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kair_engine.triage.sampling import StepSample
+from kair_engine.triage.replays import StepSample
 
 
 def test_a_sample_without_the_costly_steps_leaves_the_estimate() -> None:

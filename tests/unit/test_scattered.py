@@ -7,9 +7,8 @@ from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job,
 from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.imbalance import scattered
-from kair_engine.localize.job_patterns import job_patterns
-from kair_engine.localize.localization import conclude
-from kair_tui.render.words.warnings import warning_in_words
+from kair_engine.localize.localization import conclude, job_patterns
+from kair_tui.render.warnings import warning_in_words
 
 CHANGING = [(0, 0), (2, 1), (4, 2), (6, 0)]
 """(step, rank) of the delays."""

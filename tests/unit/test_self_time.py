@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.trace_builder import Row, build, operations
 
+from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.self_time import exclusive_ns, host_gap_ns, own_ns, tail_gap_ns
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.operations import STEP_SCOPE, Operations
-from kair_engine.trace.steps.loading import load_step
 
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=30)
 

@@ -7,8 +7,7 @@ from support import cli_samples
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Evidence, Finding
 from kair_engine.triage.job_wide import without_late_ends, without_shared_cores
 
 ONE_HOST = dict.fromkeys(range(4), "node0")

@@ -9,7 +9,7 @@ from support.excess_builder import COMMUNICATION, COMPUTE, job, nothing
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding
-from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, SentToHost, StepTimes, Trace
 from kair_engine.triage.slow_network import faster_transfers, network_price, slow_networks, without_slow_networks
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from support import kineto_builder as kb
 
 from kair_engine.recording.opening import open_trace
-from kair_engine.trace.soundness import unsound_file
+from kair_engine.trace.columns import unsound_file
 
 
 def test_texts_that_are_none_are_found(tmp_path: Path) -> None:

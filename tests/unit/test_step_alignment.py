@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.trace_builder import trace
 
-from kair_engine.recording.step_alignment import aligned
+from kair_engine.recording.alignment import aligned
 
 TAKES = (90, 110, 95, 120, 100, 85, 105, 98, 112, 91)
 """What the job's steps take, in µs: no two alike."""

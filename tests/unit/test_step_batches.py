@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
+from kair_engine.trace.batches import step_batches
 from kair_engine.trace.model import StepTimes, Trace
-from kair_engine.trace.steps.step_batches import step_batches
 
 
 def _trace(operations: list[int]) -> Trace:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.trace_builder import operations
 
+from kair_engine.timeline.inputs import unmarked_fetching_ns
 from kair_engine.timeline.self_time import host_gap_ns
-from kair_engine.timeline.unmarked_input import unmarked_fetching_ns
 
 LOOP = "aten::randint {} | aten::to 40+2 /forward | aten::addmm 50+10 /forward | aten::add_ 80+10 /optimizer"
 

@@ -12,7 +12,7 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.large_delays import large_delays, unproven
 from kair_engine.localize.localization import conclude
 from kair_engine.triage.analysis import triage
-from kair_tui.render.words.verdict import summary
+from kair_tui.render.verdict import summary
 
 
 def delayed(cells: dict[tuple[int, int], float], *, steps: int = 6, ranks: int = 4, row: int = HOST) -> Percents:

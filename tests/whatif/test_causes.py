@@ -10,7 +10,7 @@ from support.pipeline_builder import costs, pipeline_job, written
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.whatif.analysis import whatif
-from kair_tui.render.words.whatif import verdict_in_words
+from kair_tui.render.whatif import verdict_in_words
 
 STEPS, DP, PP, MICROBATCHES = 6, 4, 2, 6
 Where = Mapping[str, int | str]

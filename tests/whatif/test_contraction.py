@@ -7,10 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kair_engine.arrays import NONE, Floats
-from kair_engine.whatif.operators.steady.contraction import Edges, contracted
-from kair_engine.whatif.replay.levels import Graph
-from kair_engine.whatif.replay.plan import plan
-from kair_engine.whatif.replay.replay import replay
+from kair_engine.whatif.operators.steady_window import Edges, contracted
+from kair_engine.whatif.replay import Graph, plan, replay
 
 NOTHING = Edges(*(np.zeros(0, dtype=np.int64),) * 2)
 

@@ -6,7 +6,7 @@ import pytest
 from support.cli_samples import whatif
 
 from kair_engine.results.whatif import Remedy, SlowdownCause, SlowdownPattern
-from kair_tui.render.words.whatif import cause_in_words, remedy_in_words, verdict_in_words
+from kair_tui.render.whatif import cause_in_words, remedy_in_words, verdict_in_words
 
 UNEVEN = {"forward_backward_correlation": 0.987, "forward_variation_share": 0.219, "steps": 2}
 CAUSES = {

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kair_engine.arrays import NONE
-from kair_engine.whatif.replay import levels as module
-from kair_engine.whatif.replay.levels import Graph, levels_of
+from kair_engine.whatif import replay as module
+from kair_engine.whatif.replay import Graph, levels_of
 
 
 def test_members_end_with_the_last_to_start_and_what_waits_in_a_circle_never_starts() -> None:

@@ -9,9 +9,9 @@ from support.prices import saved_ns
 from support.trace_builder import Row, build, trace
 
 from kair_engine.recording.opening import open_trace
-from kair_engine.results.fix import Fix
+from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.whatif.operators.prices import StepPrices, price_steps
+from kair_engine.whatif.operators.batches import StepPrices, price_steps
 
 
 def step_times(made: Trace, *fixes: Fix) -> list[float]:

@@ -12,11 +12,10 @@ from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
-from kair_engine.results.fix import Fix
+from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.analysis import write_timeline
-from kair_engine.whatif.models import model_of
-from kair_engine.whatif.operators.prices import price_steps
+from kair_engine.whatif.analysis import model_of, write_timeline
+from kair_engine.whatif.operators.batches import price_steps
 
 ROUNDED_US = 0.01
 """Times are written in whole nanoseconds; sums of some may be off by a few."""

@@ -7,11 +7,10 @@ from support.pipeline_builder import Cost, Row, costs, pipeline_job, recorded_st
 
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import WhatifResult
+from kair_engine.results.whatif import Fix, WhatifResult
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.fixes import parse_fix, parse_scale
-from kair_tui.render.words.whatif import remedy_in_words, verdict_in_words
+from kair_tui.render.whatif import remedy_in_words, verdict_in_words
 
 
 def asked(folder: Path, rows: list[Row], *fixes: Fix, gpu_cost: float | None = None) -> WhatifResult:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graph_builder import ends_of, graph
 
-from kair_engine.whatif.replay.levels import Graph
-from kair_engine.whatif.replay.plan import plan
+from kair_engine.whatif.replay import Graph, plan
 
 
 def ends(one: Graph, *durations: list[float]) -> list[list[float]]:

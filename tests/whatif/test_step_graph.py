@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.trace_builder import operations
 
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.timeline.clocks import synchronise
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.operators.step_graph.graph import step_graph
-from kair_engine.whatif.operators.step_graph.host_events import host_events
+from kair_engine.whatif.operators.host_events import host_events
+from kair_engine.whatif.operators.step_graph import step_graph
 
 NOBODY = np.zeros(0, dtype=np.int64)
 

@@ -7,12 +7,11 @@ import pytest
 from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 from support.trace_builder import trace
 
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import HostStops
+from kair_engine.results.whatif import Fix, HostStops
+from kair_engine.trace import loading
 from kair_engine.trace.model import StepTimes, Trace
-from kair_engine.trace.steps import loading
+from kair_engine.whatif.analysis import model_of
 from kair_engine.whatif.model import Baseline, Undisturbed
-from kair_engine.whatif.models import model_of
 from kair_engine.whatif.operators import batches
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from support.trace_builder import trace
 
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import HostStops
+from kair_engine.results.whatif import Fix, HostStops
 from kair_engine.trace.model import StepTimes, Trace
+from kair_engine.whatif.analysis import model_of
 from kair_engine.whatif.model import Baseline
-from kair_engine.whatif.models import model_of
 
 STEPS, RANKS, OPERATORS = 16, 2, 6
 TICK = 4000.0

@@ -11,8 +11,7 @@ from support.pipeline_builder import Cost, costs, pipeline_job, recorded_step, w
 
 from kair_engine.errors import UnwritableError, UsageError
 from kair_engine.recording.opening import open_trace
-from kair_engine.whatif.analysis import write_timeline
-from kair_engine.whatif.models import model_of
+from kair_engine.whatif.analysis import model_of, write_timeline
 
 
 def slow_last_stage(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:

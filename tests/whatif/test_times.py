@@ -9,8 +9,7 @@ from support.pipeline_builder import Cost, costs, pipeline_job, written
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.whatif.pipeline import times as module
-from kair_engine.whatif.pipeline.choices import all_but, everything, of_dp_rank, of_stage
-from kair_engine.whatif.pipeline.rows import read_pipeline
+from kair_engine.whatif.pipeline.rows import all_but, everything, of_dp_rank, of_stage, read_pipeline
 from kair_engine.whatif.pipeline.times import PipelineTimes, pipeline_times
 
 

@@ -20,9 +20,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _work() -> int:
-    from kair_capture.agent.agent import Agent
-    from kair_capture.agent.settings import agent_settings
-    from kair_capture.lockfile import BusyError
+    from kair_capture.agent.agent import Agent, agent_settings
+    from kair_capture.files import BusyError
     from kair_capture.settings import SettingsError
 
     try:

@@ -1,35 +1,104 @@
-"""The agent of a host: drains rings, has windows sampled, and keeps its heartbeat alive."""
+"""The agent of a host: drains rings, has windows sampled, and keeps its heartbeat alive.
+
+The agent's settings, from the environment that the training job has too.
+"""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.cleanup import remove_dead_folders
-from kair_capture.agent.conversion import Conversion, KeyBox
-from kair_capture.agent.journal import Journal
-from kair_capture.agent.link import COUNTERS, PACE, Link, Packet, is_order, read_fit
-from kair_capture.agent.rank_files import communication_in, world_size_in
+from kair_capture.agent.heartbeat import COUNTERS, PACE, Link, Packet, is_order, read_fit
 from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
-from kair_capture.agent.scopes import ScopeSums
-from kair_capture.agent.settings import AgentSettings
+from kair_capture.agent.run_folders import communication_in, remove_dead_folders, world_size_in
 from kair_capture.agent.spool import Spool
-from kair_capture.agent.windows import HostOfWindow
-from kair_capture.clocks.fit import ClockFit
+from kair_capture.agent.step_rows import Journal, ScopeSums
+from kair_capture.agent.windows import Conversion, HostOfWindow, KeyBox
+from kair_capture.clocks import ClockFit
+from kair_capture.files import locked, make_secure_dir
 from kair_capture.job.failing import warn
 from kair_capture.job.framework import COMMUNICATION_UNTIL
-from kair_capture.job.sampled.control import ControlWords, Window
-from kair_capture.lockfile import locked
-from kair_capture.ring.process_identity import is_running
-from kair_capture.secure_dir import make_secure_dir
-from kair_capture.settings import default_run_dir
-from kair_capture.wire.keys import KeyFileError, read_key
-from kair_capture.wire.messages import MOST_ROWS, BeatReply, Host, batch_of
+from kair_capture.job.windows import ControlWords, Window
+from kair_capture.places import JobPlaces, address_of, store_root
+from kair_capture.ring import is_running
+from kair_capture.settings import SettingsError, default_run_dir, settings_of
+from kair_capture.wire import MOST_ROWS, BeatReply, Host, KeyFileError, batch_of, read_key
 from kair_engine.store.remote import remote_of
+
+SPOOL_BYTES: Final = 1 << 30
+_FACTORS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What an agent must know."""
+
+    job: str
+    run_dir: Path
+    places: JobPlaces
+    host: str
+    """KAIR_HOST, else the system's name of this host."""
+    key_file: Path
+    """KAIR_KEY_FILE, else the one in the job's folder of the store."""
+    coordinator: tuple[str, int] | None
+    """KAIR_COORDINATOR, host:port; None where the store says it."""
+    spool: Path
+    """KAIR_SPOOL_DIR: where fragments wait while the store is away. Default: on a disk of this host."""
+    spool_bytes: int
+    """KAIR_SPOOL_LIMIT: how much may wait there; 1 GiB."""
+    idle_s: float
+    """KAIR_AGENT_IDLE: the agent ends when no rank lived for so long."""
+    command: tuple[int, int] | None
+    """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may come."""
+
+
+def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
+    """The settings in an environment. Raises SettingsError."""
+    shared = settings_of(environment)
+    places = JobPlaces(store_root(dict(environment)), shared.job)
+    spool = environment.get("KAIR_SPOOL_DIR") or f"/var/tmp/kair-{os.getuid()}"
+    named = environment.get("KAIR_COORDINATOR", "").strip()
+    try:
+        coordinator = address_of(named) if named else None
+    except ValueError as error:
+        raise SettingsError(f"KAIR_COORDINATOR: {error}") from error
+    host = environment.get("KAIR_HOST") or socket.gethostname()
+    return AgentSettings(
+        job=shared.job,
+        run_dir=shared.run_dir,
+        places=places,
+        host=re.sub(r"[^A-Za-z0-9._-]", "_", host)[:80] or "host",
+        key_file=Path(environment.get("KAIR_KEY_FILE") or places.key),
+        coordinator=coordinator,
+        spool=Path(spool) / shared.job,
+        spool_bytes=_size(environment, "KAIR_SPOOL_LIMIT", SPOOL_BYTES),
+        idle_s=float(_size(environment, "KAIR_AGENT_IDLE", 30)),
+        command=_process(environment.get("KAIR_AGENT_COMMAND", "")),
+    )
+
+
+def _process(text: str) -> tuple[int, int] | None:
+    number, _, began = text.partition(":")
+    return (int(number), int(began)) if number.isdecimal() and began.isdecimal() else None
+
+
+def _size(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "").strip().upper()
+    if not text:
+        return default
+    match = re.fullmatch(r"(\d{1,12})([KMG]?)B?", text, re.ASCII)
+    if match is None:
+        raise SettingsError(f"{name} must be a number such as 30 or 500M, got {text[:40]!r}")
+    return int(match[1]) * _FACTORS[match[2]]
+
 
 _TURN_S: Final = 0.1
 _NICE: Final = 10

@@ -1,14 +1,38 @@
-"""Step times: a row for every step of every rank, summed from the records of its threads' rings."""
+"""Rows of step times and sums of scopes: made of records, and written down until the coordinator has them.
 
+Step times: a row for every step of every rank, summed from the records of its threads' rings.
+
+The rows that the coordinator does not have yet, in a file that outlives the agent.
+
+A row is in this file before its records leave the ring, so that an agent that is killed in between finds it again. It
+then sees the same records once more: `last_step` says which of them became rows already. The file begins with the
+number of its rows that are acknowledged: an agent that starts again does not send those once more.
+
+Sums the script's own scopes of every step, and delivers them now and then as a small Parquet file.
+
+They are written down in the run folder, a line each, before their records leave the ring; an agent that is killed loses
+those of a moment at most, and counts none twice.
+"""
+
+import os
+import threading
 import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from kair_capture.agent.spool import Spool
 from kair_capture.job.processor_time import WORD_BITS
-from kair_capture.ring.layout import Kind
-from kair_capture.wire.messages import ROW_BYTES
+from kair_capture.ring import Kind
+from kair_capture.wire import ROW_BYTES
 
 ROW: Final = np.dtype(
     [
@@ -121,3 +145,185 @@ def _unix_minus_monotonic(records: Rows) -> int:
 
 def _us(nanoseconds: int) -> int:
     return min(max(nanoseconds, 0) // 1000, _MOST)
+
+
+_HEAD: Final = ROW.itemsize
+MOST_ROWS: Final = 200_000
+"""10 MB. Beyond that the oldest go: the coordinator has been away for long."""
+
+
+class Journal:
+    """Rows in order, waiting to be sent and acknowledged."""
+
+    def __init__(self, path: Path) -> None:
+        """Takes up what an agent before left. Raises OSError."""
+        self.path: Final = path
+        self.discarded = 0
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        content = path.read_bytes()
+        rows = np.frombuffer(content[_HEAD : len(content) // ROW.itemsize * ROW.itemsize], ROW)
+        os.ftruncate(self._handle, _HEAD + rows.nbytes)
+        acknowledged = int.from_bytes(content[:8], "little")
+        # Killed while the file was emptied: what came after is not acknowledged.
+        self._acknowledged = acknowledged if acknowledged <= len(rows) else 0
+        self._mark()
+        waiting = range(self._acknowledged, len(rows))
+        self._waiting: deque[bytes] = deque(rows[at : at + 1].tobytes() for at in waiting)
+        self._written = len(rows)
+        self.last_step: Final[dict[int, tuple[int, int]]] = {}
+        """rank → begin (µs) and number of its last step that is written down here."""
+        self._note(rows)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def append(self, rows: Rows) -> None:
+        """Writes rows down. Raises OSError when there is no room; then none of them is."""
+        content = rows.tobytes()
+        size = os.fstat(self._handle).st_size
+        try:
+            if os.pwrite(self._handle, content, size) != len(content):
+                raise OSError(28, "No space left on device")
+        except OSError:
+            os.ftruncate(self._handle, size)
+            raise
+        self._waiting.extend(rows[at : at + 1].tobytes() for at in range(len(rows)))
+        self._written += len(rows)
+        self._note(rows)
+        if len(self._waiting) > MOST_ROWS:
+            self._discard(len(self._waiting) - MOST_ROWS * 9 // 10)
+
+    def first(self, count: int, behind: int = 0) -> list[bytes]:
+        """Up to `count` waiting rows, without taking them, from place `behind` on."""
+        return [self._waiting[at] for at in range(behind, min(behind + count, len(self._waiting)))]
+
+    def acknowledge(self, count: int) -> None:
+        """The first `count` of them are kept elsewhere."""
+        for _ in range(min(count, len(self._waiting))):
+            self._waiting.popleft()
+        self._acknowledged = self._written - len(self._waiting)
+        if not self._waiting and self._written:
+            os.ftruncate(self._handle, _HEAD)
+            self._written = self._acknowledged = 0
+        if self._written > 4 * len(self._waiting) + 10_000:
+            self._rewrite()
+        else:
+            self._mark()
+
+    def close(self) -> None:
+        """Closes the file, which stays."""
+        os.close(self._handle)
+
+    def _discard(self, count: int) -> None:
+        self.discarded += count
+        for _ in range(count):
+            self._waiting.popleft()
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        """A new file in the place of the old one: whoever is killed here leaves one of both."""
+        beside = self.path.with_name(f".{self.path.name}")
+        beside.unlink(missing_ok=True)
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(os.dup(handle), "wb") as file:
+            file.write(bytes(_HEAD))
+            file.writelines(self._waiting)
+        beside.replace(self.path)
+        os.close(self._handle)
+        self._handle, self._written, self._acknowledged = handle, len(self._waiting), 0
+
+    def _mark(self) -> None:
+        os.pwrite(self._handle, self._acknowledged.to_bytes(8, "little"), 0)
+
+    def _note(self, rows: Rows) -> None:
+        for rank, step, begin in zip(
+            rows["rank"].tolist(), rows["step"].tolist(), rows["begin_us"].tolist(), strict=True
+        ):
+            self.last_step[rank] = (begin, step)
+
+
+DELIVERED_EVERY_S: Final = 300.0
+_MOST_BYTES: Final = 4 << 20
+"""Written down before they are delivered at once."""
+_JOURNAL: Final = "scopes.journal"
+
+
+SCHEMA: Final = pa.schema(
+    list(zip(ScopeSum._fields, (pa.int32(), pa.int32(), pa.int64(), pa.string(), pa.int64(), pa.int32()), strict=True))
+)
+
+
+class ScopeSums:
+    """One thread adds, another one delivers."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / _JOURNAL
+        self._lock = threading.Lock()
+        self._since = time.monotonic()
+        self.discarded = 0
+        """Sums that found no room."""
+
+    def add(self, sums: Sequence[ScopeSum]) -> None:
+        """Writes them down; without room they are counted, and training is not held up."""
+        if not sums:
+            return
+        content = b"".join(msgspec.json.encode(one) + b"\n" for one in sums)
+        try:
+            with self._lock:
+                _append(self._path, content)
+        except OSError:
+            self.discarded += len(sums)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some are not delivered."""
+        return any(True for _ in self._path.parent.glob(f"{_JOURNAL}*"))
+
+    def deliver(self, spool: Spool, work: Path, key: bytes, *, at_once: bool = False) -> None:
+        """Puts what was written down into the spool, if it is time. Raises OSError when the disk is full."""
+        if at_once or self._is_due():
+            self._since = time.monotonic()
+            with self._lock, suppress(FileNotFoundError):
+                self._path.rename(self._path.with_name(f"{_JOURNAL}.{time.time_ns()}"))
+        for path in sorted(self._path.parent.glob(f"{_JOURNAL}.*")):
+            sums = _read(path)
+            if sums:
+                out = work / "scopes.parquet"
+                _write(out, sums)
+                spool.put(out, min(one.step for one in sums), max(one.step for one in sums), key, kind="scopes")
+            path.unlink()
+
+    def _is_due(self) -> bool:
+        with suppress(FileNotFoundError):
+            return time.monotonic() - self._since > DELIVERED_EVERY_S or self._path.stat().st_size > _MOST_BYTES
+        return False
+
+
+def _append(path: Path, content: bytes) -> None:
+    """All of it or nothing. Raises OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        if os.write(handle, content) != len(content):
+            os.ftruncate(handle, size)
+            raise OSError(28, "No space left on device", str(path))
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> list[ScopeSum]:
+    """What is whole: a line may be cut where an agent was killed, or damaged."""
+    found = []
+    for line in path.read_bytes().splitlines():
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            one = msgspec.json.decode(line, type=ScopeSum)
+            if max(one.rank, one.step, one.calls) < 1 << 31 and min(one.rank, one.step, one.calls) >= 0:
+                found.append(one)
+    return found
+
+
+def _write(path: Path, sums: Sequence[ScopeSum]) -> None:
+    ordered = sorted(sums, key=lambda one: (one.step, one.rank, one.scope))
+    columns = dict(zip(ScopeSum._fields, map(list, zip(*ordered, strict=True)), strict=True))
+    pq.write_table(pa.table(columns, schema=SCHEMA), path, compression="zstd")
+    path.chmod(0o600)

@@ -1,6 +1,6 @@
 """Alerts in words: a line each, for logs and for `kair watch`."""
 
-from kair_engine.results.runs.watch import Alert
+from kair_engine.results.watch import Alert
 
 
 def in_words(alert: Alert) -> str:

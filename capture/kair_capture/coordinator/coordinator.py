@@ -7,7 +7,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,31 +16,41 @@ import numpy as np
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.coordinator.alert_text import in_words
-from kair_capture.coordinator.budget import Budget
-from kair_capture.coordinator.endpoint import Endpoint, Order
-from kair_capture.coordinator.hosts import Hosts
-from kair_capture.coordinator.metrics import MetricsServer
-from kair_capture.coordinator.roles import Roles
-from kair_capture.coordinator.sampling import Sampler, Window
-from kair_capture.coordinator.settings import CoordinatorSettings
-from kair_capture.coordinator.status import status_of
-from kair_capture.coordinator.step_table import StepTable
-from kair_capture.coordinator.storage.committing import Committer
-from kair_capture.coordinator.storage.memory import Remembered, bounded, remember, remembered
-from kair_capture.coordinator.storage.remote_job import remote_job_of
-from kair_capture.coordinator.storage.scope_log import ScopeLog
-from kair_capture.coordinator.storage.step_log import StepLog
-from kair_capture.coordinator.storage.store_work import StoreWork
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.endpoint import Endpoint, Hosts, Order
+from kair_capture.coordinator.sampling import Budget, Sampler, Unasked, Window, cost_us
+from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
+from kair_capture.coordinator.step_log import ScopeLog, StepLog
+from kair_capture.coordinator.step_table import Roles, StepTable
+from kair_capture.coordinator.store_work import StoreWork, remote_job_of
 from kair_capture.coordinator.watching import Watching
-from kair_capture.coordinator.window_cost import Unasked, cost_us
-from kair_capture.lockfile import locked
+from kair_capture.files import locked
 from kair_capture.places import JobPlaces
-from kair_capture.ring.layout import StepFlag
-from kair_capture.wire.keys import make_key, read_key
-from kair_capture.wire.messages import Beat, Capture, CaptureReply, Communication, Host, Rows
+from kair_capture.ring import StepFlag
+from kair_capture.wire import Beat, Capture, CaptureReply, Communication, Host, Rows, make_key, read_key
 from kair_engine.errors import InputError
-from kair_engine.results.runs.watch import WatchedWindow, WatchResult
-from kair_engine.trace.permissions import append_kept, make_folder, modes_below, remove_unwritten, write_whole
+from kair_engine.results.watch import WatchedWindow, WatchResult
+from kair_engine.trace.files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
+
+
+@dataclass(frozen=True)
+class CoordinatorSettings:
+    """What `kair coordinator` is told."""
+
+    places: JobPlaces
+    listen: tuple[str, int]
+    """Where agents reach it; port 0 for any."""
+    advertise: str | None = None
+    """The name by which agents on other hosts find it; else this host's, or the address that it listens at."""
+    key_file: Path | None = None
+    """Else the one in the job's folder, which is made where there is none."""
+    max_overhead: float = 0.01
+    """The share of the job's time that sampling may take."""
+    metrics: tuple[str, int] | None = None
+    """Where Prometheus may ask."""
+    leave_after_s: float | None = None
+    """End so long after the job's last rank; None to stay."""
+
 
 _TURN_S: Final = 0.1
 _LEAST_INTERVAL_MS: Final = 200

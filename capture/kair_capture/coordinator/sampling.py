@@ -1,12 +1,62 @@
-"""Whom to sample, and when: suspects with random peers, within a budget, not again and again."""
+"""Whom to sample, and when: suspects with random peers, within a budget, not again and again.
+
+What sampling may cost: a share of the job's time, and one window of it in advance for who is known to be slow.
+
+The promise, but for windows that a person asks for: at no time has sampling cost more than the share of the job's time
+so far, and one window. A window is ordered where its cost is saved, or, as a loan, where nothing is owed.
+
+What sampling took of the job's time: a window that was ordered, and those that ranks had without being asked.
+"""
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kair_capture.coordinator.budget import Budget
+import numpy as np
+
+from kair_capture.coordinator.step_table import HISTORY, Bools, Floats, Ints, StepTable
+from kair_capture.ring import StepFlag
+
+_MOST_SAVED_STEPS: Final = 80
+_MOST_SAVED_US: Final = 1e6
+"""So many steps' time, or so much, is saved at most: a job that was quiet for a week is not sampled for an hour."""
+
+
+@dataclass
+class Budget:
+    """An account in µs of the job's time. Below zero it is a debt: nothing else is sampled until it is paid off."""
+
+    share: float
+    held_us: float = 0.0
+    spent_us: float = 0.0
+    elapsed_us: float = 0.0
+    step: int = 0
+    """Up to which time has passed."""
+
+    def pass_time(self, step_us: float, until: int) -> None:
+        """The job is at step `until`. A job that went back to a checkpoint earns nothing by going back."""
+        steps, self.step = max(until - self.step, 0), until
+        self.elapsed_us += step_us * steps
+        most = max(_MOST_SAVED_STEPS * step_us, _MOST_SAVED_US)
+        self.held_us = max(self.held_us, min(self.held_us + self.share * step_us * steps, most))
+
+    def spend(self, cost_us: float) -> None:
+        """Takes what was spent, into debt where it must."""
+        self.held_us -= cost_us
+        self.spent_us += cost_us
+
+    @property
+    def lends(self) -> bool:
+        """Whether a window may be had that is not saved for."""
+        return self.share > 0 and self.held_us >= 0
+
+    @property
+    def overhead(self) -> float:
+        """The share of the job's time that sampling took."""
+        return self.spent_us / self.elapsed_us if self.elapsed_us else 0.0
+
 
 WINDOW_STEPS: Final = 8
 """Fewer, where the budget has not earned so many yet: a young job is sampled by and by."""
@@ -152,3 +202,83 @@ def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) 
     step_s = max(step_us * 1e-6, 1e-6)
     ahead = min(1.1 * interval_s, max(step_s, _AGENT_TURN_S)) + 2 * _AGENT_TURN_S + 2 * lag_s
     return latest + 3 + min(math.ceil(ahead / step_s), 100_000)
+
+
+_NEIGHBOURS: Final = 20
+"""Steps before a window that its own are compared with."""
+_LONGEST_PAUSE_US: Final = 60e6
+"""What is longer is a clock that was set."""
+_LOOK_EVERY: Final = 5
+"""Steps between two looks for windows that nobody asked for."""
+_MOST_LOOKED_AT: Final = HISTORY - 2 * _NEIGHBOURS
+"""Of these looks: steps further back are not remembered together with those before them."""
+
+
+def cost_us(table: StepTable, ranks: Sequence[int], first: int, last: int) -> float | None:
+    """Of steps `first` to `last`, sampled on `ranks`; None where these steps are not remembered (any more).
+
+    Between steps a rank's time stands still for nothing but its profiler, which begins, ends and is written there. Of
+    each such pause the longest of any rank counts, since the others wait for it. Of the sampled steps the median
+    counts, so that a checkpoint among them is not taken for the profiler's work. Who did not sample does not count.
+    """
+    steps = table.steps(np.asarray(ranks), np.arange(first - _NEIGHBOURS, last + 2))
+    window, told = slice(_NEIGHBOURS, -1), ~np.isnan(steps.step_us)
+    if not told[:, window].any() or not told[:, :_NEIGHBOURS].any():
+        return None
+    sampled = told & ((steps.flags & StepFlag.SAMPLED) > 0)
+    sampled = sampled[took_part := sampled[:, window].any(axis=1)]
+    begin, length = steps.begin_us[took_part], steps.step_us[took_part]
+    pauses = np.where(sampled[:, 1:] | sampled[:, :-1], begin[:, 1:] - begin[:, :-1] - length[:, :-1], np.nan)
+    pauses = np.clip(np.nan_to_num(pauses), 0.0, _LONGEST_PAUSE_US)[:, _NEIGHBOURS - 1 :]
+    longer = (_longer(length[at], sampled[at], window) for at in range(len(length)))
+    return float(pauses.max(axis=0, initial=0.0).sum() + max(longer, default=0.0))
+
+
+def _longer(length: Floats, sampled: Bools, window: slice) -> float:
+    """How much longer one rank's sampled steps were, all together."""
+    usual = length[~sampled & ~np.isnan(length)]
+    within = length[window][sampled[window]]
+    return max(float(np.median(within) - np.median(usual)), 0.0) * len(within) if len(usual) else 0.0
+
+
+class Unasked:
+    """Windows that nobody asked for: there is one budget, whoever spends it.
+
+    Whether a step was sampled its rows say; whether it was asked for, the windows that were ordered.
+    """
+
+    def __init__(self, until: int = -1) -> None:
+        self.until = until
+        """The last step that was looked at."""
+
+    def cost_us(self, table: StepTable, asked: Iterable[tuple[int, int]]) -> float:
+        """What windows that nobody asked for cost since the last call, of the job's time.
+
+        `asked`: first and last step of each window that was ordered, whose costs are known otherwise.
+        """
+        # The pause after a step shows once the next one is told.
+        last = table.last_common_step - 1
+        if table.latest.max(initial=-1) < self.until:
+            self.until = last  # the job went back to a checkpoint
+        if last - self.until < _LOOK_EVERY:
+            return 0.0
+        steps = np.arange(max(self.until, last - _MOST_LOOKED_AT) + 1, last + 1)
+        told = table.steps(np.arange(len(table.latest)), steps)
+        sampled = ~np.isnan(told.step_us) & ((told.flags & StepFlag.SAMPLED) > 0)
+        for first, final in asked:
+            sampled[:, (steps >= first) & (steps <= final)] = False
+        self.until, cost = last, 0.0
+        for begin, end in _runs(np.asarray(sampled.any(axis=0))):
+            if end == len(steps) and begin:
+                # It may go on: its cost is asked for when it is whole.
+                self.until = int(steps[begin]) - 1
+                break
+            ranks: Ints = np.flatnonzero(sampled[:, begin:end].any(axis=1))
+            cost += cost_us(table, ranks.tolist(), int(steps[begin]), int(steps[end - 1])) or 0.0
+        return cost
+
+
+def _runs(marked: Bools) -> Iterator[tuple[int, int]]:
+    """Where each row of marks begins and ends."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

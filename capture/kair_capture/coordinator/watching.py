@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 
 from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who, computing, matters
-from kair_capture.coordinator.hosts import Hosts, HostState
-from kair_capture.coordinator.roles import Roles
+from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
-from kair_capture.coordinator.step_table import Recent, StepTable
-from kair_engine.results.runs.watch import Alert, AlertKind
+from kair_capture.coordinator.step_table import Recent, Roles, StepTable
+from kair_engine.results.watch import Alert, AlertKind
 
 _MOST_LOOKS: Final = 20
 """Tests made up for at once, after a pause."""

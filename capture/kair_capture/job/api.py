@@ -98,7 +98,7 @@ def _arm(settings: Settings) -> bool:
     present = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
     found = present or [name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None][:1]
     if not found:
-        from kair_capture.frameworks.plain import PlainJob
+        from kair_capture.cupti import PlainJob
 
         current.arm("none", lambda begin: Session(settings, PlainJob(), begin=begin), settings.run_dir)
         return True

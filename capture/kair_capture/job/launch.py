@@ -52,4 +52,4 @@ def arm_process(framework: str) -> None:
 
 def arm_framework(framework: str, settings: Settings) -> None:
     """Puts the framework's hooks into this process, which imports it if it has not."""
-    import_module(f"kair_capture.job.{framework}_hooks.installing").arm(settings)
+    import_module(f"kair_capture.job.{framework}_hooks").arm(settings)

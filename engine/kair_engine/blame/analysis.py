@@ -8,14 +8,14 @@ from functools import partial
 import numpy as np
 
 from kair_engine.arrays import Bools, Ints
-from kair_engine.blame.waits import PairWaiting
-from kair_engine.blame.walk import Contribution, Walk, walk_back
+from kair_engine.blame.walk import Contribution, PairWaiting, Walk, walk_back
 from kair_engine.causes import Cause
 from kair_engine.localize.excess import JobRoles
 from kair_engine.localize.large_step_detail import LargeStepDetail, excess_and_detail
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
+from kair_engine.results import Method, StepClock
 from kair_engine.results.blame import (
     STEP_BEGIN,
     BlamePath,
@@ -27,17 +27,14 @@ from kair_engine.results.blame import (
     RoleInPath,
     RootCause,
 )
-from kair_engine.results.common import Method, StepClock
 from kair_engine.stats import median
+from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.batches import derived_once, over_parts
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import KairWarning, Trace, require_rank, require_steps
 from kair_engine.trace.operations import KIND_NAMES, Operations
-from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
-from kair_engine.trace.steps.parts import over_parts
-from kair_engine.trace.steps.step_memory import derived_once
 
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""

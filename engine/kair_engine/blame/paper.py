@@ -9,17 +9,16 @@ from kair_engine.arrays import NONE, Floats
 from kair_engine.blame.walk import cause_of
 from kair_engine.causes import Cause
 from kair_engine.localize.paper import localize_paper
-from kair_engine.pinpoint.paper import PAPER_THRESHOLD, paper_limits, z_scores
+from kair_engine.pinpoint import PAPER_THRESHOLD, paper_limits, z_scores
 from kair_engine.ranks import Rank
+from kair_engine.results import StepClock
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
-from kair_engine.results.common import StepClock
+from kair_engine.timeline.clocks import begin_ns, synchronise
 from kair_engine.timeline.graph import ExecutionGraph, build
-from kair_engine.timeline.peers import PeerGroups, logical_keys
-from kair_engine.timeline.step_start import begin_ns
-from kair_engine.timeline.synchronisation import synchronise
+from kair_engine.timeline.roles import PeerGroups, logical_keys
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations
-from kair_engine.trace.steps.loading import each_step
 
 _Key = tuple[Rank, str, Cause, bool]
 

@@ -1,8 +1,11 @@
-"""Compares two runs of a job: what changed, on whom, beyond chance, and what that adds to the step."""
+"""Compares two runs of a job: what changed, on whom, beyond chance, and what that adds to the step.
+
+Holds a run against a baseline: what takes longer than it did when the job was healthy.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 
@@ -23,17 +26,25 @@ from kair_engine.comparison.profile import profile_of
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.ranks import Rank
-from kair_engine.results.localize import RankScore
-from kair_engine.results.runs.changes import ChangeSort, OperatorChange
-from kair_engine.results.runs.compare import (
+from kair_engine.results.compare import (
+    Amount,
     ComparedOperator,
     ComparedRun,
     CompareResult,
     CompareVerdict,
     RankStanding,
+    RunProfile,
     SubgraphChange,
 )
-from kair_engine.results.runs.run_profile import Amount, RunProfile
+from kair_engine.results.localize import (
+    AgainstBaseline,
+    ChangeSort,
+    ChosenBaseline,
+    LocalizeResult,
+    OperatorChange,
+    RankScore,
+)
+from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import KairWarning, Trace
 
 LEAST_IN_COMMON: Final = 0.5
@@ -292,3 +303,41 @@ def _warnings(base: RunProfile, new: RunProfile) -> Iterator[KairWarning]:
                 f"{run.name} has {len(run.step_times_us)} steps: a change needs {FEWEST_STEPS} in each run to be told"
             )
             yield KairWarning("few_steps", text)
+
+
+Held = TypeVar("Held", LocalizeResult, TriageResult)
+Answered = tuple[AgainstBaseline | None, tuple[KairWarning, ...]]
+
+
+def against_baseline(trace: Trace, name: str, baseline: RunProfile, *, must: bool) -> Answered:
+    """(what takes longer than in the baseline, warnings).
+
+    A baseline of another kind of job is passed over with a warning; if it `must` be used, UsageError is raised.
+    """
+    try:
+        found = compare_profiles(baseline, profile_of(trace))
+    except UsageError as error:
+        if must:
+            raise
+        return None, (KairWarning("other_baseline", f"the baseline {name} in use does not fit this job: {error}"),)
+    slower = [one for one in found.changes if one.change in {"slower", "added"}]
+    result = AgainstBaseline(
+        baseline=name,
+        step_change_us=found.step_change_us,
+        step_change_share=found.step_change_share,
+        step_p_value=found.step_p_value,
+        slower=tuple(sorted(slower, key=_by_growth)),
+    )
+    return result, found.warnings
+
+
+def _by_growth(one: OperatorChange) -> float:
+    return one.base_us - one.new_us
+
+
+def with_baseline(result: Held, trace: Trace, chosen: ChosenBaseline | None) -> Held:
+    """The answer about a run, with what takes longer than in the baseline; unchanged where none is chosen."""
+    if chosen is None:
+        return result
+    answered: Answered = against_baseline(trace, chosen.name, chosen.profile, must=chosen.named)
+    return replace(result, against_baseline=answered[0], warnings=(*result.warnings, *answered[1]))

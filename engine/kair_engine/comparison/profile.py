@@ -10,16 +10,14 @@ import numpy.typing as npt
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.noise import inflation
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
-from kair_engine.results.runs.changes import ChangeKind
-from kair_engine.results.runs.run_profile import Amount, OperatorProfile, RunProfile, SubgraphProfile
+from kair_engine.results.compare import Amount, OperatorProfile, RunProfile, SubgraphProfile
+from kair_engine.results.localize import ChangeKind
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
-from kair_engine.timeline.step_time import step_times_ns
-from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.model import Trace
+from kair_engine.timeline.clocks import synchronise
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, step_times_ns, tail_gap_ns, unshared_ns
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import Trace, require_steps
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, INPUT, MEMORY, PHASE_NAMES, RECV, SEND, Operations
-from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 
 MOST_OPERATORS: Final = 4000
 """That are kept of a run, those that take longest: names can hold addresses or counters."""

@@ -8,11 +8,10 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError, unwritable
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
-from kair_engine.trace.atomic_write import atomic_write
-from kair_engine.trace.model import Trace
-from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.files import atomic_write
+from kair_engine.trace.model import Trace, require_steps
 from kair_engine.triage.analysis import triage
-from kair_engine.whatif.replay.trace_events import compressing, write_events
+from kair_engine.whatif.trace_events import compressing, write_events
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,11 +88,11 @@ def _counted(items: Iterable[Item], done: Exported) -> Iterator[Item]:
 def _write_timeline(items: Iterable[Item], file: IO[bytes], name: str) -> None:
     packed = name.endswith(".gz")
     if ".pftrace" in name:
-        from kair_engine.export.perfetto import perfetto_packets
+        from kair_engine.export.timeline import perfetto_packets
 
         _write_packets(file, perfetto_packets(items), packed=packed)
     else:
-        from kair_engine.export.chrome import chrome_events
+        from kair_engine.export.timeline import chrome_events
 
         write_events(file, chrome_events(items), packed=packed)
 

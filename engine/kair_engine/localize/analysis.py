@@ -10,12 +10,11 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
-from kair_engine.localize.job_patterns import job_patterns
 from kair_engine.localize.large_delays import large_delays
-from kair_engine.localize.localization import Localization, conclude, step_time_ns, steps_needed
+from kair_engine.localize.localization import Localization, conclude, job_patterns, step_time_ns, steps_needed
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Rank, rank_at
-from kair_engine.results.common import Method, StepClock
+from kair_engine.results import Method, StepClock
 from kair_engine.results.localize import (
     GroupBy,
     LinkScore,
@@ -24,9 +23,7 @@ from kair_engine.results.localize import (
     RankScore,
 )
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, KairWarning, Trace
-from kair_engine.trace.requirements import require_steps
+from kair_engine.trace.model import Job, KairWarning, Trace, host_of, require_steps
 
 
 def localize(

@@ -16,17 +16,15 @@ from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, OwnTime, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median, role_medians
+from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
-from kair_engine.timeline.pauses import pauses
+from kair_engine.timeline.host_time import pauses
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.hosts import host_numbers
-from kair_engine.trace.model import Trace
+from kair_engine.trace.batches import derived_once, over_parts
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
-from kair_engine.trace.steps.parts import over_parts
-from kair_engine.trace.steps.step_memory import derived_once
 
 CLASSES = ("compute", "input", "host", "communication")
 COMPARED_WITH_WORK = (True, False, False, True)
@@ -99,7 +97,7 @@ class StepExcess:
     profiling_ns: Floats
     """Per rank, what the profiler held its threads up for."""
     pauses: Ints
-    """Per rank, stretches between two collectives in which its host alone kept it idle (pauses.py)."""
+    """Per rank, stretches between two collectives in which its host alone kept it idle (host_time.py)."""
     paused_ns: Floats
     """Per rank, how long they were."""
     tells_inputs: Floats
@@ -244,7 +242,7 @@ class JobExcess:
     @cached_property
     def step_time_ns(self) -> float:
         """The median over steps, at least a nanosecond: what limits of tests are shares of, since one stall moves no
-        limit. What is printed is the mean (timeline/step_time.py)."""
+        limit. What is printed is the mean (timeline/self_time.py)."""
         return max(float(np.median(self.step_times_ns)), 1.0)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.stats import known_role_medians
-from kair_engine.timeline.input_shapes import Given, InputShapes
+from kair_engine.timeline.inputs import Given, InputShapes
 
 LARGER_INPUTS: Final = 0.01
 """Inputs that are larger by more than this share than a peer's are of another size, and so is each dimension."""

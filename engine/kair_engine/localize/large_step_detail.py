@@ -8,14 +8,12 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobRoles, StepExcess, step_excess
 from kair_engine.localize.rank_times import RankTimes, joined
-from kair_engine.timeline.clocks import Clocks
+from kair_engine.timeline.clocks import Clocks, Synchronisation, synchronise
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.roles import Role
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.large_steps import LargeStep, as_of_some, large_steps
+from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.large_steps import LargeStep, as_of_some, large_steps
-from kair_engine.trace.warning_texts import short_warning
 
 _LATE, _SLOW = 0.2, 0.1
 """Of the ranks that are held: the ones most waited for, and those whose own work took longest. The others are peers."""

@@ -13,8 +13,8 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.peers import Means, Spread, above_others
 from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import COLLECTIVE, SEND
 
 FEWEST_SIBLINGS = 4

@@ -1,14 +1,19 @@
-"""All robust tests of stage 1 on one job, and what they conclude."""
+"""All robust tests of stage 1 on one job, and what they conclude.
 
+Job-wide patterns as stage 1 reports them: what slows a job though no rank is at fault.
+"""
+
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import Floats, present, zero_for_nan
+from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, LINK_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.detect import Detections, at_steps, detect
-from kair_engine.localize.excess import JobExcess
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import (
     Scattered,
     UnevenBatches,
@@ -20,8 +25,10 @@ from kair_engine.localize.imbalance import (
 from kair_engine.localize.large_delays import host_pauses, unproven
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.signals import Measured
+from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.timeline.step_time import step_time_ns as mean_step_time_ns
+from kair_engine.timeline.self_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Trace
 
 
@@ -91,3 +98,27 @@ def _links(job: JobExcess) -> tuple[SlowLink, ...]:
         [step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * LINK_SHARE, SMALLEST_SHARE
     )
     return tuple(replace(slow, p_value=min(1.0, slow.p_value / LINK_SHARE)) for slow in found)
+
+
+def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator[JobPattern]:
+    """Uneven stages, uneven batches, delays on changing ranks; the time lost is no replay but from the ranks' work.
+
+    Uneven batches that cost little by that are among them only if they are `to_be_priced` by a replay.
+    """
+    job, steps = found.job, tuple(step.step for step in found.job.steps)
+    if (stage := found.stage) is not None:
+        figures = {role.name: own / 1e3 for role, own in stage.of_role_ns.items()}
+        yield JobPattern("stage_imbalance", ranks_at(job.ranks, stage.positions), steps, stage.lost_ns / 1e3, figures)
+    batches = found.batches
+    if batches is not None and (to_be_priced or batches.are_costly(job.step_time_ns)):
+        figures = {"correlation": batches.correlation, "variation": batches.variation}
+        ranks = tuple(Rank(int(rank)) for rank in job.ranks)
+        yield JobPattern("sequence_imbalance", ranks, steps, batches.lost_ns / 1e3, figures)
+    if (scattered := found.scattered) is not None and not scattered.rare:
+        figures = {"delays": float(scattered.events), "rate": scattered.rate}
+        ranks = ranks_at(job.ranks, scattered.positions)
+        yield JobPattern(_cause(scattered), ranks, scattered.steps, scattered.lost_ns / 1e3, figures)
+
+
+def _cause(scattered: Scattered) -> Cause:
+    return "garbage_collection" if scattered.garbage else CLASSES[scattered.class_index]

@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.distances.backend import by_scipy, distances_of
+from kair_engine.localize.distances import by_scipy, distances_of
 from kair_engine.localize.grouping import grouped
 from kair_engine.ranks import Rank
-from kair_engine.results.common import StepClock
+from kair_engine.results import StepClock
 from kair_engine.results.localize import GroupBy, LocalizeResult, RankScore
+from kair_engine.timeline.clocks import offsets_ns
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.step_start import offsets_ns
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, KairWarning, Trace
+from kair_engine.trace.model import Job, KairWarning, Trace, host_of
 from kair_engine.trace.operations import KIND_NAMES, SCOPE
 
 WINDOWS = 100

@@ -7,11 +7,17 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
-from kair_engine.timeline.input_shapes import InputShapes, input_shapes, joined_shapes
-from kair_engine.timeline.operator_sums import ByOperator, by_operator, side_by_side
-from kair_engine.timeline.pauses import Stretches
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
-from kair_engine.timeline.unmarked_input import unmarked_fetching_ns
+from kair_engine.timeline.host_time import Stretches
+from kair_engine.timeline.inputs import InputShapes, input_shapes, joined_shapes, unmarked_fetching_ns
+from kair_engine.timeline.self_time import (
+    INPUT_PHASE,
+    ByOperator,
+    by_operator,
+    host_gap_ns,
+    side_by_side,
+    tail_gap_ns,
+    unshared_ns,
+)
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, Operations
 
 
@@ -30,7 +36,7 @@ class RankTimes:
     idle_ns: Floats
     """(PHASE_NAMES × ranks): what its host kept it idle in each."""
     fetching_ns: Floats
-    """Of the same, what it may have fetched its batch in, where nothing marks that (unmarked_input.py)."""
+    """Of the same, what it may have fetched its batch in, where nothing marks that (inputs.py)."""
     garbage_ns: Floats
     profiling_ns: Floats
     """Per rank, what its threads were held up for by the profiler."""

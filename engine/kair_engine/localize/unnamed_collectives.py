@@ -14,15 +14,13 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import Localization, conclude
+from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.trace.batches import derived_once, keeping_steps, step_batches
+from kair_engine.trace.large_steps import as_of_some, large_steps
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import COMPUTE, Operations
-from kair_engine.trace.steps.large_steps import as_of_some, large_steps
-from kair_engine.trace.steps.loading import each_step
-from kair_engine.trace.steps.step_batches import step_batches
-from kair_engine.trace.steps.step_memory import derived_once, keeping_steps
-from kair_engine.trace.warning_texts import short_warning
 
 _AT_ONCE_NS: Final = 20_000.0
 """Ends of one collective on two devices of a host, on aligned clocks (49 µs seen, most below 10)."""

@@ -1,17 +1,203 @@
 """All formats, one row each: those that are read, and those that are only recognised.
 
-A new reader is a folder of `readers/` and a row of FORMATS: how its files are told, and the function that reads them.
-Rows are asked in their order; the first that knows the file has it.
+A new reader is a module or a folder of `readers/` and a row of FORMATS: how its files are told, and the function that
+reads them. Rows are asked in their order; the first that knows the file has it.
+
+The format of a file, told by content.
+
+What the first bytes of a file say it is. Names and suffixes are not trusted where the content speaks.
 """
 
+import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol
 
+from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.readers import magic
-from kair_engine.readers.magic import Head
+from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 from kair_engine.trace.model import FragmentInfo
+
+HEAD_SIZE: Final = 64 << 10
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_TRACE_EVENTS: Final = re.compile(rb'"traceEvents"\s*:')
+_PLANE_NAME: Final = re.compile(rb"\x12.(/host:|/device:|Task Environment|#Chip)", re.DOTALL)
+_FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|nccl_version|nccl_comm_state")
+_ASCEND: Final = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
+_ROCPROF: Final = re.compile(rb'"rocprofiler-sdk-tool"|"name"\s*:\s*"(CPU HIP API|CPU HSA API|Markers and Ranges)"')
+_CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[\d.]+-chakra|"schema"\s*:\s*"1\.[\d.]+"[^{}]*"nodes"\s*:')
+_RAS: Final = re.compile(rb"^Communicators\.\.\.", re.MULTILINE)
+_RAS_JSON: Final = re.compile(rb'"communicators"\s*:\s*\[.*"(collective_counts|missing_ranks_count)"', re.DOTALL)
+_RAS_MONITOR: Final = re.compile(rb"RAS Monitor Mode|^\[[\d :-]{19}\] PEER_[A-Z]+: ", re.MULTILINE)
+_PY_SPY: Final = re.compile(rb"\AProcess \d+: .*\r?\nPython v\d")
+_SQLITE: Final = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How a file begins: `raw` as it is on disk, `content` decompressed, up to HEAD_SIZE bytes."""
+
+    path: Path
+    raw: bytes
+    content: bytes
+
+    @property
+    def text(self) -> bytes:
+        """The content without the signs that may stand before JSON."""
+        return self.content.removeprefix(_BYTE_ORDER_MARK).lstrip()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file ends within the head."""
+        return len(self.content) < HEAD_SIZE
+
+
+def read_head(path: Path) -> Head:
+    """The file's head. Raises OSError or InputError where it cannot be read."""
+    with open_file(path) as file:
+        raw = file.read(HEAD_SIZE)
+    if raw.startswith(PARQUET_MAGIC):
+        return Head(path, raw, raw)
+    content = b""
+    with closing(iter(BlockReader(path, block_size=HEAD_SIZE))) as blocks:
+        for block in blocks:
+            content += block
+            if len(content) >= HEAD_SIZE:
+                break
+    return Head(path, raw, content)
+
+
+def is_parquet(head: Head) -> bool:
+    """A Parquet file, which may be of the what-if format."""
+    return head.raw.startswith(PARQUET_MAGIC)
+
+
+def is_kineto(head: Head) -> bool:
+    """JSON with `traceEvents` near its beginning or too long to tell, or a list of Chrome's events."""
+    text = head.text
+    if text.startswith(b"["):
+        return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
+    return text.startswith(b"{") and (bool(_TRACE_EVENTS.search(text)) or not (head.is_whole or is_chakra(head)))
+
+
+def is_flight_recorder(head: Head) -> bool:
+    """A dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys that it begins with."""
+    if head.content[:1] == b"\x80":
+        return bool(_FLIGHT_RECORDER.search(head.content))
+    text = head.text
+    return text.startswith(b"{") and bool(_FLIGHT_RECORDER.search(text)) and b'"traceEvents"' not in text
+
+
+def is_ras(head: Head) -> bool:
+    """What ncclras prints: text with a table of communicators, or JSON of all their ranks."""
+    if head.text.startswith(b"{"):
+        return bool(_RAS_JSON.search(head.content))
+    return not is_binary(head) and bool(_RAS.search(head.content)) and b"in group  per comm" in head.content
+
+
+def is_ras_monitor(head: Head) -> bool:
+    """What ncclras prints of a job that it watches: events."""
+    return not is_binary(head) and bool(_RAS_MONITOR.search(head.content[:4096]))
+
+
+def is_py_spy(head: Head) -> bool:
+    """The stacks of a Python process."""
+    return bool(_PY_SPY.search(head.text[:4096]))
+
+
+def is_job_log(head: Head) -> bool:
+    """Text that is nothing else: what it says stands behind its head."""
+    text = head.text
+    is_json = text.startswith(b"{") or (text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b'"'))
+    others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2)
+    return bool(text) and not is_json and not is_binary(head) and not any(sign(head) for sign in others)
+
+
+def is_ascend(head: Head) -> bool:
+    """Chrome's events with the processes of an Ascend NPU; they may be named far behind, the file's name is its own."""
+    is_named = head.path.name.startswith("trace_view.json")
+    return is_kineto(head) and (is_named or bool(_ASCEND.search(head.content)))
+
+
+def is_rocprof(head: Head) -> bool:
+    """JSON of rocprofv3, or Chrome's events with rocprof's processes."""
+    return head.text.startswith(b"{") and bool(_ROCPROF.search(head.content))
+
+
+def is_horovod(head: Head) -> bool:
+    """A list of Chrome's events, of which some negotiate."""
+    return head.text.startswith(b"[") and b'"NEGOTIATE_' in head.content
+
+
+def is_composer(head: Head) -> bool:
+    """A list of Chrome's events that begins with the ranks of training loops."""
+    return head.text.startswith(b"[") and b"training loop process" in head.content
+
+
+def is_xplane(head: Head) -> bool:
+    """An XSpace message: planes (field 1), of which the first has a name that XLA gives."""
+    return head.content[:1] == b"\x0a" and bool(_PLANE_NAME.search(head.content[:200]))
+
+
+def is_nsys_report(head: Head) -> bool:
+    """A report of Nsight Systems as it records it: binary, told by its name and by what it is not."""
+    return head.path.suffix.lower() == ".nsys-rep" and is_binary(head)
+
+
+def is_old_nsys_report(head: Head) -> bool:
+    """The same of versions before 2021.4."""
+    return head.path.suffix.lower() == ".qdrep" and is_binary(head)
+
+
+def is_sqlite(head: Head) -> bool:
+    """An SQLite database."""
+    return head.raw.startswith(_SQLITE)
+
+
+def is_compressed_sqlite(head: Head) -> bool:
+    """The same compressed, which is read from anywhere in the file and so has to be a file."""
+    return head.content.startswith(_SQLITE)
+
+
+def is_nsys_export(head: Head) -> bool:
+    """A database that Nsight Systems exported, or one of which the tables will tell."""
+    return is_sqlite(head) and not is_rocprof_database(head)
+
+
+def is_rocprof_database(head: Head) -> bool:
+    """A database that rocprof (v2 or v3) wrote: the tables' definitions stand in its first pages."""
+    return is_sqlite(head) and any(name in head.raw for name in (b"rocpd_", b"rocprof", b"roctx"))
+
+
+def is_perfetto(head: Head) -> bool:
+    """A Perfetto protobuf: packets (field 1, nested), under a name that says so."""
+    return head.path.suffix.lower() in (".pftrace", ".perfetto-trace") and head.content[:1] == b"\x0a"
+
+
+def is_chakra(head: Head) -> bool:
+    """A Chakra trace: the host's or the device's as JSON of nodes, or both linked, as length-prefixed messages."""
+    if head.text.startswith(b"{"):
+        return b'"traceEvents"' not in head.content and bool(_CHAKRA.search(head.content[:4096]))
+    return head.path.suffix.lower() == ".et" and is_binary(head)
+
+
+def is_otf2(head: Head) -> bool:
+    """An anchor file of an OTF2 archive."""
+    return head.path.suffix.lower() == ".otf2" and head.raw.startswith(b"OTF2")
+
+
+def is_archive(head: Head) -> bool:
+    """An archive, by its name and its content; one that can be opened was opened before its files are looked at."""
+    name = head.path.name.lower()
+    is_named = name.endswith((".zip", ".tgz", ".7z", ".rar")) or ".tar" in name
+    magic = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"BZh", b"\xfd7zXZ")
+    return is_named and (head.content.startswith(magic) or head.content[257:262] == b"ustar")
+
+
+def is_binary(head: Head) -> bool:
+    """Whether this is no text: it has a byte that text does not."""
+    return any(byte < 9 for byte in head.content[:4096])
 
 
 class Reader(Protocol):
@@ -56,81 +242,103 @@ FORMATS: Final = (
     Format(
         "whatif",
         "what-if Parquet files",
-        magic.is_parquet,
-        f"{_READERS}.whatif_parquet.reader:read_whatif",
+        is_parquet,
+        f"{_READERS}.whatif_parquet:read_whatif",
         needs_file=True,
     ),
     Format(
         "nsys",
         "Nsight Systems' SQLite exports",
-        magic.is_nsys_export,
-        f"{_READERS}.nsys.reader:read_nsys",
+        is_nsys_export,
+        f"{_READERS}.nsys:read_nsys",
         needs_file=True,
     ),
-    Format("xplane", "XLA profiles (.xplane.pb)", magic.is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
-    Format("ras", "what NCCL's RAS prints (ncclras)", magic.is_ras, f"{_READERS}.ras.reader:read_ras"),
+    Format("xplane", "XLA profiles (.xplane.pb)", is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
+    Format("ras", "what NCCL's RAS prints (ncclras)", is_ras, f"{_READERS}.ras:read_ras"),
     Format(
         "flight_recorder",
         "PyTorch Flight Recorder dumps",
-        magic.is_flight_recorder,
-        f"{_READERS}.flight_recorder.reader:read_flight_recorder",
+        is_flight_recorder,
+        f"{_READERS}.flight_recorder:read_flight_recorder",
     ),
-    Format("ascend", "Ascend's trace_view.json", magic.is_ascend, f"{_READERS}.chrome.ascend:read_ascend"),
-    Format("rocprof", "rocprof's JSON", magic.is_rocprof, f"{_READERS}.chrome.rocprof:read_rocprof"),
-    Format("horovod", "Horovod's timeline", magic.is_horovod, f"{_READERS}.chrome.horovod:read_horovod"),
-    Format("composer", "Composer's traces", magic.is_composer, f"{_READERS}.chrome.composer:read_composer"),
+    Format("ascend", "Ascend's trace_view.json", is_ascend, f"{_READERS}.ascend:read_ascend"),
+    Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof"),
+    Format("horovod", "Horovod's timeline", is_horovod, f"{_READERS}.horovod:read_horovod"),
+    Format("composer", "Composer's traces", is_composer, f"{_READERS}.composer:read_composer"),
     # Behind all other JSON, as it takes any that is too long to tell.
-    Format("kineto", "PyTorch profiler (Kineto) JSON", magic.is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
+    Format("kineto", "PyTorch profiler (Kineto) JSON", is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
     # Behind all others, as it takes any text: what it reads stands at the end of a log.
     Format(
         "job_log",
         "job logs with time-outs of NCCL's watchdog",
-        magic.is_job_log,
-        f"{_READERS}.job_log.reader:read_job_log",
+        is_job_log,
+        f"{_READERS}.job_log:read_job_log",
     ),
 )
 
 UNSUPPORTED: Final = (
-    Unsupported("an archive within another, or of a kind that is not opened", magic.is_archive, "unpack it"),
+    Unsupported("an archive within another, or of a kind that is not opened", is_archive, "unpack it"),
     Unsupported(
         "an Nsight Systems report",
-        magic.is_nsys_report,
+        is_nsys_report,
         "convert it: nsys export --type sqlite --lazy=false FILE.nsys-rep",
     ),
     Unsupported(
         "an old Nsight Systems report (.qdrep)",
-        magic.is_old_nsys_report,
+        is_old_nsys_report,
         "convert it: nsys export --type sqlite FILE.qdrep (or open it in Nsight Systems and export to SQLite)",
     ),
     Unsupported(
         "a database of rocprof",
-        magic.is_rocprof_database,
+        is_rocprof_database,
         "record with rocprofv3 --output-format json, or with torch.profiler",
     ),
-    Unsupported("a compressed SQLite database", magic.is_compressed_sqlite, "decompress it: gunzip FILE"),
+    Unsupported("a compressed SQLite database", is_compressed_sqlite, "decompress it: gunzip FILE"),
     Unsupported(
         "a Perfetto protobuf trace",
-        magic.is_perfetto,
+        is_perfetto,
         "convert it: traceconv json FILE.pftrace FILE.json, or record with rocprofv3 --output-format json",
     ),
     Unsupported(
         "a Chakra execution trace",
-        magic.is_chakra,
+        is_chakra,
         "it tells what depends on what, for simulators; give the Kineto traces that were recorded beside it",
     ),
     Unsupported(
         "a dump of stacks by py-spy",
-        magic.is_py_spy,
+        is_py_spy,
         "it tells where one process is, and not who waits for whom: give the job's log or its Flight Recorder dumps",
     ),
     Unsupported(
         "a list of events by ncclras -m",
-        magic.is_ras_monitor,
+        is_ras_monitor,
         "it tells who came and went: ask the job how far it is with ncclras -v",
     ),
     Unsupported(
         "an OTF2 archive",
-        magic.is_otf2,
+        is_otf2,
         "OTF2 is not read; record with torch.profiler or Nsight Systems",
     ),
 )
+
+
+class NotATraceError(InputError):
+    """The file was read, and is something else. In a folder with traces it is passed over in silence."""
+
+
+class UnsupportedFormatError(InputError):
+    """The file is a recording in a format that is known and not read; the hint says how to convert it."""
+
+
+def detect_format(path: Path) -> Format | None:
+    """The format `path` is read as, or None where its first bytes already say that it is not a trace.
+
+    Raises UnsupportedFormatError where it is of a format that is only recognised, OSError where it cannot be read.
+    """
+    head = read_head(path)
+    found = next((form for form in FORMATS if form.matches(head)), None)
+    if found is None:
+        for known in UNSUPPORTED:
+            if known.matches(head):
+                raise UnsupportedFormatError(f"{path.name} is {known.words}: not read", known.way_out)
+    return found

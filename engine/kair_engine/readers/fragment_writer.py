@@ -1,6 +1,8 @@
 """Rows of one or several ranks, gathered by a reader, written as a fragment of the operations table.
 
 For formats that are read whole: a reader adds rows, says where the steps are, and gets its fragment.
+
+The steps of a recording that is read whole: from its ranges, else from what its devices repeat.
 """
 
 from array import array
@@ -16,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.errors import InputError
-from kair_engine.readers.columns import Int64s, dictionary, nullable, numbers, occurrences
 from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, launched_before, queue_of
-from kair_engine.readers.step_marks import OUTSIDE, Steps
+from kair_engine.readers.step_marks import OUTSIDE, Mark, Steps, between_optimizers, marked_steps, one_step, repetition
+from kair_engine.trace.columns import Int64s, dictionary, nullable, numbers, occurrences
 from kair_engine.trace.format import (
     KINDS,
     MAX_NAME_LENGTH,
@@ -29,8 +31,7 @@ from kair_engine.trace.format import (
     STREAM_PREFIX,
     FragmentWriter,
 )
-from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, Layout, StepTimes
-from kair_engine.trace.warning_texts import short_warning
+from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, Layout, StepTimes, short_warning
 
 _ABSENT: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
@@ -426,3 +427,35 @@ def _info(
 
 def _numbers(column: "array[int]") -> npt.NDArray[np.int64]:
     return np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64)
+
+
+def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
+    """The steps that ranges tell, else what repeats on a stream, else the whole recording as one."""
+    if not len(rows):
+        return marked_steps(marks, np.empty(0, np.int64)) or one_step((0, 0))
+    work, extent = np.sort(rows.column("moment")), rows.extent()
+    return marked_steps(marks, work) or between_optimizers(marks, work, extent) or _repeating(rows) or one_step(extent)
+
+
+def _repeating(rows: Rows) -> Steps | None:
+    """What repeats on a stream, of those with most operations first; cut by launches where they are known."""
+    kind, lane = rows.column("kind"), rows.column("lane")
+    works = np.flatnonzero(kind != KINDS.index("scope"))
+    computes = (kind[works] == KINDS.index("compute")) | (kind[works] == KINDS.index("collective"))
+    often = np.bincount(lane[works], weights=computes, minlength=len(rows.lanes.texts))
+    for stream in np.argsort(-often, kind="stable").tolist():
+        if often[stream] and rows.lanes.texts[stream].startswith(STREAM_PREFIX):
+            of_stream = works[lane[works] == stream]
+            of_stream = of_stream[np.argsort(rows.column("start")[of_stream], kind="stable")]
+            if (found := repetition(rows.column("name")[of_stream], rows.names.texts)) is not None:
+                begin, end = _windows(rows, of_stream, found.bounds)
+                return Steps(np.arange(len(begin)), begin, end, found.told_by)
+    return None
+
+
+def _windows(rows: Rows, stream: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
+    """Begins and ends of steps between places in a stream: after what is before each was launched, or has run."""
+    moment, start = rows.column("moment")[stream], rows.column("start")[stream]
+    over = np.where(moment < start, moment + 1, start + rows.column("duration")[stream])
+    edges = np.append(rows.extent()[0], over)[bounds]
+    return edges[:-1], edges[1:]

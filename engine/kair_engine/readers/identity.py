@@ -1,9 +1,18 @@
-"""The rank and the host of a trace file, from its name and its folders'."""
+"""What the path of a trace says, and what stands beside it: its rank and host, its archive, its metadata.
+
+The rank and the host of a trace file, from its name and its folders'.
+
+Which paths are archives', and which lead into one; light, as every opened file is asked.
+
+The metadata beside a what-if trace: `meta-X.yaml` for `trace-X.parquet`, flat `key: value` lines.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from kair_engine.trace.files import read_kept
 
 # More than any job has: a larger rank or world is damage, and lists of missing ranks must stay short.
 MAX_RANKS: Final = 1 << 20
@@ -98,3 +107,59 @@ def host_of(path: Path, stated: str | None = None) -> str | None:
 def _rank_word(text: str) -> int | None:
     match = _RANK_WORD.search(text)
     return int(match.group(1)) if match else None
+
+
+SUFFIXES: Final = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.zstd")
+
+
+def is_archive_name(path: Path) -> bool:
+    """Whether the name is an archive's; only such files are opened as one."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def archive_of(path: Path) -> Path | None:
+    """The archive that a path leads into, None for one that is a file's own."""
+    return next((parent for parent in path.parents if is_archive_name(parent) and parent.is_file()), None)
+
+
+def is_member(path: Path) -> bool:
+    """Whether the path leads into an archive."""
+    return archive_of(path) is not None
+
+
+SIZE_KEYS: Final = ("dp_size", "pp_size", "tp_size", "dsp_size", "world_size")
+_MAX_LENGTH: Final = 64 << 10
+_DIGITS: Final = 10
+
+
+def metadata_files(source: Path) -> tuple[Path, ...]:
+    """The file named after the trace, else every YAML file beside it, in order."""
+    named = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
+    candidates = [named] if named.is_file() else sorted([*source.parent.glob("*.yaml"), *source.parent.glob("*.yml")])
+    return tuple(path for path in candidates if path.is_file() and path.stat().st_size <= _MAX_LENGTH)
+
+
+def read_sizes(source: Path) -> dict[str, int]:
+    """The sizes that the metadata of `source` states; empty where there is none, or it is unclear which."""
+    found = [sizes for path in metadata_files(source) if (sizes := parse_sizes(path))]
+    return found[0] if len(found) == 1 else {}
+
+
+def parse_sizes(path: Path) -> dict[str, int]:
+    """The known `key: integer` lines of a flat YAML file; others are passed over."""
+    try:
+        text = read_kept(path, _MAX_LENGTH).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    sizes = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        value = value.partition("#")[0].strip()
+        if (
+            key.strip() in SIZE_KEYS
+            and value.isdecimal()
+            and 0 < int(value[-_DIGITS:]) <= MAX_RANKS
+            and len(value) <= _DIGITS
+        ):
+            sizes[key.strip()] = int(value)
+    return sizes

@@ -14,7 +14,7 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
-from kair_engine.recording.in_use import hold
+from kair_engine.recording.kept_files import hold
 from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo
 
@@ -104,7 +104,7 @@ def _text_of(tasks: Sequence[ImportTask]) -> int:
 def import_file(task: ImportTask) -> ImportOutcome:
     """Parses one file; what is wrong with the input comes back as a value, so that it can cross processes."""
     # Only where something is to be parsed.
-    from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError
+    from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError
 
     unfinished = (task.work or task.out.parent) / task.out.name
     try:
@@ -133,9 +133,8 @@ def _in_plain_words(error: OSError) -> tuple[int, str]:
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
-    from kair_engine.readers.archive_names import is_member
-    from kair_engine.readers.detect import NotATraceError, UnsupportedFormatError, detect_format
-    from kair_engine.readers.formats import FORMATS
+    from kair_engine.readers.formats import FORMATS, NotATraceError, UnsupportedFormatError, detect_format
+    from kair_engine.readers.identity import is_member
 
     try:
         form = detect_format(task.source)

@@ -10,14 +10,15 @@ from typing import Final
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.recording.call_sources import with_calls_once
-from kair_engine.recording.device_steps import steps_on_devices
-from kair_engine.recording.fragment import Fragment
-from kair_engine.recording.other_runs import Sorted, sort_out
-from kair_engine.recording.spans import at_one_time, span_of
-from kair_engine.recording.step_meetings import borne_out
-from kair_engine.recording.step_numbers import counted_differently, renumbered, renumbering_warnings
-from kair_engine.recording.usable_steps import usable_steps
+from kair_engine.recording.fragments import Fragment, Sorted, at_one_time, sort_out, span_of, with_calls_once
+from kair_engine.recording.step_numbers import (
+    borne_out,
+    counted_differently,
+    renumbered,
+    renumbering_warnings,
+    steps_on_devices,
+    usable_steps,
+)
 from kair_engine.trace.model import (
     DerivedGroups,
     FragmentInfo,
@@ -27,9 +28,10 @@ from kair_engine.trace.model import (
     ProcessGroup,
     StepTimes,
     Trace,
+    listed,
     sent_of_all,
+    short_warning,
 )
-from kair_engine.trace.warning_texts import listed, short_warning
 
 _UNMARKED: Final = frozenset(("steps_inferred", "no_step_marks"))
 """Codes of warnings about files whose steps are counted by the reader: others may count the same ones otherwise."""
@@ -178,7 +180,7 @@ def _matched(
     """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
     if not unmarked:
         return {}, []
-    from kair_engine.recording.step_alignment import aligned  # loads numpy, for few jobs
+    from kair_engine.recording.alignment import aligned  # loads numpy, for few jobs
 
     numbered = {rank for info in infos for rank in info.ranks} - unmarked
     alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts))
@@ -232,7 +234,7 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
     if not groups_of:
         return None, []
     groups_of |= _groups_of_silent(infos, groups_of)
-    from kair_engine.recording.process_groups.derived import derive  # loads numpy and pyarrow, for few jobs
+    from kair_engine.recording.process_groups import derive  # loads numpy and pyarrow, for few jobs
 
     return derive(trace, groups_of)
 

@@ -3,9 +3,13 @@
 `job.json` names the recording's folder. To replace a job is to put another folder beside it and then another `job.json`
 in place of this one, which is one step: who reads the job sees the old recording or the new one, whole. The old one
 stays until nobody reads it any more.
+
+What killed imports left in a store, and recordings that were replaced: removed once nobody uses them.
 """
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +18,20 @@ import msgspec
 
 from kair_engine.errors import DamagedJobError, InputError
 from kair_engine.frozen import dataclass
-from kair_engine.recording.checksums import FileChecksum, checked_body, is_intact, with_checksum
-from kair_engine.recording.fragment import Fragment
-from kair_engine.recording.in_use import Hold, hold
+from kair_engine.recording.fragments import Fragment
 from kair_engine.recording.job_assembly import assemble
+from kair_engine.recording.kept_files import (
+    FileChecksum,
+    Hold,
+    checked_body,
+    hold,
+    is_intact,
+    remove_unused,
+    with_checksum,
+)
+from kair_engine.trace.files import Modes, read_kept, remove_unwritten, write_whole
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace
-from kair_engine.trace.permissions import Modes, read_kept, write_whole
-from kair_engine.trace.warning_texts import short_warning
+from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace, short_warning
 
 JOB_FILE: Final = "job.json"
 BOOKMARKS: Final = "bookmarks.json"
@@ -171,3 +181,43 @@ def _require_inside(relative: str, folder: Path) -> None:
     # Not by Path.resolve, which raises for links that lead to themselves: those lead nowhere.
     if "\0" in relative or not Path(os.path.realpath(folder / relative)).is_relative_to(os.path.realpath(folder)):
         raise ValueError(f"a path leads out of the job: {relative[:80]!r}")
+
+
+IMPORTING: Final = ".importing"
+"""How the name of a folder ends in which a job is put together; it begins with a dot."""
+REMOVED: Final = ".removed"
+"""The same of a job that was removed."""
+FETCHING: Final = ".fetching"
+"""The same of what comes from a store behind a URL."""
+CAPTURE: Final = "capture"
+"""The folder of a job in which its coordinator keeps what it has to know."""
+_PASSING: Final = (IMPORTING, REMOVED, FETCHING)
+
+
+def tidy_store(root: Path) -> None:
+    """Looks at the whole store; one that is not there, or cannot be written, stays as it is."""
+    with suppress(OSError), os.scandir(root) as entries:
+        found = [(Path(entry.path), entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        remove_unused(path for path, name in found if name.startswith(".") and name.endswith(_PASSING))
+        tidy_jobs(path for path, name in found if not name.startswith("."))
+        for folder in (root, *(path for path, _ in found)):
+            remove_unwritten(folder)
+            remove_unwritten(folder / CAPTURE)
+
+
+def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
+    """Removes recordings that are not their job's any more, and what is half written in the others.
+
+    `without_locks` those that somebody may read, where nobody can tell.
+    """
+    for folder in folders:
+        recordings = recordings_in(folder)
+        for recording in recordings:
+            remove_unwritten(recording)
+        if len(recordings) > 1:
+            remove_unused(recordings, _is_replaced, without_locks)
+
+
+def _is_replaced(recording: Path) -> bool:
+    """Raises InputError where that cannot be told."""
+    return recording.name != read_job_file(recording.parent).recording

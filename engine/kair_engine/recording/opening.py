@@ -1,29 +1,30 @@
-"""Opening what a person names: a folder of traces, one trace file, or a job folder of the store."""
+"""Opening what a person names: a folder of traces, one trace file, or a job folder of the store.
 
+The files that may be traces under a path. Links to folders are followed, each real folder once.
+
+Notices that the files of a job are no longer those that were read.
+"""
+
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
-from kair_engine.readers.archive_names import SUFFIXES, is_archive_name
-from kair_engine.readers.detect import UnsupportedFormatError
-from kair_engine.readers.formats import FORMATS
-from kair_engine.readers.identity import ranks_from_siblings
-from kair_engine.readers.magic import read_head
-from kair_engine.recording.cache import FragmentCache, content_key
-from kair_engine.recording.cache_upkeep import CHOOSE, LIMIT
-from kair_engine.recording.call_sources import damaged_dumps
-from kair_engine.recording.discovery import find_files
-from kair_engine.recording.fragment import Fragment
+from kair_engine.frozen import dataclass
+from kair_engine.readers.formats import FORMATS, UnsupportedFormatError, read_head
+from kair_engine.readers.identity import SUFFIXES, is_archive_name, ranks_from_siblings
+from kair_engine.recording.cache import CHOOSE, LIMIT, FragmentCache, content_key
+from kair_engine.recording.fragments import Fragment, damaged_dumps, require_one_run
 from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
 from kair_engine.recording.job_assembly import AssembledJob, assemble
-from kair_engine.recording.one_run import require_one_run
-from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.warning_texts import listed, short_warning
+from kair_engine.recording.job_file import JOB_FILE, holds_job
+from kair_engine.trace.model import KairWarning, Trace, listed, short_warning
 
 _MAX_FILE_WARNINGS: Final = 20
 _NAMED: Final = 2
@@ -279,3 +280,118 @@ def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError
     if len(files) == 1 or known.way_out is not None:
         return InputError(f"{known.source} is not a trace: {known.refusal}", known.way_out or hint)
     return InputError(f"no trace in {source} ({len(files)} files looked at)", hint)
+
+
+_PROFILE: Final = ".xplane.pb"
+_COPY: Final = ".trace.json.gz"
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """Regular files in a stable order, and what could not be looked at."""
+
+    files: tuple[Path, ...]
+    warnings: tuple[KairWarning, ...]
+
+
+def find_files(source: Path) -> FoundFiles:
+    """The file `source`, or every file below the folder `source`, hidden ones left out.
+
+    Raises InputError where `source` is missing, is neither, or cannot be read.
+    """
+    try:
+        mode = source.stat().st_mode
+    except OSError as error:
+        raise _unreachable(source, error) from error
+    if stat.S_ISREG(mode):
+        return FoundFiles((source,), ())
+    if not stat.S_ISDIR(mode):
+        raise InputError(f"{source} is neither a file nor a folder")
+    try:
+        os.scandir(source).close()
+    except OSError as error:
+        raise _unreachable(source, error) from error
+    return _walk(source)
+
+
+def _unreachable(source: Path, error: OSError) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{source} does not exist", "give a folder of traces, a trace file, or a job of the store")
+    return InputError(f"cannot read {source}: {error.strerror or error}")
+
+
+def _walk(top: Path) -> FoundFiles:
+    """Every regular file below `top`. A folder reached twice (a link, a loop of links) is entered once."""
+    files: list[Path] = []
+    warnings: list[KairWarning] = []
+    seen: set[tuple[int, int]] = set()
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        try:
+            status = folder.stat()
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            text = f"cannot look into the folder {folder}: {error.strerror or error}"
+            warnings.append(short_warning("unreadable_file", text))
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        subfolders = []
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            kind = _kind(entry)
+            if kind == "folder":
+                subfolders.append(folder / entry.name)
+            elif kind == "file":
+                files.append(folder / entry.name)
+        folders += reversed(subfolders)
+    return FoundFiles(tuple(_without_copies(_without_doubles(files))), tuple(warnings))
+
+
+def _kind(entry: os.DirEntry[str]) -> str | None:
+    """`file` or `folder`; None for devices, pipes, and links that lead nowhere."""
+    try:
+        if entry.is_dir():
+            return "folder"
+        return "file" if entry.is_file() else None
+    except OSError:
+        return None
+
+
+def _without_doubles(files: list[Path]) -> list[Path]:
+    """`files` without links to files that are there themselves."""
+    links = {file for file in files if file.is_symlink()}
+    if not links:
+        return files
+    real = {file.resolve() for file in files if file not in links}
+    return [file for file in files if file not in links or file.resolve() not in real]
+
+
+def _without_copies(files: list[Path]) -> list[Path]:
+    """`files` without the `NAME.trace.json.gz` that JAX writes beside `NAME.xplane.pb`: the same with less in it."""
+    profiles = {str(file).removesuffix(_PROFILE) for file in files if file.name.endswith(_PROFILE)}
+    return [file for file in files if not (file.name.endswith(_COPY) and str(file).removesuffix(_COPY) in profiles)]
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """Every file that makes a job, with what changes when it is written anew; equal while nothing changed."""
+
+    files: tuple[tuple[str, int, int, int], ...]
+    """Path, inode, size and time of the last change (ns)."""
+
+
+def state_of(source: Path) -> SourceState | None:
+    """How a folder of traces, a trace file or a job folder of the store looks now; None where it is gone.
+
+    A job of the store is told by its `job.json`, which is written last, whole, and anew with each import.
+    """
+    try:
+        files = (source / JOB_FILE,) if holds_job(source) else find_files(source).files
+        states = [(str(path), path.stat()) for path in files]
+    except (InputError, OSError):
+        return None
+    return SourceState(tuple((path, of.st_ino, of.st_size, of.st_mtime_ns) for path, of in states)) if states else None

@@ -1,16 +1,34 @@
-"""Ranks that number their steps otherwise than the job: seen by time, since ranks of one host share a clock.
+"""The steps of a job: their numbers, which of them are of use, and what their devices say of them.
+
+Ranks that number their steps otherwise than the job: seen by time, since ranks of one host share a clock.
 
 A rank that counts one later, after a restart or a warm-up of its own, would look a whole step late.
+
+Whether ranks that seem to number their steps otherwise do: they meet the others in the collectives of a step.
+
+A rank that works on after the last collective of a step begins the next one late. By more than half a step, and it runs
+most of it while the others run the one after.
+
+Steps that an analysis may use: complete, and recorded by most ranks.
+
+Steps as their devices ran them, where hosts run ahead.
+
+A mark on the host brackets the launches of a step. Where nothing makes the host wait for its device, their kernels run
+a launch queue later, most of them after the mark's end: what a step takes is then told by its device, from the end of
+the step before to the end of its own last operation.
 """
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby, pairwise
+from pathlib import Path
+from statistics import median
 from typing import Final
 
-from kair_engine.trace.model import KairWarning, StepTimes
-from kair_engine.trace.warning_texts import listed, short_warning
+from kair_engine.frozen import dataclass
+from kair_engine.trace.model import NOT_TOLD, KairWarning, StepTimes, listed, short_warning
 
 _AT_ONCE: Final = 0.5
 """Of a step: two ranks that run so much of it at one time run the same step."""
@@ -80,3 +98,198 @@ def _difference(steps: Sequence[_Span], others: Sequence[_Span]) -> int | None:
         return None
     off, often = seen.most_common(1)[0]
     return off if often >= _FEWEST and often >= _AGREEING * seen.total() else None
+
+
+_TIMES_AS_EVEN: Final = 2.0
+"""Ends must lie so many times as evenly apart with other numbers before a rank's own give way: chance does less."""
+_Ends = Mapping[int, int]
+"""Step, as the rank numbers it → when its last collective ended."""
+
+
+def borne_out(more: Mapping[int, int], hosts: Mapping[int, str], fragments: Sequence[Path]) -> dict[int, int]:
+    """Of `more` (rank → by how much it seems to number its steps higher) those whose collectives end as it says.
+
+    Beside those of a rank of its host that numbers its steps as most do. A rank that communicates nothing is believed.
+    """
+    usual = {hosts[rank]: rank for rank in sorted(hosts, reverse=True) if rank not in more}
+    beside = {rank: usual[hosts[rank]] for rank in more if hosts.get(rank) in usual}
+    ends = _ends({*beside, *beside.values()}, fragments)
+    return {
+        rank: off
+        for rank, off in more.items()
+        if rank not in beside or _is_so(ends.get(rank, {}), ends.get(beside[rank], {}), off)
+    }
+
+
+def _is_so(ends: _Ends, others: _Ends, more: int) -> bool:
+    """Whether the ends lie more evenly apart with the steps' common numbers than with the rank's own.
+
+    Not nearer to one another: equal host names are no proof of one clock.
+    """
+    renumbered, own = (
+        [end - others[step - off] for step, end in sorted(ends.items()) if step - off in others] for off in (more, 0)
+    )
+    return not own or not renumbered or _TIMES_AS_EVEN * _scatter(renumbered) < _scatter(own)
+
+
+def _scatter(apart: Sequence[int]) -> float:
+    """Median change from one step to the next: clocks drift, and are set."""
+    return median(abs(then - one) for one, then in pairwise(apart)) if len(apart) > 1 else float("inf")
+
+
+def _ends(ranks: set[int], fragments: Sequence[Path]) -> dict[int, dict[int, int]]:
+    if not ranks:
+        return {}
+    import polars as pl  # for few jobs
+
+    wanted = pl.col("rank").is_in(sorted(ranks)) & (pl.col("kind").cast(pl.String) == "collective")
+    last = (pl.col("start_ns") + pl.col("duration_ns")).max()
+    rows = pl.scan_parquet(list(fragments)).filter(wanted).group_by("rank", "step").agg(last.alias("end")).collect()
+    found: dict[int, dict[int, int]] = {}
+    for rank, step, end in rows.iter_rows():
+        found.setdefault(rank, {})[step] = end
+    return found
+
+
+# A step cut at the recording's edge has lost more than this share of its operations.
+_COMPLETE_FROM: Final = 0.5
+_FEW: Final = 3
+
+
+@dataclass(frozen=True)
+class UsableSteps:
+    """The chosen steps in order, the ranks whose record of one is cut, and what had to be set aside."""
+
+    steps: tuple[int, ...]
+    cut_off: dict[int, tuple[int, ...]]
+    warnings: tuple[KairWarning, ...]
+
+
+def usable_steps(times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False) -> UsableSteps:
+    """The steps that at least half the ranks recorded completely; the best covered ones where none is.
+
+    `on_all`: only those that all ranks did, since recordings begin at other moments; where they have too few in common,
+    those of as many ranks as have enough, if that is more than half of them.
+    """
+    counts = dict(zip(zip(times.rank, times.step, strict=True), times.operations, strict=True))
+    incomplete = incomplete_cells(counts)
+    complete_on: dict[int, set[int]] = {step: set() for _, step in counts}
+    for rank, step in counts.keys() - incomplete:
+        complete_on[step].add(rank)
+    most = max(map(len, complete_on.values()), default=0)
+    needed = max(min(len(ranks) / 2, most), 1)
+    if on_all:
+        covered = sorted((len(on) for on in complete_on.values()), reverse=True)
+        enough = covered[_FEW - 1] if len(covered) >= _FEW else 0
+        needed = max(enough if enough > len(ranks) / 2 else most, 1)
+    steps = tuple(sorted(step for step, on in complete_on.items() if len(on) >= needed))
+    if not steps and not counts:
+        return UsableSteps((), {}, ())
+    if not steps:
+        text = "no step is complete on any rank; all of them are used"
+        return UsableSteps(tuple(sorted(complete_on)), {}, (short_warning("incomplete_steps", text),))
+    cut_off: dict[int, tuple[int, ...]] = {}
+    for rank, step in sorted(incomplete):
+        if step in steps:
+            cut_off[step] = (*cut_off.get(step, ()), rank)
+    set_aside = _set_aside(complete_on, steps, on_all=on_all)
+    return UsableSteps(steps, cut_off, (*set_aside, *_uneven(complete_on, steps, ranks)))
+
+
+def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]:
+    """The (rank, step) with fewer than half the operations of the rank's other steps, but for several alike in a row.
+
+    A rank that does more from some step on has as many whole steps before. What is cut off is an edge.
+    A rank with too few steps to tell is held against the other ranks' same step instead. (Not otherwise: the
+    stages of a pipeline differ in their numbers of operations by more than that.)
+    """
+    if min(counts.values(), default=1) >= max(_COMPLETE_FROM * max(counts.values(), default=0), 1):
+        return set()  # nothing is below half of anything
+    of_rank: dict[int, list[int]] = defaultdict(list)
+    of_step: dict[int, list[int]] = defaultdict(list)
+    for (rank, step), operations in counts.items():
+        of_rank[rank].append(operations)
+        of_step[step].append(operations)
+    typical_of_rank = {rank: _typical(values) for rank, values in of_rank.items()}
+    typical_of_step = {step: _typical(values) for step, values in of_step.items()}
+    incomplete = set()
+    for (rank, step), operations in counts.items():
+        typical = typical_of_rank[rank]
+        if len(of_rank[rank]) < _FEW and len(of_step[step]) >= _FEW:
+            typical = max(typical, typical_of_step[step])
+        if operations == 0 or operations < _COMPLETE_FROM * typical:
+            incomplete.add((rank, step))
+    return incomplete - _alike_in_a_row(counts, incomplete)
+
+
+def _alike_in_a_row(counts: dict[tuple[int, int], int], few: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Of the (rank, step) with few operations those in a row of several of which none has half of another's."""
+    found: set[tuple[int, int]] = set()
+    for _, row in groupby(sorted(counts), key=lambda cell: (cell[0], cell in few)):
+        cells = [cell for cell in row if cell in few]
+        operations = [counts[cell] for cell in cells]
+        if len(cells) >= _FEW and min(operations) >= max(_COMPLETE_FROM * max(operations), 1):
+            found.update(cells)
+    return found
+
+
+def _typical(values: list[int]) -> float:
+    """The upper median: with two steps, one whole and one cut, the whole one is typical."""
+    return sorted(values)[len(values) // 2]
+
+
+def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...], *, on_all: bool) -> list[KairWarning]:
+    gone = sorted(complete_on.keys() - set(steps))
+    if not gone:
+        return []
+    word = "step" if len(gone) == 1 else "steps"
+    which = "not recorded by all ranks" if on_all else "on fewer than half the ranks"
+    text = f"{word} {listed(gone)} set aside: cut off at the recording's edge, or {which}"
+    return [short_warning("incomplete_steps", text)]
+
+
+def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tuple[int, ...]) -> list[KairWarning]:
+    lacking: dict[int, list[int]] = {}
+    for step in steps:
+        for rank in ranks:
+            if rank not in complete_on[step]:
+                lacking.setdefault(rank, []).append(step)
+    if not lacking:
+        return []
+    first = min(lacking)
+    which = f"rank {listed(list(lacking))} (rank {first} lacks {listed(lacking[first])})"
+    text = f"not every rank has every step whole: {which}"
+    return [short_warning("uneven_steps", text)]
+
+
+AHEAD: Final = 0.05
+"""Of a step: by so much the device must be behind in the median step, or the host counts as waiting for it."""
+
+
+def steps_on_devices(times: StepTimes) -> StepTimes | None:
+    """The steps' times on the devices; None where hosts do not run ahead of these.
+
+    A step that its device did nothing in keeps its host's time.
+    """
+    begin, length = list(times.begin_ns), list(times.duration_ns)
+    behind, periods = list[int](), list[int]()
+    before: tuple[int, int, int] | None = None
+    cells = zip(times.rank, times.step, times.device_begin_ns, times.device_end_ns, strict=False)
+    for (rank, step, first, over), at in sorted((cell, at) for at, cell in enumerate(cells)):
+        if over == NOT_TOLD:
+            continue
+        follows = before is not None and before[:2] == (rank, step - 1)
+        began = before[2] if follows and before is not None else first
+        # One step's last operation can be over after the next one's, on another stream.
+        ended = max(over, began)
+        behind.append(ended - (times.begin_ns[at] + times.duration_ns[at]))
+        begin[at], length[at] = began, ended - began
+        periods += [ended - began] if follows else []
+        before = rank, step, ended
+    if not periods or _median(behind) <= AHEAD * _median(periods):
+        return None
+    return replace(times, begin_ns=tuple(begin), duration_ns=tuple(length))
+
+
+def _median(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]

@@ -5,7 +5,7 @@ from typing import Literal
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.common import Method
+from kair_engine.results import Method
 from kair_engine.trace.model import KairWarning
 
 STEP_BEGIN = "step begin"

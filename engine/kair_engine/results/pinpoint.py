@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kair_engine.ranks import Rank
-from kair_engine.results.common import Method
+from kair_engine.results import Method
 from kair_engine.trace.model import KairWarning
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.common import TimedOn
+from kair_engine.results import TimedOn
 from kair_engine.trace.model import KairWarning
 
 StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
+from kair_engine.results import TimedOn
 from kair_engine.results.blame import RoleInPath
-from kair_engine.results.common import TimedOn
 from kair_engine.trace.model import KairWarning
 
 TimelineKind = Literal[

@@ -1,27 +1,216 @@
-"""Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find."""
+"""Sensitivity of a recording: faults put into it, and the smallest that stage 1 would find.
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+The smallest fault of each kind that stage 1 finds in drawn recordings of a job, of several lengths.
+
+The smallest fault that is found in enough of many drawn recordings.
+
+Limits of detection: what keeps smaller faults from being found.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
+from kair_engine.arrays import Bools, Ints
 from kair_engine.causes import Cause
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import warnings_of
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE
-from kair_engine.localize.excess import JobExcess, job_excess
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SMALLEST_SHARE
+from kair_engine.localize.excess import KEPT_SHARE, JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
+from kair_engine.localize.links import FEWEST_SIBLINGS, SLOWER_BY, SlowLink
 from kair_engine.localize.localization import conclude, step_time_ns
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.ranks import ranks_at
-from kair_engine.results.sensitivity import DetectableFault, InjectedFault, LongerRecording, Reason, SensitivityResult
-from kair_engine.sensitivity.bootstrap import source_of
-from kair_engine.sensitivity.detection import Detection, Study
-from kair_engine.sensitivity.limits import MISSING, limit_of, reason_of, too_few
-from kair_engine.sensitivity.without_faults import without_faults
-from kair_engine.trace.model import Trace
-from kair_engine.trace.requirements import require_steps
+from kair_engine.results.sensitivity import (
+    DetectableFault,
+    DetectionLimit,
+    InjectedFault,
+    LongerRecording,
+    Reason,
+    SensitivityResult,
+)
+from kair_engine.sensitivity.injection import (
+    HOST,
+    STALL_LENGTH,
+    Draw,
+    HealthyLinks,
+    RankFault,
+    Source,
+    draw_steps,
+    finds,
+    finds_slow_link,
+    healthy_links,
+    lasting_spread,
+    rank_faults,
+    source_of,
+    with_slow_rank,
+    with_stalls,
+    without_faults,
+)
+from kair_engine.trace.model import Trace, require_steps
 from kair_engine.whatif.analysis import leads
+
+MULTIPLES = (1, 2, 5, 10)
+"""Of the recorded steps: the lengths of the recordings that are drawn."""
+_MOST_STEPS = 100.0
+"""The largest cost that is tried, in times of the step."""
+
+Found = Callable[[int, float], bool]
+"""Whether the fault of that size is found in the draw of that number."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One kind of fault. Per length of the recording: what the smallest that is found costs per step, None: none is."""
+
+    fault: InjectedFault
+    cost_ns: tuple[float | None, ...] = ()
+    """Empty where it could not be tried."""
+    least_ns: float = 0.0
+    """Below this cost nothing is reported."""
+    peers: int = 0
+    """Of a rank (or link), in the middle."""
+    own_ns: float | None = None
+    """What a rank (or link) spends on this anyway, in the middle."""
+    spread_ns: float | None = None
+    """How much ranks (or links) differ for good."""
+    operator: str | None = None
+    stalls: tuple[int | None, ...] = field(default_factory=lambda: (None,) * len(MULTIPLES))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A job, what its recordings are drawn from, and how many; `known` ranks had no fault taken out of them."""
+
+    job: JobExcess
+    source: Source
+    known: Bools
+    draws: int
+    probability: float
+    random: np.random.Generator
+
+    def detections(self, slow: Sequence[SlowLink], chosen: Collection[InjectedFault]) -> Iterator[Detection]:
+        """One for each chosen kind of fault; the `slow` links are as fast as their siblings first.
+
+        Each kind has random numbers of its own, so that what is said of one does not depend on the others.
+        """
+        drawn = self._drawn(self.job.role, self.known, self.source.block)
+        of_ranks = rank_faults(self.source.table)
+        *streams, of_stalls, of_links = self.random.spawn(len(of_ranks) + 2)
+        for fault, random in zip(of_ranks, streams, strict=True):
+            if fault.fault in chosen:
+                yield replace(self, random=random)._slow_rank(fault, drawn)
+        if "stall" in chosen:
+            yield replace(self, random=of_stalls)._stall(drawn)
+        if "slow_link" in chosen:
+            links = healthy_links(self.job, slow, of_links)
+            yield Detection("slow_link") if links is None else replace(self, random=of_links)._slow_link(links)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Steps of the recordings."""
+        return tuple(multiple * len(self.job.steps) for multiple in MULTIPLES)
+
+    def _slow_rank(self, fault: RankFault, drawn: Sequence[Draw]) -> Detection:
+        able = np.flatnonzero(fault.added_ns > 0)
+        if not len(able):
+            return Detection(fault.fault)
+        victims, unit_ns = self._victims(able), float(np.median(fault.added_ns[able]))
+
+        def found(steps: int) -> Found:
+            def in_draw(draw: int, size: float) -> bool:
+                victim = int(victims[draw])
+                recording = self.source.recording(drawn[draw], steps)
+                return finds(with_slow_rank(recording, fault, victim, size), victim, fault.row)
+
+            return in_draw
+
+        candidates = sizes(self._floor_ns / unit_ns, _MOST_STEPS * self.job.step_time_ns / unit_ns)
+        parts = self.source.operators[fault.operator] if fault.operator else self.source.classes.of(fault.row)
+        return Detection(
+            fault.fault,
+            tuple(None if size is None else size * unit_ns for size in self._smallest(found, candidates)),
+            self._floor_ns,
+            self._peers(self.job.role, able),
+            own_ns=None if fault.own_ns is None else float(np.median(fault.own_ns[able])),
+            spread_ns=lasting_spread(parts, self.job.role, self.known),
+            operator=fault.operator,
+        )
+
+    def _stall(self, drawn: Sequence[Draw]) -> Detection:
+        ranks = np.arange(len(self.job.ranks))
+        victims = self._victims(ranks)
+        # Which steps they are is chance: the first of a shuffled recording.
+        orders = {steps: [self.random.permutation(steps) for _ in drawn] for steps in self.lengths}
+
+        def found(steps: int) -> Found:
+            def in_draw(draw: int, stalls: float) -> bool:
+                victim, hit = int(victims[draw]), orders[steps][draw][: int(stalls)]
+                return finds(with_stalls(self.source.recording(drawn[draw], steps), victim, hit), victim, HOST)
+
+            return in_draw
+
+        numbers = [smallest_found(range(1, n + 1), found(n), self.draws, self.probability) for n in self.lengths]
+        return Detection(
+            "stall",
+            tuple(
+                None if number is None else STALL_LENGTH * self.job.step_time_ns * number / steps
+                for number, steps in zip(numbers, self.lengths, strict=True)
+            ),
+            self._floor_ns,
+            self._peers(self.job.role, ranks),
+            stalls=tuple(None if number is None else int(number) for number in numbers),
+        )
+
+    def _slow_link(self, links: HealthyLinks) -> Detection:
+        drawn = self._drawn(links.family, links.known, links.block)
+        victims, own = self._victims(links.comparable), links.own_ns
+        # Sizes are in units of what is reported at the least: of a short link many times its self time.
+        least = np.maximum(SLOWER_BY * own, self._floor_ns)
+
+        def found(steps: int) -> Found:
+            def in_draw(draw: int, size: float) -> bool:
+                victim = int(victims[draw])
+                return finds_slow_link(links, drawn[draw], steps, victim, size * float(least[victim] / own[victim]))
+
+            return in_draw
+
+        own_ns, unit_ns = (float(np.median(times[links.comparable])) for times in (own, least))
+        return Detection(
+            "slow_link",
+            tuple(None if size is None else size * unit_ns for size in self._smallest(found, sizes(0.9, 100.0))),
+            unit_ns,
+            self._peers(links.family, links.comparable),
+            own_ns=own_ns,
+            spread_ns=lasting_spread(links.ratios, links.family, links.known) * own_ns,
+        )
+
+    def _smallest(self, found: Callable[[int], Found], candidates: Sequence[float]) -> list[float | None]:
+        return [smallest_found(candidates, found(steps), self.draws, self.probability) for steps in self.lengths]
+
+    @property
+    def _floor_ns(self) -> float:
+        return SMALLEST_SHARE * self.job.step_time_ns
+
+    def _drawn(self, family: Ints, known: Bools, block: int) -> list[Draw]:
+        return [
+            draw_steps(len(self.job.steps), self.lengths[-1], family, known, block=block, random=self.random)
+            for _ in range(self.draws)
+        ]
+
+    def _victims(self, able: Ints) -> Ints:
+        """One per draw, each as often as the others or once more."""
+        rounds = [self.random.permutation(able) for _ in range(-(-self.draws // len(able)))]
+        return np.concatenate(rounds)[: self.draws]
+
+    def _peers(self, family: Ints, places: Ints) -> int:
+        _, code, size = np.unique(family, return_inverse=True, return_counts=True)
+        return int(np.median(size[code.reshape(-1)][places])) - 1
+
 
 FEWEST_DRAWS = 20
 CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
@@ -49,7 +238,7 @@ def sensitivity(
 ) -> SensitivityResult:
     """The smallest fault of each kind that triage would find, and what more steps would change.
 
-    `draws` recordings like this one are drawn (bootstrap.py), a fault is put on one rank of each, and the smallest
+    `draws` recordings like this one are drawn (injection.py), a fault is put on one rank of each, and the smallest
     size that stage 1 finds in `probability` of them is the answer. Only the `chosen` kinds of faults are tried.
     `report` is told how far it is.
 
@@ -146,3 +335,102 @@ def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> D
 
 def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
     return DetectableFault(fault, CAUSE_OF_FAULT[fault], None, None, None, None, None, None, None, (), None, because)
+
+
+_FIRST_LEAP = 4
+"""Of candidates: the search leaps ahead by this many, then by twice as many, until enough recordings show the fault."""
+
+
+def smallest_found(
+    candidates: Sequence[float], found: Callable[[int, float], bool], draws: int, probability: float
+) -> float | None:
+    """The smallest candidate (in ascending order) that is found in that share of the draws; None where none is.
+
+    Whoever is found is found at all larger sizes. So a draw is only looked at as long as it is open on which side of
+    the answer it lies: about three times instead of once for every halving.
+    """
+    needed = math.ceil(probability * draws)
+    open_draws, before, low, leap = list(range(draws)), 0, -1, _FIRST_LEAP
+    high = len(candidates)
+    while high - low > 1:
+        leaping = high == len(candidates)
+        middle = min(low + leap, high - 1) if leaping else (low + high) // 2
+        hit = [draw for draw in open_draws if found(draw, candidates[middle])]
+        if before + len(hit) >= needed:
+            high, open_draws = middle, hit
+        else:
+            missed = set(open_draws) - set(hit)
+            before, low, open_draws, leap = before + len(hit), middle, sorted(missed), 2 * leap
+    return candidates[high] if high < len(candidates) else None
+
+
+def sizes(least: float, most: float, apart: float = 1.03) -> list[float]:
+    """Candidates from `least` to `most`, each 3 % above the last."""
+    count = math.ceil(math.log(most / least) / math.log(apart)) + 1
+    return [least * apart**at for at in range(count)]
+
+
+MISSING: Mapping[InjectedFault, Reason] = MappingProxyType(
+    {
+        "slow_device": Reason("no_compute"),
+        "slow_operator": Reason("no_operator", {"differing_share_of_step": KEPT_SHARE}),
+        "slow_input": Reason("no_input"),
+        "slow_link": Reason("no_siblings", {"siblings": FEWEST_SIBLINGS - 1}),
+    }
+)
+"""Why a fault cannot be put in."""
+_HELPS, _NEAR, _WORTH = 0.9, 1.3, 1.1
+"""More steps help where they take the smallest fault down by the first factor; what is so near the least that is
+reported is limited by that; what comes so near to what ten times the steps show is long enough."""
+
+
+def too_few(ranks: int, steps: int) -> Reason | None:
+    """Why nothing can be said at all; None where there is enough."""
+    if ranks == 1:
+        return Reason("one_rank")
+    return Reason("few_steps", {"steps": steps, "fewest_steps": FEWEST_STEPS}) if steps < FEWEST_STEPS else None
+
+
+def limit_of(detection: Detection, now: LongerRecording, longer: Sequence[LongerRecording]) -> DetectionLimit:
+    """What would have to change for a smaller fault to be found."""
+    cost, longest = now.smallest_us_per_step, longer[-1].smallest_us_per_step
+    if longest is not None and (cost is None or longest < _HELPS * cost):
+        return "steps"
+    if cost is not None and cost < _NEAR * detection.least_ns / 1e3:
+        return "smallest_share"
+    return "peers" if detection.peers < 2 else "ranks"
+
+
+def reason_of(
+    detection: Detection,
+    limit: DetectionLimit,
+    now: LongerRecording,
+    longer: Sequence[LongerRecording],
+    *,
+    step_ns: float,
+) -> Reason:
+    """The limit with its figures; `step_ns` is the step's time."""
+    if limit == "steps":
+        return Reason("more_steps", _enough(now, longer))
+    if limit == "smallest_share":
+        of_link = {"share_of_self_time": SLOWER_BY} if detection.fault == "slow_link" else {}
+        return Reason("smallest_reported", {"share_of_step": SMALLEST_SHARE, **of_link})
+    if limit == "peers":
+        return Reason("one_peer" if detection.peers else "no_peer")
+    if now.smallest_us_per_step is None:
+        return Reason("too_different")
+    if not detection.spread_ns:
+        return Reason("spread_unknown", {"healthy": detection.peers + 1})
+    return Reason("spread", {"spread_us": detection.spread_ns / 1e3, "share_of_step": detection.spread_ns / step_ns})
+
+
+def _enough(now: LongerRecording, longer: Sequence[LongerRecording]) -> dict[str, float]:
+    """The shortest longer recording that shows about as much as the longest."""
+    found = [one for one in longer if one.smallest_us_per_step is not None]
+    best = found[-1].smallest_us_per_step or 0.0
+    enough = next(one for one in found if (one.smallest_us_per_step or 0.0) <= _WORTH * best)
+    figures: dict[str, float] = {"steps": enough.steps, "recorded_steps": now.steps}
+    if enough.stalled_steps is None:
+        return {**figures, "share_of_step": enough.smallest_share_of_step or 0.0}
+    recorded = {} if now.stalled_steps is None else {"recorded_stalled_steps": now.stalled_steps}
+    return {**figures, "stalled_steps": enough.stalled_steps, **recorded}

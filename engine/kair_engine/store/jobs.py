@@ -13,31 +13,30 @@ from typing import Final
 from urllib.parse import quote
 
 from kair_engine.errors import BusyError, InputError, NameTakenError, UnwritableStoreError, UsageError
-from kair_engine.recording.cache_upkeep import LIMIT
-from kair_engine.recording.checksums import checksum_of
+from kair_engine.recording.cache import LIMIT
 from kair_engine.recording.importing import Progress
-from kair_engine.recording.in_use import claim, hold
 from kair_engine.recording.job_assembly import AssembledJob
 from kair_engine.recording.job_file import (
+    IMPORTING,
     JOB_FILE,
     RECORDING,
+    REMOVED,
     JobFile,
     KeptFragment,
     described_job,
     holds_job,
     open_job_folder,
     read_job_file,
+    tidy_jobs,
     write_job_file,
 )
+from kair_engine.recording.kept_files import checksum_of, claim, hold
 from kair_engine.recording.opening import open_sources
-from kair_engine.recording.store_upkeep import IMPORTING, REMOVED, tidy_jobs
-from kair_engine.results.runs.fleet import StragglerCost
-from kair_engine.store.costs import kept_cost
+from kair_engine.results.store import StragglerCost
+from kair_engine.store.kept_answers import KeptVerdict, kept_cost, last_verdict
 from kair_engine.store.remote import place_of, remote_of
-from kair_engine.store.verdicts import KeptVerdict, last_verdict
-from kair_engine.trace.model import FragmentInfo, KairWarning, Trace
-from kair_engine.trace.permissions import Modes, create_file, make_folder, modes_below, read_kept, write_whole
-from kair_engine.trace.warning_texts import short_warning
+from kair_engine.trace.files import Modes, create_file, make_folder, modes_below, read_kept, write_whole
+from kair_engine.trace.model import FragmentInfo, KairWarning, Trace, short_warning
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CURRENT: Final = "current"

@@ -18,10 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kair_engine.errors import DamagedJobError, InputError, UsageError
-from kair_engine.recording.in_use import hold
-from kair_engine.recording.job_file import JOB_FILE, JobFile, holds_job, is_job_folder, read_job_file
-from kair_engine.recording.store_upkeep import FETCHING
-from kair_engine.trace.permissions import make_folder, open_kept, read_kept, write_whole
+from kair_engine.recording.job_file import FETCHING, JOB_FILE, JobFile, holds_job, is_job_folder, read_job_file
+from kair_engine.recording.kept_files import hold
+from kair_engine.trace.files import make_folder, open_kept, read_kept, write_whole
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")
 _MARK: Final = ".remote"

@@ -11,8 +11,8 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
 from kair_engine.stats import known_median
-from kair_engine.timeline.operator_sums import ByOperator, by_operator
-from kair_engine.timeline.synchronisation import Synchronisation
+from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.self_time import ByOperator, by_operator
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import SCOPE, Operations
 

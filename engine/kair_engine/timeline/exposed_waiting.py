@@ -3,8 +3,8 @@
 import numpy as np
 
 from kair_engine.arrays import Floats, is_one_of
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.spans import Clock, Spans
-from kair_engine.timeline.synchronisation import Synchronisation
 from kair_engine.trace.operations import COMPUTE, MEMORY
 
 

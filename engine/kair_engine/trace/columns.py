@@ -1,17 +1,32 @@
-"""Reads columns of the operations table by Arrow: polars, at three times the import, pays for whole queries only."""
+"""Columns of the operations table: made, read, counted in, and looked through for damage.
 
-from collections.abc import Collection, Sequence
+Reads columns of the operations table by Arrow: polars, at three times the import, pays for whole queries only.
+
+Arrays of numbers as columns of the operations table; -1 stands for absent until then.
+
+Counts operations by their texts, a batch of steps at a time.
+
+Soundness of what a trace is read from: whether an analysis failed for its files' sake.
+
+Checksums tell damage, not who wrote a file: a job from somebody else can hold any table under a seal that fits. To look
+through all of it at every opening would cost more than most questions, so it is done where one failed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_engine.arrays import NONE, Bools, Codes
+from kair_engine.arrays import NONE, Bools, Codes, as_one
 from kair_engine.frozen import dataclass
+from kair_engine.trace.batches import step_batches
+from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
 TEXTS = frozenset(("lane", "name", "kind", "phase", "group", "inputs"))
@@ -205,3 +220,156 @@ def _filled(numbers: pa.Array, null: float = NONE) -> npt.NDArray[Any]:
 def _by_code(values: Sequence[Any], of_null: object) -> npt.NDArray[Any]:
     """To be indexed by codes: NONE, −1, finds the last entry."""
     return np.array([*values, of_null])
+
+
+Int64s = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer[Any]]
+
+
+def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers) -> Int64s:
+    """For each row, how many rows of the same phase, name and kind began before it."""
+    key = as_one(phase, name, kind)
+    assert key is not None
+    # Starts of few lanes, each in order, and few different keys sort several times as fast one after another.
+    order = np.argsort(start, kind="stable")
+    order = order.take(np.argsort(key.take(order), kind="stable"))
+    ordered = key.take(order)
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
+    result = np.empty(len(start), np.int64)
+    result[order] = np.arange(len(start)) - np.repeat(begins, np.diff(begins, append=len(start)))
+    return result
+
+
+def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = None) -> pa.DictionaryArray:
+    """A dictionary array over the values that occur: a row group must not carry the whole file's names.
+
+    Of `rows`, positions in `codes`, all of which occur; of the codes themselves where it is None.
+    """
+    # The last entry, which -1 finds, stands for null.
+    used = np.zeros(len(values) + 1, np.bool_)
+    used[codes] = True
+    number = (np.cumsum(used) - 1).astype(np.int32).take(codes, mode="wrap")
+    absent = codes < 0 if used[-1] else None
+    if rows is not None:
+        number, absent = number[rows], None if absent is None else absent[rows]
+    kept = tuple([values[at] for at in np.flatnonzero(used[:-1]).tolist()])
+    return pa.DictionaryArray.from_arrays(numbers(number, absent), _texts(kept), safe=False)
+
+
+def nullable(values: Integers, kind: pa.DataType) -> pa.Array:
+    """`values` as an Arrow array of `kind`, the negative ones null."""
+    return numbers(values.astype(kind.to_pandas_dtype()), values < 0)
+
+
+def numbers(values: Integers, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """`values` as an Arrow array of their own kind, null where they are absent.
+
+    Of their memory: `pa.array` loads pandas where that is installed, 0.16 s, and takes eight times as long with nulls.
+    """
+    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
+
+
+@lru_cache(maxsize=8)
+def _texts(values: tuple[str, ...]) -> pa.StringArray:
+    """Those of each column are, in the next step, mostly the same."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def count_operations(
+    trace: Trace,
+    names: Sequence[str],
+    chosen: Callable[[Columns], Bools] | None = None,
+    *,
+    also: Sequence[str] = (),
+) -> dict[tuple[str, ...], int]:
+    """How many operations of the chosen steps have the same texts in the columns `names`; the most frequent first.
+
+    Equally many are in the order of their texts, of which null's is empty. `chosen` tells which count, by those
+    columns and those of `also`.
+    """
+    counts: Counter[tuple[str, ...]] = Counter()
+    for steps in step_batches(trace):
+        rows = read_columns(trace, (*names, *also), steps)
+        counts.update(_counted(rows if chosen is None else rows.chosen(chosen(rows)), names))
+    order = sorted(counts, key=lambda texts: (-counts[texts], texts))
+    return {texts: counts[texts] for texts in order}
+
+
+def _counted(rows: Columns, names: Sequence[str]) -> dict[tuple[str, ...], int]:
+    spans = [len(rows.texts[name]) + 1 for name in names]
+    key = np.zeros(len(rows), dtype=np.int64)
+    for name, span in zip(names, spans, strict=True):
+        key = key * span + (rows.of[name] - NONE)
+    keys, counts = np.unique(key, return_counts=True)
+    places = np.unravel_index(keys, spans)
+    texts = [np.array(["", *rows.texts[name]], dtype=object)[at] for name, at in zip(names, places, strict=True)]
+    return dict(zip(zip(*texts, strict=True), counts.tolist(), strict=True))
+
+
+_REQUIRED: Final = tuple(field.name for field in SCHEMA if not field.nullable)
+_KNOWN: Final = {"kind": frozenset(KINDS), "phase": frozenset(PHASES)}
+_LONGEST_NS: Final = 10**18
+_LATEST_NS: Final = 4 * 10**18
+
+
+def unsound_file(trace: Trace) -> tuple[Path, str] | None:
+    """The first file that is gone, or holds no table as readers write it, and why; None where all do."""
+    times = trace.job.step_times
+    cells = {(rank, step): count for rank, step, count in zip(times.rank, times.step, times.operations, strict=True)}
+    shift = trace.job.step_shift
+    cells = {(rank, step + shift.get(rank, 0)): count for (rank, step), count in cells.items()}
+    for path in trace.fragments:
+        try:
+            why = next(_faults(path, cells), None)
+        except FileNotFoundError:
+            return path, "it was removed while it was read"
+        except (OSError, pa.ArrowException, ValueError) as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if why is not None:
+            return path, why
+    return None
+
+
+def _faults(path: Path, cells: dict[tuple[int, int], int]) -> Iterator[str]:
+    with pq.ParquetFile(path) as file:
+        if not file.schema_arrow.equals(SCHEMA):
+            yield "its columns are others"
+            return
+        for group in range(file.num_row_groups):
+            yield from _faults_of_rows(file.read_row_group(group, use_threads=False), cells)
+
+
+def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterator[str]:
+    if not len(rows):
+        yield "a part of it has no rows"
+        return
+    rows.validate(full=True)  # texts that are none, which Arrow hands on, too
+    lacking = [name for name in _REQUIRED if rows[name].null_count]
+    if lacking:
+        yield f"it has rows without {lacking[0]}"
+        return
+    for name, known in _KNOWN.items():
+        if set(_texts_of(rows, name)) - known - {None}:
+            yield f"it has a {name} that there is not"
+    start, duration = (filled(rows[name]) for name in ("start_ns", "duration_ns"))
+    if duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS:
+        yield "it has times that no recording has"
+    step, rank = (filled(rows[name]) for name in ("step", "rank"))
+    scopes = np.array([name == STEP_SCOPE for name in _texts_of(rows, "name")], dtype=bool)
+    scopes &= np.array([kind == "scope" for kind in _texts_of(rows, "kind")], dtype=bool)
+    found, counts = np.unique(np.stack((rank, step)), axis=1, return_counts=True)
+    marked, marks = np.unique(np.stack((rank[scopes], step[scopes])), axis=1, return_counts=True)
+    if found.shape != marked.shape or (found != marked).any() or (marks != 1).any():
+        yield "not every step in it has one scope"
+    of = zip(found[0].tolist(), found[1].tolist(), counts.tolist(), strict=True)
+    if any(cells.get((of_rank, of_step), -1) != count - 1 for of_rank, of_step, count in of):
+        yield "it has other operations than are stated of it"
+
+
+def _texts_of(rows: pa.Table, name: str) -> list[str | None]:
+    texts: list[str | None] = rows[name].to_pylist()
+    return texts

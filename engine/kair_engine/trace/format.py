@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kair_engine.trace.files import create_file
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.permissions import create_file
 
 KINDS: Final = (
     "compute",

@@ -1,11 +1,18 @@
-"""The job and its trace: what every analysis is given."""
+"""The job and its trace: what every analysis is given.
+
+Warnings about the input, kept to one line of bounded length: the file names in them can be anything.
+
+Requirements of analyses: a step to look at, a rank that was recorded.
+
+Hosts of ranks.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
@@ -15,8 +22,9 @@ from kair_engine.trace.calls import GroupProgress
 if TYPE_CHECKING:
     import polars as pl
 
-    from kair_engine.trace.steps.parts import Workers
-    from kair_engine.trace.steps.step_memory import StepMemory
+    from kair_engine.arrays import Ints
+    from kair_engine.trace.batches import StepMemory, Workers
+
 
 SourceFormat = str
 """The name of a row of `readers/formats.py`."""
@@ -202,7 +210,7 @@ class SentToHost:
     bytes_per_step: float
     """In these."""
     bytes_per_s: float
-    """As fast as it was delivered while there was something to send, by the rule of delivery_rates.py."""
+    """As fast as it was delivered while there was something to send, by the rule of stats.py."""
     retransmitted_per_step: float
     """Segments."""
     round_trip_ns: float | None = None
@@ -408,3 +416,70 @@ class Trace:
         within = pl.col("step").is_between(self.steps[0] + lowest, self.steps[-1] + highest)
         more = pl.col("rank").replace_strict(shift, default=0, return_dtype=pl.Int32)
         return rows.filter(within).with_columns(step=pl.col("step") - more)
+
+
+MAX_MESSAGE_LENGTH: Final = 200
+_MAX_LISTED: Final = 8
+
+
+def short_warning(code: str, message: str) -> KairWarning:
+    """A KairWarning whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
+    line = " ".join(message.splitlines())
+    return KairWarning(code, line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…")
+
+
+def listed(numbers: list[int] | tuple[int, ...]) -> str:
+    """`1, 2, 5-9`: numbers in order, runs of three or more joined, the rest of a long list counted."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    parts = [text for run in runs for text in _run_texts(*run)]
+    if len(parts) > _MAX_LISTED:
+        return f"{', '.join(parts[:_MAX_LISTED])} and {len(parts) - _MAX_LISTED} more"
+    return ", ".join(parts)
+
+
+def _run_texts(first: int, last: int) -> list[str]:
+    if last - first >= 2:
+        return [f"{first}-{last}"]
+    return [str(number) for number in range(first, last + 1)]
+
+
+def require_steps(trace: Trace) -> None:
+    """Raises UsageError where the selection holds no step."""
+    if trace.job.progress:
+        text = "these recordings tell which collectives were called, and no steps"
+        raise UsageError(text, "kair triage says who has not arrived at which")
+    if not trace.steps:
+        raise UsageError("no complete step to analyse")
+
+
+def require_rank(trace: Trace, rank: int) -> None:
+    """Raises UsageError where the rank is not among those recorded."""
+    ranks = trace.job.ranks
+    if rank not in ranks:
+        listed = ", ".join(map(str, ranks[:8])) + (f", … {ranks[-1]}" if len(ranks) > 8 else "")
+        raise UsageError(f"rank {rank} left no trace in this job (ranks: {listed})")
+
+
+def host_of(job: Job, rank: int) -> str | None:
+    """The host a rank ran on, where it is known."""
+    return job.hosts.get(rank)
+
+
+def hosts_of(job: Job, ranks: Iterable[int]) -> tuple[str, ...]:
+    """The hosts of some ranks, each once."""
+    return tuple(dict.fromkeys(host for rank in ranks if (host := host_of(job, rank)) is not None))
+
+
+def host_numbers(job: Job) -> "Ints | None":
+    """Per rank of the job a number, equal for those of one host (below 0: of an unknown one); None if none is known."""
+    import numpy as np
+
+    number = {host: code for code, host in enumerate(dict.fromkeys(job.hosts.values()))}
+    if not number:
+        return None
+    return np.array([number[host] if (host := job.hosts.get(rank)) else -1 - rank for rank in job.ranks], np.int64)

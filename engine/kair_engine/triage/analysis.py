@@ -20,13 +20,11 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.fix import Fix
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.whatif import Fix
 from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
-from kair_engine.trace.requirements import require_steps
-from kair_engine.triage.absorbed import absorbed
-from kair_engine.triage.gate import Gated, gate, is_worth_telling
+from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
+from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.look import Looked, look
 from kair_engine.triage.pricing import Priced, priced

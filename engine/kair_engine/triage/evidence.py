@@ -11,12 +11,10 @@ from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.evidence import Evidence, EvidenceKind, ShownBy
-from kair_engine.results.fix import Fix
 from kair_engine.results.localize import JobPattern
-from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import FixPrice, HostStops
-from kair_engine.timeline.processor_time import ProcessorTimes
+from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
+from kair_engine.results.whatif import Fix, FixPrice, HostStops
+from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
 
 COVERED_FRACTION = 0.25

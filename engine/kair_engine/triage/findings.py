@@ -12,19 +12,17 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding, Pattern
+from kair_engine.results.triage import Evidence, Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
-from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.trace.hosts import hosts_of
-from kair_engine.trace.model import Trace
-from kair_engine.triage.devices.late_launches import LateLaunches
+from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.trace.model import Trace, hosts_of
 from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
+from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
-from kair_engine.triage.ranks.kernel_signals import asleep_evidence
-from kair_engine.triage.ranks.reasons.diagnosis import MOST_STEPS
+from kair_engine.triage.ranks.diagnosis import MOST_STEPS
+from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
 
 

@@ -1,6 +1,9 @@
-"""The one gate before anybody is accused: tests, prices and who was waited for are held against one another."""
+"""The one gate before anybody is accused: tests, prices and who was waited for are held against one another.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+Delays of a rank's host or input that its device never waits for: they are told, so that nobody hunts them.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
@@ -15,11 +18,12 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import can_accuse, steps_needed
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.blame import BlameResult, RankBlame
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Absorbed, Finding
+from kair_engine.timeline.host_time import Leads
 from kair_engine.trace.model import KairWarning
-from kair_engine.triage.absorbed import is_of_host
 from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
+from kair_engine.triage.replays import excess_of_steps
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 MIN_WAIT_FRACTION = 0.5
@@ -308,3 +312,32 @@ def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
 def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:
     figures = {"share_of_step": worth_us * 1e3 / job.step_time_ns, "waited_share": waited}
     return KairWarning(code, figures=figures, ranks=ranks)
+
+
+OF_HOSTS = ("host", "input")
+"""The classes of time that a launch queue can absorb."""
+
+
+def is_of_host(finding: Finding) -> bool:
+    """Whether a finding is about what a rank's host does, which a launch queue can absorb."""
+    return bool(finding.ranks) and CAUSES[finding.cause].time_class in OF_HOSTS
+
+
+def absorbed(job: JobExcess, leads: Leads | None, findings: Sequence[Finding]) -> Iterator[Absorbed]:
+    """What is told of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
+    if leads is None:
+        return
+    for finding in findings:
+        of_class = CAUSES[finding.cause].time_class
+        assert of_class is not None
+        places = np.searchsorted(job.ranks, finding.ranks)
+        longer = float(excess_of_steps(job, places.tolist(), CLASSES.index(of_class)).mean())
+        yield Absorbed(
+            ranks=finding.ranks,
+            cause=finding.cause,
+            operator=finding.operator,
+            longer_us_per_step=longer / 1e3,
+            costs_us_per_step=finding.time_lost_us_per_step,
+            ahead_us=leads.ahead_us(finding.ranks),
+            slack_us_per_step=leads.slack_us(finding.ranks),
+        )

@@ -1,4 +1,7 @@
-"""Findings about more than single ranks: slow links, uneven stages, uneven batches, pauses on changing ranks."""
+"""Findings about more than single ranks: slow links, uneven stages, uneven batches, pauses on changing ranks.
+
+A recording of one rank alone: where its step goes, which no peer is needed for.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -8,12 +11,13 @@ from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import JobPattern
-from kair_engine.results.triage import Finding
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, Trace
+from kair_engine.results.rank import PartOfStep
+from kair_engine.results.triage import Evidence, Finding
+from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.evidence import link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
+from kair_engine.triage.shared_costs import NOTABLE_SHARE
 
 RUNQUEUE_WAIT_RATIO = 2.0
 """A rank must wait for a CPU this many times longer than its peers; below that, the shortage is the host's, not the
@@ -91,3 +95,30 @@ def _whole_hosts(job: Job, ranks: Sequence[Rank]) -> bool:
 
 def _named(links: Sequence[SlowLink]) -> str:
     return ", ".join(slow.link.name for slow in links[:4]) + (", …" if len(links) > 4 else "")
+
+
+_CAUSE = "exposed_communication"
+
+
+def parts_of_step(trace: Trace) -> tuple[PartOfStep, ...]:
+    """What the step divides into, where one rank alone was recorded; empty where there are others."""
+    if len(trace.job.ranks) > 1:
+        return ()
+    from kair_engine.views.rank_profile import rank_profile  # few recordings need it
+
+    return rank_profile(trace, rank=trace.job.ranks[0]).parts
+
+
+def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) -> Iterator[Finding]:
+    """That a good part of the step goes by in communication: how much of that is waiting, other ranks would tell."""
+    spent_us = sum(part.own_us for part in parts if part.part == "communication")
+    share = spent_us * 1e3 / step_time_ns
+    if share >= NOTABLE_SHARE[_CAUSE]:
+        yield new_finding(
+            trace,
+            cause=_CAUSE,
+            seen_on=trace.job.ranks,
+            lost_ns=spent_us * 1e3,
+            step_time_ns=step_time_ns,
+            evidence=(Evidence("exposed", {"exposed_us": spent_us, "share_of_step": share}),),
+        )

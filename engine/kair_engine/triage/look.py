@@ -1,4 +1,10 @@
-"""The first arrows: from a trace to its step tables, and from these to who is slow by the tests of stage 1."""
+"""The first arrows: from a trace to its step tables, and from these to who is slow by the tests of stage 1.
+
+Finds the step that hides all others: it takes longer than they do together.
+
+What a step costs in the mean is then mostly what that one cost, and its shares are that one's. A single step accuses no
+rank, whoever was late in it.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,26 +14,29 @@ import numpy as np
 from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, tally_detail, tally_step
 from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FEWEST_STEPS
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.large_step_detail import excess_and_detail
-from kair_engine.localize.localization import Localization, conclude, step_time_ns
+from kair_engine.localize.localization import Localization, conclude, step_time_ns, steps_needed
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import with_unnamed_collectives
-from kair_engine.timeline.batch_bytes import batch_bytes
-from kair_engine.timeline.processor_time import counted_times, told_wholly
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import Verdict
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.host_time import counted_times, told_wholly
+from kair_engine.timeline.inputs import batch_bytes
+from kair_engine.trace.batches import over_parts
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
-from kair_engine.trace.steps.loading import each_step
-from kair_engine.trace.steps.parts import over_parts
-from kair_engine.triage.devices.tally import DeviceTally
-from kair_engine.triage.dominant_step import without_dominant_step
+from kair_engine.triage.device_tally import DeviceTally
 from kair_engine.triage.findings import KernelEvidence
 from kair_engine.triage.ranks.cpu_limits import cpu_limits
-from kair_engine.triage.ranks.kernel_signals import measured_signals
+from kair_engine.triage.ranks.kernel_times import measured_signals
 from kair_engine.triage.replays import Replays, read_once
-from kair_engine.whatif.rank_sampling import share_replayed, units
+from kair_engine.triage.waiting import MOST_OF_WAITING
+from kair_engine.whatif.analysis import share_replayed, units
 
 
 @dataclass(frozen=True)
@@ -134,3 +143,28 @@ def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
     counted, steps = counted_times(trace), np.array([step.step for step in job.steps])
     given = batch_bytes(trace, steps, job.ranks)
     return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given)
+
+
+def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:
+    """The trace without it, and what is said of it; None where there is none, or where too few would be left."""
+    lengths = job.step_times_ns
+    at, others_ns = int(lengths.argmax()), float(lengths.sum() - lengths.max())
+    if float(lengths[at]) <= others_ns or len(lengths) - 1 < (steps_needed(job) or FEWEST_STEPS):
+        return None
+    longest, others = job.steps[at].step, len(lengths) - 1
+    figures = {"step": longest, "length_us": float(lengths[at]) / 1e3, "others_us": others_ns / 1e3, "others": others}
+    told = KairWarning("giant_step", figures=figures, ranks=_waited_for(job, at))
+    return trace.select([step for step in trace.steps if step != longest]), told
+
+
+def verdict_beside_dominant_step(verdict: Verdict, told: KairWarning) -> Verdict:
+    """What may be said of all steps, by the verdict about the others: where one rank was waited for, who knows."""
+    return "inconclusive" if verdict == "no_straggler" and told.ranks else verdict
+
+
+def _waited_for(job: JobExcess, at: int) -> tuple[Rank, ...]:
+    """The rank that most of the step went by in waiting for; none where that is no single one."""
+    late, ranks = job.steps[at].late, len(job.ranks)
+    waited = np.bincount(late.rank, weights=late.wait_ns, minlength=ranks)
+    most, of_step = int(waited.argmax()), job.steps[at].step_time_ns * max(ranks - 1, 1)
+    return (Rank(int(job.ranks[most])),) if waited[most] >= MOST_OF_WAITING * max(of_step, 1.0) else ()

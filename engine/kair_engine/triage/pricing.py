@@ -14,14 +14,11 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.localize.localization import Localization
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.fix import Fix
-from kair_engine.results.triage import Finding, PricedBy
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.triage import Evidence, Finding, PricedBy
+from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
-from kair_engine.triage.replays import Replays, fits
-from kair_engine.triage.sampling import excess_of_steps
+from kair_engine.triage.replays import Replays, excess_of_steps, fits
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers, network_price
 from kair_engine.triage.unexplained import with_all_even

@@ -9,30 +9,34 @@ import numpy as np
 
 from kair_engine.arrays import Ints
 from kair_engine.frozen import dataclass
-from kair_engine.localize.job_patterns import job_patterns
-from kair_engine.localize.localization import Localization, step_time_ns
+from kair_engine.localize.localization import Localization, job_patterns, step_time_ns
 from kair_engine.ranks import Position
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.fix import Fix
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import HostStops
+from kair_engine.results.whatif import Fix, HostStops
+from kair_engine.trace.large_steps import large_steps
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.steps.large_steps import large_steps
-from kair_engine.triage.devices.late_launches import late_launches
-from kair_engine.triage.devices.unknown_inside import without_unknown_inside
+from kair_engine.triage.device_findings import without_unknown_inside
 from kair_engine.triage.findings import KernelEvidence, rank_finding
-from kair_engine.triage.job_wide import job_wide_findings, link_findings, without_late_ends, without_shared_cores
+from kair_engine.triage.job_wide import (
+    exposed,
+    job_wide_findings,
+    link_findings,
+    parts_of_step,
+    without_late_ends,
+    without_shared_cores,
+)
+from kair_engine.triage.late_launches import late_launches
 from kair_engine.triage.look import Looked
-from kair_engine.triage.one_rank import exposed, parts_of_step
 from kair_engine.triage.pricing import scenarios
-from kair_engine.triage.ranks.kernel_signals import asleep_beyond_peers_ns
+from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
 from kair_engine.triage.ranks.suspects import Suspect, suspects
-from kair_engine.triage.sampling import sample_of
+from kair_engine.triage.replays import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
+from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
-from kair_engine.whatif.rank_sampling import as_replayed
 
 
 @dataclass(frozen=True)

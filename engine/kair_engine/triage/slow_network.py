@@ -17,12 +17,10 @@ from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding, PricedBy
-from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.trace.delivery_rates import reached, usual_rate
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, SentToHost, Trace
+from kair_engine.results.triage import Evidence, Finding, PricedBy
+from kair_engine.stats import reached, usual_rate
+from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.trace.model import Job, SentToHost, Trace, host_of
 from kair_engine.triage.findings import new_finding
 
 RATE_GAP: Final = 2.0

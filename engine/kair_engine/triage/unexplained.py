@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.triage import Finding
+from kair_engine.results.whatif import FIX_KINDS, Fix
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.replays import Replays, fits
 from kair_engine.whatif.model import Baseline, Model

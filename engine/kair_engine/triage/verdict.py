@@ -9,9 +9,9 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, RankedRank, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
-from kair_engine.triage.devices.unknown_inside import GRAPHS_NOT_RECORDED
-from kair_engine.triage.dominant_step import verdict_beside_dominant_step
+from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
+from kair_engine.triage.look import verdict_beside_dominant_step
 from kair_engine.triage.unexplained import leaves_verdict_open
 from kair_engine.triage.waiting import leads_by_waiting
 

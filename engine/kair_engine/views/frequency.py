@@ -9,14 +9,13 @@ import polars as pl
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
-from kair_engine.results.frequency import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.timeline.clocks import offsets_ns
+from kair_engine.timeline.graph import scopes_named, within
 from kair_engine.timeline.roles import role_codes, roles
-from kair_engine.timeline.step_start import offsets_ns
-from kair_engine.timeline.subgraphs import scopes_named, within
-from kair_engine.trace.model import KairWarning, StepTimes, Trace
+from kair_engine.trace.large_steps import each_part
+from kair_engine.trace.model import KairWarning, StepTimes, Trace, require_steps
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
-from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.large_steps import each_part
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""

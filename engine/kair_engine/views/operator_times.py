@@ -10,14 +10,12 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
-from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, tail_gap_ns, unshared_ns
-from kair_engine.timeline.step_time import step_time_ns
-from kair_engine.timeline.synchronisation import synchronise
-from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
+from kair_engine.timeline.clocks import synchronise
+from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, step_time_ns, tail_gap_ns, unshared_ns
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
-from kair_engine.trace.requirements import require_steps
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
 
 MENTIONED_SHARE: Final = 0.01
 """Of all time: unmatched communication that a warning tells of."""

@@ -10,18 +10,16 @@ from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
-from kair_engine.results.info import ClockInfo, InfoResult, OperatorUse, RankRecord
-from kair_engine.results.steps import StepsResult, StepSummary, StepTime
-from kair_engine.timeline.clocks import Clocks
+from kair_engine.results.views import ClockInfo, InfoResult, OperatorUse, RankRecord, StepsResult, StepSummary, StepTime
+from kair_engine.timeline.clocks import Clocks, Synchronisation, synchronise
 from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
-from kair_engine.timeline.step_time import step_time_ns
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.counting import count_operations
+from kair_engine.timeline.self_time import step_time_ns
+from kair_engine.trace.columns import count_operations
+from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
-from kair_engine.views.timed_on import timed_on
+from kair_engine.views.step_parts import timed_on
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""

@@ -1,29 +1,32 @@
-"""One rank beside its peers: where its step time goes, and how its operations complete."""
+"""One rank beside its peers: where its step time goes, and how its operations complete.
 
-from collections import deque
+Time per phase and per annotated scope, on one rank beside its role.
+
+Completion curves of a step's operations: their distance is the paper's stage 1.
+"""
+
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.localize.large_step_detail import matched_close_up, with_some_peers
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
-from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult
-from kair_engine.timeline.lead import Lead, Leads, lead
+from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.graph import longest_scopes, spans_ns, within
+from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.operations import Operations
-from kair_engine.trace.requirements import require_rank, require_steps
-from kair_engine.trace.steps.large_steps import LargeStep, of_steps
-from kair_engine.views.completion_curve import BAND, POINTS, completed, distances
-from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts
-from kair_engine.views.subgraph_times import SubgraphSums
-from kair_engine.views.timed_on import timed_on
+from kair_engine.timeline.self_time import own_ns
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import KairWarning, Trace, host_of, require_rank, require_steps
+from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
+from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts, timed_on
 
 _TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
@@ -232,3 +235,107 @@ def _warnings(rank: int, role: _Role, step_time_us: float, *, alone: bool) -> It
         figures = {"share_of_step": role.unknown_us / step_time_us}
         counts_as = "communication" if alone else "rest"
         yield KairWarning("unmatched_collectives", figures=figures, ranks=(Rank(rank),), about=counts_as)
+
+
+_Sort = Literal["phase", "scope"]
+
+
+@dataclass
+class _Sum:
+    """Of one sub-graph, over steps: an entry per member of the role."""
+
+    calls: Floats
+    own_ns: Floats
+    span_ns: Floats
+
+
+@dataclass
+class SubgraphSums:
+    """Adds up the sub-graphs of steps as they pass, of the ranks `members`."""
+
+    members: Ints
+    _sums: dict[tuple[_Sort, str], _Sum] = field(default_factory=dict)
+    _seen: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, ops: Operations, sync: Synchronisation) -> None:
+        """Takes in one step."""
+        for rank in ops.ranks.tolist():
+            self._seen[rank] += 1
+        own = own_ns(ops, sync)
+        counted = (ops.kind != SCOPE) & (ops.on_stream if ops.has_device else ~ops.on_stream)
+        for code, phase in enumerate(PHASE_NAMES):
+            in_phase = np.flatnonzero(counted & (ops.phase == code))
+            taken = _per_rank(ops, in_phase, own)
+            ran = np.bincount(ops.rank[in_phase], minlength=len(ops.ranks)) > 0
+            self._count(("phase", phase), ops, ran.astype(float), taken, np.zeros(len(ops.ranks)))
+        for name, scopes in longest_scopes(ops):
+            inside = np.flatnonzero(counted & within(ops, scopes))
+            taken = _per_rank(ops, inside, own)
+            calls = np.bincount(ops.rank[scopes], minlength=len(ops.ranks)).astype(float)
+            self._count(("scope", name), ops, calls, taken, spans_ns(ops, scopes).astype(float))
+
+    def of(self, rank: int) -> tuple[SubgraphTime, ...]:
+        """Of one member, per step: phases in their order, then scopes, the longest first; none that it never runs."""
+        mine, peers = int(np.searchsorted(self.members, rank)), np.array([self._seen[one] > 0 for one in self.members])
+        steps = np.array([max(self._seen[one], 1) for one in self.members.tolist()], dtype=float)
+
+        def typical(values: Floats) -> float | None:
+            return float(np.median((values / steps)[peers])) / 1e3 if peers.sum() > 1 else None
+
+        found = [
+            SubgraphTime(
+                subgraph=name,
+                sort=sort,
+                calls=float(of.calls[mine] / steps[mine]),
+                own_us=float(of.own_ns[mine] / steps[mine]) / 1e3,
+                typical_us=typical(of.own_ns),
+                span_us=float(of.span_ns[mine] / steps[mine]) / 1e3 if sort == "scope" else None,
+                typical_span_us=typical(of.span_ns) if sort == "scope" else None,
+            )
+            for (sort, name), of in self._sums.items()
+            if of.calls[mine] or np.median(of.calls[peers]) > 0
+        ]
+        return tuple(sorted(found, key=lambda one: (one.sort == "scope", -(one.span_us or 0.0))))
+
+    def _count(self, key: tuple[_Sort, str], ops: Operations, calls: Floats, own: Floats, span: Floats) -> None:
+        if key not in self._sums:
+            self._sums[key] = _Sum(*(np.zeros(len(self.members)) for _ in range(3)))
+        chosen = np.isin(ops.ranks, self.members)
+        place, sums = np.searchsorted(self.members, ops.ranks[chosen]), self._sums[key]
+        for total, values in ((sums.calls, calls), (sums.own_ns, own), (sums.span_ns, span)):
+            total[place] += values[chosen]
+
+
+def _per_rank(ops: Operations, rows: Ints, values: Ints) -> Floats:
+    return np.bincount(ops.rank[rows], weights=values[rows], minlength=len(ops.ranks)).astype(float)
+
+
+POINTS = 200
+"""Times at which a curve is known: two in each of the paper's windows."""
+BAND = (0.1, 0.9)
+"""Quantiles of the peers' curves."""
+
+
+def completed(ops: Operations, chosen: Bools, width_ns: float) -> Floats:
+    """(ranks of the step × POINTS): the share of a rank's operations that ended before (k + 1) · `width_ns`.
+
+    Counted from the rank's own begin of the step; 1 from the last point on. Rows of ranks that are not `chosen` are 0.
+    Where hosts run ahead, it is the device's operations: most of what a host does for a step is over before it begins.
+    """
+    counted = chosen[ops.rank] & (ops.kind != SCOPE)
+    rows = np.flatnonzero(counted & ops.on_stream if ops.runs_ahead else counted)
+    rank = ops.rank[rows]
+    point = ((ops.end_ns[rows] - ops.begin_ns[rank]) // width_ns).clip(0, POINTS - 1).astype(np.int64)
+    counts = np.bincount(rank * POINTS + point, minlength=len(ops.ranks) * POINTS).reshape(-1, POINTS)
+    total = counts.sum(axis=1, keepdims=True)
+    return np.asarray(counts.cumsum(axis=1) / np.maximum(total, 1))
+
+
+def distances(curve: Floats, peers: Floats) -> tuple[Floats, Ints]:
+    """The Kolmogorov–Smirnov distance max |F − F_B| of a curve (POINTS) from each peer's, and the points where it lies.
+
+    `peers` is (peers × POINTS); of equal distances the first point counts.
+    """
+    apart = np.abs(peers - curve)
+    at = apart.argmax(axis=1)
+    return np.take_along_axis(apart, at[:, None], axis=1)[:, 0], at

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.ranks import Rank
-from kair_engine.results.steps import ScopeTime
+from kair_engine.results.views import ScopeTime
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

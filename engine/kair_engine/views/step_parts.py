@@ -1,17 +1,20 @@
-"""Parts of a step's time on every rank: each moment counted once, for what the rank did or waited for then."""
+"""Parts of a step's time on every rank: each moment counted once, for what the rank did or waited for then.
+
+Whose times the steps of a job have.
+"""
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of
+from kair_engine.results import TimedOn
 from kair_engine.results.rank import StepPart
-from kair_engine.timeline.peers import main_lane_rows
+from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
-from kair_engine.timeline.synchronisation import Synchronisation
-from kair_engine.trace.finished import latest_ended
-from kair_engine.trace.nesting import nest
-from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Operations
+from kair_engine.trace.model import Job
+from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Operations, latest_ended, nest
 
 PARTS: Final[tuple[StepPart, ...]] = ("compute", "communication", "waiting", "input", "host", "rest")
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST, UNKNOWN = range(len(PARTS) + 1)
@@ -199,3 +202,8 @@ def _first_open(spans: _Spans, order: tuple[int, ...]) -> tuple[Ints, Ints, Smal
         is_open = np.cumsum(np.where(of_event == one, opened, 0), dtype=np.int32) > 0
         part[is_open & (part == NONE)] = one
     return rank, key - rank * width + low, part
+
+
+def timed_on(job: Job) -> TimedOn:
+    """The devices' where hosts run ahead of them, else the hosts', who mark the steps."""
+    return "host" if job.host_times is None else "device"

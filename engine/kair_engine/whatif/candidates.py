@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kair_engine.causes import Cause
-from kair_engine.results.fix import FIX_KINDS, Fix
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
 from kair_engine.trace.model import Layout
 from kair_engine.whatif.fixes import has_text
 from kair_engine.whatif.pipeline.rows import TYPES
-from kair_engine.whatif.ratios import Key
+from kair_engine.whatif.prices import Key
 
 MIN_COST = 0.0005
 """A part that costs less than this share of the ideal step, 0.0 % as printed, is not worth a fix."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kair_engine.errors import UsageError
-from kair_engine.results.fix import ASKED_KINDS, Fix
-from kair_engine.runs import runs
+from kair_engine.ranks import runs
+from kair_engine.results.whatif import ASKED_KINDS, Fix
 
 _FIELDS = ("rank", "host", "stage", "scope", "op", "kind")
 _EVEN = "even"

@@ -1,20 +1,25 @@
-"""Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask."""
+"""Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask.
+
+Remembers what was replayed, so that one more fix costs one replay.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import HostStops, PartEffect, Remedy, SlowdownCause
+from kair_engine.results.whatif import Fix, HostStops, PartEffect, Remedy, SlowdownCause
 from kair_engine.trace.model import Job, KairWarning
-from kair_engine.whatif.ratios import OfParts
+from kair_engine.whatif.prices import OfParts
 
 if TYPE_CHECKING:
-    from kair_engine.whatif.replay.trace_events import Event, Slice
+    from kair_engine.whatif.trace_events import Event, Slice
 
 
 class Baseline(Enum):
@@ -208,3 +213,28 @@ class Model(Protocol):
 
     def timeline(self) -> "Iterator[Event | Slice]":
         """Trace events of the job as recorded, and of the ideal one."""
+
+
+class ReplayCache:
+    """Step times by counterfactual. Questions may come from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: dict[Counterfactual, Floats] = {}
+        self._steps: tuple[int, ...] = ()
+        self._measured: Floats = np.zeros(0)
+
+    def of(
+        self, asked: Sequence[Counterfactual], replay: Callable[[list[Counterfactual]], ReplayedSteps]
+    ) -> ReplayedSteps:
+        """The times of all that is asked for; what is not known yet is replayed.
+
+        To the list that `replay` gets it may append what it replays besides.
+        """
+        with self._lock:
+            missing = [one for one in dict.fromkeys(asked) if one not in self._known]
+            if missing:
+                found = replay(missing)
+                self._steps, self._measured = found.steps, found.measured
+                self._known.update(zip(missing, found.times, strict=True))
+            return ReplayedSteps(self._steps, self._measured, np.stack([self._known[one] for one in asked]))

@@ -1,12 +1,25 @@
-"""Prices fixes: from step times to throughput, GPU hours and money."""
+"""Prices fixes: from step times to throughput, GPU hours and money.
 
-from collections.abc import Sequence
-from typing import Final
+Compares step times: S of every part, in the mean and step by step.
+
+Concludes from prices what the cause is: one machine, a stage, uneven batches, or nothing worth acting on.
+
+Warns of replays that are far off their recording.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
-from kair_engine.results.fix import Fix
-from kair_engine.results.whatif import FixPrice
+from kair_engine.frozen import dataclass
+from kair_engine.results.whatif import Fix, FixPrice, PartEffect, SlowdownCause, SlowdownPattern
+from kair_engine.trace.model import KairWarning
 from kair_engine.whatif.fixes import fix_text
 
 HOURS_PER_DAY = 24.0
@@ -56,3 +69,207 @@ def require_cost(gpu_cost: float | None) -> None:
 def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:
     """The error for a fix that changes no operation."""
     return UsageError(f"nothing in the chosen steps fits {fix_text(fix)}", hint)
+
+
+Part = TypeVar("Part")
+Other = TypeVar("Other")
+Key = TypeVar("Key", int, str)
+
+
+@dataclass(frozen=True)
+class OfParts(Generic[Part]):
+    """Something for each part of a job."""
+
+    kinds: dict[str, Part]
+    """Kinds of time, or operation types."""
+    stages: dict[int, Part]
+    dp_ranks: dict[int, Part]
+    hosts: dict[str, Part]
+    ranks: dict[int, Part]
+
+    def all(self) -> list[Part]:
+        """The values one after another."""
+        return [value for field in fields(self) for value in getattr(self, field.name).values()]
+
+    def mapped(self, values: Iterable[Other]) -> "OfParts[Other]":
+        """The same parts with other values, in the order of `all`."""
+        rest = iter(values)
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            of: dict[Any, Part] = getattr(self, field.name)
+            changed[field.name] = dict(zip(of, islice(rest, len(of)), strict=True))
+        return OfParts(**changed)
+
+
+def ratio(one: float, other: float) -> float:
+    """one / other; 1 of two zeros, and where only the other is zero as large as can be said."""
+    if other == 0:
+        return 1.0 if one == 0 else 1e9
+    return one / other
+
+
+def ratios(one: Floats, other: Floats | float) -> Floats:
+    """`ratio` of each."""
+    known = np.not_equal(other, 0)
+    return np.where(known, one / np.where(known, other, 1.0), np.where(one == 0, 1.0, 1e9))
+
+
+def largest_first(values: Mapping[Key, float]) -> dict[Key, float]:
+    """The same, in the order of what they cost."""
+    return dict(sorted(values.items(), key=lambda item: -item[1]))
+
+
+def mean_ratios(values: Mapping[Key, Floats], base: Floats) -> dict[Key, float]:
+    """The mean of every part's time (steps) over the base's (steps), the largest first."""
+    means = _table(values, base).mean(axis=1)
+    return largest_first(dict(zip(values, ratios(means, float(base.mean())).tolist(), strict=True)))
+
+
+def step_ratios(values: Mapping[Key, Floats], base: Floats) -> list[dict[Key, float]]:
+    """Per step every part's time (steps) over the base's (steps), the largest first."""
+    keys = list(values)
+    shares = ratios(_table(values, base), base)
+    order = np.argsort(-shares, axis=0, kind="stable").T.tolist()
+    columns = np.sort(-shares, axis=0).T
+    return [
+        dict(zip([keys[at] for at in of], column, strict=True))
+        for of, column in zip(order, (-columns).tolist(), strict=True)
+    ]
+
+
+def _table(values: Mapping[Key, Floats], base: Floats) -> Floats:
+    """(parts × steps)."""
+    return np.array(list(values.values())).reshape(len(values), len(base))
+
+
+def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone_ns: float) -> PartEffect | None:
+    """From mean step times to shares of what is lost, T - T_ideal; None where nothing is lost."""
+    lost = replayed_ns - ideal_ns
+    if lost <= 0:
+        return None
+    return PartEffect(
+        share_removed=(replayed_ns - removed_ns) / lost,
+        share_alone=(alone_ns - ideal_ns) / lost,
+        step_time_removed_us=removed_ns / 1e3,
+        step_time_alone_us=alone_ns / 1e3,
+    )
+
+
+SLOWEST_SHARE = 0.03
+"""M_W measures what fixing this share of the workers saves, rounded up [W]."""
+SLOW = 1.05
+"""Jobs whose S is below lose too little to look for a cause."""
+MIN_EXPLAINED = 0.5
+"""Fixing who is to blame must take away this part of the slowdown [W]."""
+CORRELATED, VARIES = 0.9, 0.05
+"""Forward and backward time of a microbatch, and the forward time's variation: batches of different length [W]."""
+MIN_NAMED = 0.2
+"""Pauses and flapping transfers that cost less than this part of the slowdown are not what the job suffers from."""
+LONGER_STAGE = 0.05
+"""What the last stage computes above the mean of the stages: of two alike ones each takes half of any slowdown."""
+FEW_STEPS = 3
+"""In fewer a worker's microbatches need not even out."""
+_HOT = 0.5
+"""Workers stand out of the heatmap if they cost this part of what the costliest one does."""
+_STANDS_OUT = 0.1
+"""No worker stands out of the heatmap where none costs this part of the slowdown by itself."""
+_MOST_OF_STAGE = 0.75
+
+
+def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
+    """What the heatmap (dp ranks × stages, S of each worker) shows: single cells, one column, or no structure.
+
+    An empty one, of a job with too many workers to price each, shows nothing.
+    """
+    if slowdown < SLOW:
+        return "none"
+    if not workers.size:
+        return "unknown"
+    cost = workers - 1
+    if cost.max() < _STANDS_OUT * (slowdown - 1):
+        return "diffuse"
+    hot = cost >= _HOT * cost.max()
+    count = int(hot.sum())
+    if workers.size > 1 and count <= math.ceil(workers.size * SLOWEST_SHARE):
+        return "one_worker" if count == 1 else "few_workers"
+    per_stage = hot.mean(axis=0)
+    stages = np.flatnonzero(per_stage > 0)
+    if workers.shape[1] > 1 and len(stages) == 1 and per_stage[stages[0]] >= _MOST_OF_STAGE:
+        return "one_stage"
+    return "diffuse"
+
+
+def causes_of(
+    slowdown: float,
+    *,
+    effects: Sequence[PartEffect | None],
+    alike: tuple[float | None, float | None] = (None, None),
+    slowest: Sequence[int],
+    steps: int,
+    stage_excess: float | None = None,
+    irregular: Iterable[SlowdownCause] = (),
+) -> tuple[SlowdownCause, ...]:
+    """The causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
+
+    `effects` are those of the slowest workers and of the last stage, which computes longer than the mean of the stages
+    by the share `stage_excess` (None where that is not known). Long sequences are looked for only where no worker is to
+    blame: `alike` are the forward's correlation with the backward, and its variation. In one step or two, though, who
+    has them looks like a slow worker: then both are said.
+    """
+    if slowdown < SLOW:
+        return ()
+    of_slowest, of_last = (0.0 if part is None else part.share_removed for part in effects)
+    uneven = _sequence_imbalance(*alike, steps)
+    first, rest = [], []
+    if of_slowest >= MIN_EXPLAINED and (uneven is None or steps >= FEW_STEPS):
+        first.append(SlowdownCause("slow_workers", tuple(slowest), of_slowest))
+    elif uneven is not None:
+        first.append(replace(uneven, or_slow_ranks=tuple(slowest) if of_slowest >= MIN_EXPLAINED else ()))
+    if of_last >= MIN_EXPLAINED and (stage_excess is None or stage_excess >= LONGER_STAGE):
+        rest.append(SlowdownCause("stage_imbalance", share=of_last))
+    rest += [one for one in irregular if one.share is not None and one.share >= MIN_NAMED]
+    return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
+
+
+def _sequence_imbalance(correlation: float | None, variation: float | None, steps: int) -> SlowdownCause | None:
+    if correlation is None or variation is None or correlation < CORRELATED or variation < VARIES:
+        return None
+    figures = {"forward_backward_correlation": correlation, "forward_variation_share": variation, "steps": steps}
+    return SlowdownCause("sequence_imbalance", figures=figures)
+
+
+def slow_host(
+    slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
+) -> tuple[SlowdownCause, ...]:
+    """A host all of whose ranks together explain what none of them does alone."""
+    if host is None or effect is None or slowdown < SLOW or effect.share_removed < MIN_EXPLAINED:
+        return ()
+    return (SlowdownCause("slow_workers", ranks, effect.share_removed, host=host),)
+
+
+ERROR_GATE = 0.05
+"""A replay that is further off than this share of the measured step is answered with a warning [W]."""
+STEADY_ERROR_GATE = 0.02
+"""A replay in steady state has this limit, as it keeps no delay only because it was recorded."""
+
+
+def replay_error(delayed: Floats, measured: Floats) -> float:
+    """Of the mean step: how far one replayed with all delays (steps) is off the measured one (steps)."""
+    return abs(ratio(float(delayed.mean()), float(measured.mean())) - 1)
+
+
+def inexact_replay(
+    steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float, gate: float = ERROR_GATE
+) -> Iterator[KairWarning]:
+    """A warning where the mean step is off by more than `gate`; `off` is the share that it names."""
+    if replay_error(delayed, measured) <= gate:
+        return
+    worst = int(np.argmax(step_errors(delayed, measured)))
+    replayed_us, recorded_us = float(delayed[worst]) / 1e3, float(measured[worst]) / 1e3
+    figures = {"off": off, "worst_step": steps[worst], "replayed_us": replayed_us, "recorded_us": recorded_us}
+    yield KairWarning("simulation_error", figures=figures)
+
+
+def step_errors(delayed: Floats, measured: Floats) -> Floats:
+    """Per step |replayed − measured| / measured."""
+    return np.asarray(np.abs(delayed - measured) / np.maximum(measured, 1.0))

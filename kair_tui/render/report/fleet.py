@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kair_engine.results.runs.fleet import FleetResult
+from kair_engine.results.store import FleetResult
+from kair_tui.render.fleet import COLUMNS, GROUP_COLUMNS, HOST_COLUMNS, accused_hosts, fleet_headline, spread_in_words
 from kair_tui.render.report.content import Block, Command, Facts, Node, Report, Section, Text, Tone, Tree, table
 from kair_tui.render.report.pictures import shares
 from kair_tui.render.units import count, one_decimal, percent, slowdown
-from kair_tui.render.views.store.fleet import COLUMNS, GROUP_COLUMNS, HOST_COLUMNS, accused_hosts
-from kair_tui.render.words.costs import money_text
-from kair_tui.render.words.fleet import fleet_headline, spread_in_words
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.verdict import money_text
+from kair_tui.render.warnings import warnings_in_words
 
 _JOBS, _HOSTS, _GROUPS = 50, 20, 30
 _SOME: Final = 2

@@ -16,9 +16,9 @@ from kair_tui.render.report.content import (
     Text,
     Title,
     Tree,
+    element,
     left_out,
 )
-from kair_tui.render.report.elements import element
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may do with the file: draw it. Should a name ever come through unescaped, it stays a name."""

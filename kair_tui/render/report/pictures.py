@@ -6,13 +6,11 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.results.runs.fleet import ShareOfJobs
+from kair_engine.results.store import ShareOfJobs
 from kair_engine.results.triage import RankedRank
-from kair_tui.render.drawing.curve import draw as draw_in_signs
-from kair_tui.render.drawing.curve import draw_shares, signs
-from kair_tui.render.drawing.heat import RAMP, level, stretches
-from kair_tui.render.report.content import Picture
-from kair_tui.render.report.elements import draw, path, svg
+from kair_tui.render.drawing import RAMP, draw_shares, level, signs, stretches
+from kair_tui.render.drawing import draw as draw_in_signs
+from kair_tui.render.report.content import Picture, draw, path, svg
 from kair_tui.render.units import count, duration, percent, plural, ratio, score
 
 _WIDTH: Final = 400

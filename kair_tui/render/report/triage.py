@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.fix import FIX_KINDS
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.results.triage import Finding
-from kair_tui.render.answer import JobInfo
-from kair_tui.render.column import Column
+from kair_engine.results.triage import Evidence, Finding
+from kair_engine.results.whatif import FIX_KINDS
+from kair_tui.render.answer import Column, JobInfo
+from kair_tui.render.blame import stop_text, symptom
+from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
 from kair_tui.render.report.content import (
     Block,
     Command,
@@ -25,18 +25,22 @@ from kair_tui.render.report.content import (
     table,
 )
 from kair_tui.render.report.pictures import completion, score_grid
+from kair_tui.render.triage import COLUMNS as RANKING
+from kair_tui.render.triage import (
+    PART_COLUMNS,
+    FindingInWords,
+    TriageInWords,
+    absorbed_lines,
+    facts,
+    fix_words,
+    options_of,
+    title,
+    triage_totals,
+)
 from kair_tui.render.units import duration, gain, one_decimal, percent, plural, signed_duration, slowdown, spans
-from kair_tui.render.views.blame.merged import each, stops
-from kair_tui.render.views.blame.paths import key_of, paths_by_cause
-from kair_tui.render.views.blame.table import stop_text, symptom
-from kair_tui.render.views.triage import COLUMNS as RANKING
-from kair_tui.render.views.triage import PART_COLUMNS, absorbed_lines, facts, title, triage_totals
-from kair_tui.render.words.blame import blame_headline, cause_operator
-from kair_tui.render.words.costs import money_text
-from kair_tui.render.words.triage import FindingInWords, TriageInWords, fix_words, options_of
-from kair_tui.render.words.verdict import verdict_in_words
-from kair_tui.render.words.warnings import WarningInWords
-from kair_tui.render.words.whatif import WhatifInWords
+from kair_tui.render.verdict import money_text, verdict_in_words
+from kair_tui.render.warnings import WarningInWords
+from kair_tui.render.whatif import WhatifInWords
 
 _RANKS: Final = 16
 _CAUSES, _PATHS, _PARTS = 6, 2, 6

@@ -20,7 +20,7 @@ from textual.filter import LineFilter
 from textual.worker import WorkerFailed
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.arguments.job import JobWanted
+from kair_tui.cli.job import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.session import ShellState
@@ -28,8 +28,7 @@ from kair_tui.tui.frame.screen import BaseScreen, Service
 from kair_tui.tui.frame.watching import Watch
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.lines.scrollbar import draw_scroll_bars_with
-from kair_tui.tui.widgets.styles import theme_of
+from kair_tui.tui.widgets.styles import draw_scroll_bars_with, theme_of
 
 _MOMENT_S: Final = 0.01
 _PATIENCE: Final = 100

@@ -7,14 +7,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_tui.cli.arguments.job import JobSource, JobWanted, locate
-from kair_tui.cli.arguments.steps import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
+from kair_tui.cli.job import JobSource, JobWanted, locate, parse_steps
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lines.progress import Bar
+from kair_tui.tui.widgets.lines import Bar, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:

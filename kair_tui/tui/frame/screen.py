@@ -15,14 +15,13 @@ from textual.widget import Widget
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
-from kair_tui.tui.widgets.lines.header_and_footer import FooterKey, FooterLine, HeaderLine, StatusLine
-from kair_tui.tui.widgets.lines.line import Line, Piece
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, StatusLine
+from kair_tui.tui.widgets.lines import Line, Paragraph, Paragraphs, Piece
 from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from kair_tui.cli.arguments.job import JobWanted
+    from kair_tui.cli.job import JobWanted
     from kair_tui.render.written import Format
     from kair_tui.shell.session import ShellState
     from kair_tui.tui.session import Place, Session
@@ -365,7 +364,7 @@ class BaseScreen(Screen[None]):
 
         `complete` is asked in a thread for the whole of a half-typed line.
         """
-        from kair_tui.tui.widgets.lines.prompt import Prompt  # few screens are asked to
+        from kair_tui.tui.widgets.prompt import Prompt  # few screens are asked to
 
         if self.is_asking or not self.is_whole:
             return

@@ -1,14 +1,226 @@
-"""Services of the program to every screen: help, `:`, the palette, and what leaves the screen."""
+"""Services of the program to every screen: help, `:`, the palette, and what leaves the screen.
+
+Copies, exports and bookmarks of a screen, the commands behind it and the recording of them.
+
+Notes on what is under the cursor: written with N, found again in the palette, and saved as text.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from kair_tui.tui.frame.command_line import ask_command
-from kair_tui.tui.frame.help import show_help
-from kair_tui.tui.frame.noting import ask_note
-from kair_tui.tui.frame.palette import show_palette
-from kair_tui.tui.frame.saving import ask_export, copy, show_commands, toggle_bookmark, toggle_recording
+from kair_engine.errors import KairError, UsageError
+from kair_engine.trace.files import atomic_write, make_folder, write_whole
+from kair_tui.cli.places import cache_root
+from kair_tui.render.answer import Note
+from kair_tui.render.written import Format
+from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, show_palette
+from kair_tui.tui.frame.output import OutputScreen, show_help
 from kair_tui.tui.frame.screen import BaseScreen, Service
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.session import Bookmark, Session
+from kair_tui.tui.widgets.styles import styles_of
+
+_COPIED = "copied.txt"
+_NAMES_TRIED = 1000
+
+
+def show_commands(screen: BaseScreen) -> None:
+    """The lines that print in a shell what is on the screen."""
+    commands = screen.commands()
+    if not commands:
+        screen.say("no command prints this", alarm=True)
+        return
+    styles = styles_of(screen.look)
+    lines = [("these print the same in a shell (y copies them):", styles.dim), ("", styles.base)]
+    page = OutputScreen("commands", [*lines, *((command, styles.base) for command in commands)], commands)
+    page.copied = lambda: "\n".join(commands)  # type: ignore[method-assign]
+    screen.app.push_screen(page)
+
+
+def copy(screen: BaseScreen) -> None:
+    """To the terminal's clipboard (OSC 52), which not every terminal takes, and to a file for those."""
+    text = screen.copied()
+    if not text:
+        screen.say("nothing to copy here", alarm=True)
+        return
+    screen.app.copy_to_clipboard(text)
+    file = cache_root() / _COPIED
+    try:
+        make_folder(file.parent)
+        write_whole(file, f"{text}\n".encode(errors="backslashreplace"))
+    except OSError as error:
+        screen.say(f"copied to the clipboard alone: {file}: {error.strerror or error}")
+        return
+    screen.say(f"copied to the clipboard and to {file}")
+
+
+def toggle_bookmark(screen: BaseScreen) -> None:
+    """Sets a bookmark on the place, or takes it away."""
+    session = screen.kair.session
+    if session is None or not isinstance(screen, ViewScreen):
+        screen.say("bookmarks are for the views of a job", alarm=True)
+        return
+    steps, place = screen.session.steps, screen.place_under_cursor
+    name = screen.crumb if place == screen.place else f"{place.screen} {place.rank}"
+    title = name + (f" steps {','.join(map(str, steps))}" if steps else "")
+    try:
+        is_set = session.bookmarks.toggle(Bookmark(title=title, steps=steps, **asdict(place)))
+    except OSError as error:
+        screen.say(f"cannot write {session.bookmarks.file}: {error.strerror or error}", alarm=True)
+        return
+    screen.say(f"bookmark {'set' if is_set else 'removed'}: {title} (ctrl+p lists them)")
+
+
+async def toggle_recording(screen: BaseScreen) -> None:
+    """Asks for a file and records to it from then on; or stops."""
+    session = screen.kair.session
+    if session is None:
+        return
+    if (done := session.recorder.stop()) is not None:
+        screen.say(f"recorded to {done}")
+        screen.show_header()
+        return
+    await screen.ask_for("record to", partial(_record, screen), value=str(_free_name(f"{_stem(session.name)}.kair")))
+
+
+def _record(screen: BaseScreen, name: str) -> None:
+    session = screen.kair.session
+    assert session is not None
+
+    def start() -> None:
+        session.recorder.start(Path(name).expanduser(), session.name)
+        for command in screen.commands():
+            session.recorder.add(command)
+
+    if _tried(screen, name, start):
+        screen.say(f"recording to {name} until R is pressed again")
+        screen.show_header()
+
+
+async def ask_export(screen: BaseScreen) -> None:
+    """Asks what to save, then where."""
+    choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
+    forms: tuple[Format, ...] = ("json", "csv")
+    for export in screen.exports():
+        choices += [
+            Choice(
+                f"{form}  {export.command}",
+                f"what {export.line} -o {form} prints",
+                partial(_ask_where, screen, form, partial(export.write, form), export.name),
+            )
+            for form in forms
+        ]
+    session = screen.kair.session
+    if session is not None and session.notes.all():
+        notes = partial(notes_as_text, session)
+        choices.append(
+            Choice("md  notes", "what was noted of the job", partial(_ask_where, screen, "md", notes, "notes"))
+        )
+    if not screen.exports():
+        choices.append(Choice("txt", "the text", partial(_ask_where, screen, "txt", screen.copied)))
+    await show_choices(screen, "export", choices)
+
+
+def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
+    session = screen.kair.session
+    job = _stem(session.name) if session is not None else "kair"
+    proposed = _free_name(f"{job}-{_stem(name or screen.crumb)}.{ending}")
+    # The picture is of the screen, not of the list of formats that is closed just now.
+    screen.call_after_refresh(lambda: screen.ask_for("save to", partial(_save, screen, content), value=str(proposed)))
+
+
+def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
+    def write() -> None:
+        try:
+            with atomic_write(Path(name).expanduser(), replace=False) as file:
+                file.write(content().encode())
+        except FileExistsError:
+            raise UsageError(f"{name} exists already", "choose another name") from None
+
+    def save() -> None:
+        if _tried(screen, name, write):
+            screen.say(f"saved {name}")
+
+    # After a refresh: the picture is to be without the line in which the name was typed.
+    screen.call_after_refresh(save)
+
+
+def _picture(screen: BaseScreen) -> str:
+    return screen.app.export_screenshot(title=f"kair {screen.crumb}")
+
+
+def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
+    """Whether it worked; what went wrong is said."""
+    try:
+        do()
+    except KairError as error:
+        screen.say(f"{error}" + (f": {error.hint}" if error.hint else ""), alarm=True)
+        return False
+    except OSError as error:
+        screen.say(f"cannot write {name}: {error.strerror or error}", alarm=True)
+        return False
+    return True
+
+
+def _stem(name: str) -> str:
+    """A name as it may stand in a file's: names of jobs can be anything."""
+    return (
+        "".join(sign if (sign.isalnum() and sign.isascii()) or sign in "._" else "-" for sign in name).strip("-.")
+        or "kair"
+    )
+
+
+def _free_name(name: str) -> Path:
+    """`name` in the current folder, or with a number where there is such a file."""
+    path = Path(name)
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in range(2, _NAMES_TRIED))
+    return next((one for one in (path, *numbered) if not one.exists()), path)
+
+
+async def ask_note(screen: BaseScreen) -> None:
+    """Asks for the text, beginning with what is noted on it already."""
+    session = screen.kair.session
+    if session is None or not isinstance(screen, ViewScreen):
+        screen.say("notes are for the views of a job", alarm=True)
+        return
+    # What is under the cursor now: it may be another thing once the text is typed.
+    place = screen.place_under_cursor
+    # Without figures where it can be: they change when the job is read again, and the note is on the same.
+    about = f"{place.screen} {place.rank}" if place != screen.place else screen.described or screen.crumb
+
+    def write(text: str) -> None:
+        note = Note(
+            text=text.strip(),
+            about=about,
+            written_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            steps=session.steps,
+            **asdict(place),
+        )
+        before = session.notes.on(about, place.screen)
+        try:
+            session.notes.write(note)
+        except OSError as error:
+            screen.say(f"cannot write {session.notes.file}: {error.strerror or error}", alarm=True)
+            return
+        if note.text or before:
+            screen.say(f"noted on {about} (ctrl+p lists notes)" if note.text else f"no note on {about} any more")
+
+    await screen.ask_for("note", write, value=session.notes.on(about, place.screen))
+
+
+def notes_as_text(session: Session) -> str:
+    """All notes of the job, as Markdown; names in it, which are the traces', are text."""
+    from kair_tui.render.report.markdown import safe_text
+
+    lines = [f"# Notes on {safe_text(session.name)}", ""]
+    for note in session.notes.all():
+        lines += [f"- {safe_text(note.text)}", f"  ({safe_text(note.about)}; {safe_text(note.written_at)})"]
+    return "\n".join(lines) + "\n"
+
 
 SERVICES: Final[Mapping[Service, Callable[[BaseScreen], Awaitable[None] | None]]] = {
     "help": show_help,

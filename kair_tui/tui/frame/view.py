@@ -12,6 +12,10 @@ and where they make sense
 - `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
 - `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of.
 `self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
+
+The base of screens with rows: a filter, and an order.
+
+The base of screens in parts, each under a heading that is lit while it has the keyboard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +29,98 @@ from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
 from kair_tui.render.written import Format
-from kair_tui.tui.frame.filtered import FilteredScreen
-from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.filtering import Filter, parse_filter
+from kair_tui.tui.frame.screen import BaseScreen, Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.lines.heading import Heading
+from kair_tui.tui.widgets.lines import Heading
+
+
+class FilteredScreen(BaseScreen):
+    """Rows that can be filtered by FIELDS and sorted by SORTS; without them the keys are not offered."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+    SORTS: ClassVar[tuple[str, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("S", "reverse", "sort the other way", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = ""
+        """As it was typed."""
+        self._typed = ""
+        """The same where it was wrong, to be mended."""
+        self._sort: tuple[str, bool] | None = None
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Shows what `wanted` lets through, and returns how much that is: `3 of 128 ranks`."""
+        raise NotImplementedError
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Orders what it shows by one of SORTS."""
+        raise NotImplementedError
+
+    def apply_filter_and_order(self) -> None:
+        """Applies filter and order to rows that are new."""
+        if self.filter:
+            self._apply_filter(self.filter)
+        if self._sort is not None:
+            self.sort_by(*self._sort)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "back" and self.filter:
+            return True
+        if action == "filter":
+            return bool(self.FIELDS)
+        if action in ("sort", "reverse"):
+            return bool(self.SORTS)
+        return super().check_action(action, parameters)
+
+    async def action_filter(self) -> None:
+        """Asks for a filter."""
+        await self.ask_for("filter", self._apply_filter, value=self._typed)
+
+    def action_back(self) -> None:
+        """First a filter goes, which says why there is so little on the screen."""
+        if self.filter:
+            self._apply_filter("")
+        else:
+            super().action_back()
+
+    def _apply_filter(self, text: str) -> None:
+        """Applies it; one that is wrong leaves none, rather than the rows of another."""
+        self._typed = text
+        try:
+            wanted, wrong = parse_filter(text, self.FIELDS), None
+        except KairError as error:
+            wanted, wrong = parse_filter("", self.FIELDS), error
+        said = self.filter_by(wanted)
+        self.filter = wanted.text.strip()
+        if wrong is not None:
+            self.say(f"no filter: {wrong}" + (f" ({wrong.hint})" if wrong.hint else ""), alarm=True)
+        else:
+            self.say(f"{said} {self.look.glyphs.dot} filter {text}" if self.filter else "")
+        self.show_header()
+        self.refresh_bindings()
+
+    def action_sort(self) -> None:
+        """By the next of SORTS."""
+        at = -1 if self._sort is None else self.SORTS.index(self._sort[0])
+        self._sort_by(self.SORTS[(at + 1) % len(self.SORTS)], False)
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        name, descending = self._sort or (self.SORTS[0], False)
+        self._sort_by(name, not descending)
+
+    def _sort_by(self, name: str, descending: bool) -> None:
+        self._sort = (name, descending)
+        self.sort_by(name, descending)
+        self.say(f"sorted by {name}" + (", reversed" if descending else ""))
 
 
 class Answered(Message, bubble=False):
@@ -206,3 +297,17 @@ class ViewScreen(FilteredScreen):
             self.say(str(error), alarm=True)
             return
         self.reask()
+
+
+class ScreenOfParts(ViewScreen):
+    """Says in the status line what is under the cursor of the part that has the keyboard."""
+
+    def describe_cursor(self) -> None:
+        """Says it."""
+        raise NotImplementedError
+
+    def on_descendant_focus(self) -> None:
+        """Another part of the screen has the keyboard."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self.describe_cursor()

@@ -1,25 +1,30 @@
-"""Watches the files of the open job: says when they change, and reads the job again when that is wanted."""
+"""Watches the files of the open job: says when they change, and reads the job again when that is wanted.
+
+What a running job's coordinator says of it, for the screen that follows the job.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from kair_engine.recording.changes import SourceState, state_of
-from kair_tui.cli.arguments.job import open_source
+from kair_engine.errors import InputError
+from kair_engine.recording.opening import SourceState, state_of
 from kair_tui.cli.failures import explained
-from kair_tui.cli.output.progress import unwatched
+from kair_tui.cli.job import JobSource, open_source
+from kair_tui.cli.output import unwatched
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.live_job import LiveJob, live_status
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from kair_engine.results.runs.watch import WatchResult
+    from kair_engine.results.watch import WatchResult
     from kair_engine.trace.model import Trace
-    from kair_tui.render.words.triage import TriageInWords
+    from kair_tui.render.triage import TriageInWords
     from kair_tui.tui.frame.screen import Program
     from kair_tui.tui.session import Session
+
 
 _LOOK_S: Final = 2.0
 _SELDOM: Final = 5
@@ -168,7 +173,7 @@ class Watch:
 
     def _compare(self, session: "Session", before: "TriageInWords | None") -> Callable[[], None]:
         """In a thread: what was shown before with what is to be shown now."""
-        from kair_tui.render.words.difference import difference
+        from kair_tui.render.verdict import difference
 
         try:
             after: TriageInWords = session.ask(session.question("triage"))
@@ -188,3 +193,43 @@ class Watch:
     def _in_thread(self, work: "Callable[[], Callable[[], None]]") -> None:
         """Runs `work` in a thread, and what it returns in the program's own."""
         self._kair.in_thread(self._app, lambda: self._app.call_from_thread(work()), group="watch")
+
+
+_OPEN_FOR_MORE = ("waiting", "training", "stalled")
+
+
+class LiveJob:
+    """The job that is followed: its step, and alerts as they come."""
+
+    def __init__(self) -> None:
+        self._told: frozenset[str] | None = None
+        self.where = ""
+        """`step 512` while it trains, else empty."""
+
+    def hear(self, status: "WatchResult | None") -> list[str]:
+        """Takes the latest status; what is new since the one before, in words. At first that is what is still so."""
+        if status is None:
+            self.where = ""
+            return []
+        from kair_capture.coordinator.alert_text import in_words
+
+        self.where = f"step {status.step}" if status.state in _OPEN_FOR_MORE and status.step >= 0 else ""
+        new = [
+            alert
+            for alert in (status.open_alerts() if self._told is None else status.alerts)
+            if self._told is None or repr(alert) not in self._told
+        ]
+        self._told = frozenset(map(repr, status.alerts))
+        return [in_words(alert) for alert in new]
+
+
+def live_status(source: JobSource) -> "WatchResult | None":
+    """As it is now; None of a job without a coordinator, or of one that has gone."""
+    if not source.stored or not Path(source.path, "capture", "status.json").exists():
+        return None
+    from kair_tui.commands.watch import run
+
+    try:
+        return run(source.path.parent, job=source.path.name)
+    except (InputError, OSError):
+        return None

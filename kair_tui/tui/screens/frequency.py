@@ -9,21 +9,19 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from kair_engine.results.frequency import FrequencyResult
-from kair_engine.results.info import InfoResult
 from kair_engine.results.rank import RankProfileResult, SubgraphTime
+from kair_engine.results.views import FrequencyResult, InfoResult
+from kair_tui.render.frequency import VIEW
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, one_decimal, plural
-from kair_tui.render.views.frequency import VIEW
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.palette import Choice, ChoiceScreen
+from kair_tui.tui.frame.command_line import Choice, ChoiceScreen
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.cells.frequency_heat import FrequencyHeat
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.frequency_heat import FrequencyHeat
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)

@@ -10,21 +10,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair_engine.results.runs.store import JobsResult, ListedJob
-from kair_tui.render.answer import Answer
-from kair_tui.render.page_options import PageOptions
+from kair_engine.results.store import JobsResult, ListedJob
+from kair_tui.render.answer import Answer, PageOptions
+from kair_tui.render.store import minute
 from kair_tui.render.units import count, plural
-from kair_tui.render.views.store.jobs import minute
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.filtered import FilteredScreen
 from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.frame.view import FilteredScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lists.job_list import JobList
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists import JobList
 from kair_tui.tui.widgets.styles import styles_of
 
 _JOBS = Question.of("jobs")

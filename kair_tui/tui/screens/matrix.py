@@ -7,15 +7,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kair_engine.results.localize import GroupScore, LocalizeResult, RankScore
+from kair_tui.render.localize import VIEW
 from kair_tui.render.units import count, plural, score, spans
-from kair_tui.render.views.localize import VIEW
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.cells.distances import DistanceMatrix, HostDistances
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 RANKS_IN_A_MATRIX: Final = 1024

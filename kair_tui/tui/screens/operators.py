@@ -8,26 +8,18 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 
-from kair_engine.results.operators import OperatorsResult, OperatorTime, OperatorType, TypeTime
+from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
+from kair_tui.render.operators import COLUMNS, TYPE_COLUMNS, most_text, operator_text, operators_headline, type_name
 from kair_tui.render.units import count, duration, percent, plural
-from kair_tui.render.views.operators import (
-    COLUMNS,
-    TYPE_COLUMNS,
-    most_text,
-    operator_text,
-    operators_headline,
-    type_name,
-)
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.parts import ScreenOfParts
+from kair_tui.tui.frame.view import ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.cells.rank_strip import RankStrip
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.heat import RankStrip
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
 
 MOST_OPERATORS: Final = 100
 """That are listed: with what each of thousands of ranks spent on each."""

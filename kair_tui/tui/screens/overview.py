@@ -9,25 +9,22 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.widget import Widget
 
-from kair_engine.results.steps import StepsResult
 from kair_engine.results.triage import RankedRank
+from kair_engine.results.views import StepsResult
+from kair_tui.render.delays import ON_DEVICES
+from kair_tui.render.triage import TriageInWords, absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
-from kair_tui.render.views.triage import absorbed_lines, gain_in_words, triage_totals
-from kair_tui.render.words.absorbed import ON_DEVICES
-from kair_tui.render.words.triage import TriageInWords
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.parts import ScreenOfParts
+from kair_tui.tui.frame.view import ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.bars.step_strip import StepStrip
-from kair_tui.tui.widgets.cells.grid import LIMITS, RankGrid
-from kair_tui.tui.widgets.cells.grid_layout import Group, by_host, by_position, place_in_words, position_words
-from kair_tui.tui.widgets.cells.grid_ruler import GridRuler
-from kair_tui.tui.widgets.lines.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lists.findings import Findings
+from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
+from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
+from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.lists import Findings
+from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
 _LOW = 30

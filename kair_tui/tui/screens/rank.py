@@ -12,22 +12,19 @@ from textual.message import Message
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
-from kair_tui.render.drawing.bars import mark_sign
-from kair_tui.render.drawing.curve import signs
+from kair_tui.render.delays import lead_in_words
+from kair_tui.render.drawing import mark_sign, signs
+from kair_tui.render.pinpoint import ALIKE_COLUMNS, AlikeOutliers, alike, each
+from kair_tui.render.rank import distance_text, outstanding, rank_headline
 from kair_tui.render.units import count, duration, percent, plural, score
-from kair_tui.render.views.alike_outliers import COLUMNS, AlikeOutliers, alike, each
-from kair_tui.render.views.rank import distance_text, outstanding, rank_headline
-from kair_tui.render.words.absorbed import lead_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.bars.curve import CompletionCurve
-from kair_tui.tui.widgets.bars.step_parts import StepParts
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lists.table import Table
+from kair_tui.tui.widgets.bars import CompletionCurve, StepParts
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
 
 MOST_OUTLIERS = 1_000_000
 _LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
@@ -64,7 +61,7 @@ class RankScreen(ViewScreen):
         Binding("x", "each", "one by one"),
         Binding("p", "subgraphs", "parts of the step, or phases and scopes", show=False),
     ]
-    FIELDS = tuple(column.key for column in COLUMNS if column.key)
+    FIELDS = tuple(column.key for column in ALIKE_COLUMNS if column.key)
     SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
 
     def __init__(self, session: Session, place: Place) -> None:
@@ -95,7 +92,7 @@ class RankScreen(ViewScreen):
                 yield Heading(look, "completed", of="curve")
                 yield CompletionCurve(look, id="curve")
         yield Heading(look, "outliers", of="outliers")
-        yield Outliers(look, COLUMNS, id="outliers")
+        yield Outliers(look, ALIKE_COLUMNS, id="outliers")
 
     def on_mount(self) -> None:
         """The keyboard is with the table."""

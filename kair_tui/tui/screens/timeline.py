@@ -9,30 +9,28 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.errors import KairError
 from kair_engine.results.timeline import TimelineOperation, TimelineResult
-from kair_tui.render.drawing.timeline import legend, signs
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, plural
-from kair_tui.render.words.timeline import (
+from kair_tui.render.timeline_drawing import (
     NAME,
     WORDS,
     clock_in_words,
+    legend,
     moment,
     part_in_view,
     rows_in_words,
+    signs,
     takes,
     timeline_headline,
     who,
 )
-from kair_tui.render.words.warnings import warnings_in_words
+from kair_tui.render.units import duration, plural
+from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.cells.timeline_rows import TimelineRows
-from kair_tui.tui.widgets.cells.timeline_styles import bar_style
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.legend import Legend
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines import Heading, Legend, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.timeline_rows import TimelineRows, bar_style
 
 _SHORTEST_US: Final = 0.1
 """A view is not made shorter."""

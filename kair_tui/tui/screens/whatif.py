@@ -11,31 +11,25 @@ from textual.geometry import Size
 from textual.message import Message
 
 from kair_engine.errors import KairError
-from kair_engine.results.fix import FIX_KINDS, Fix
-from kair_engine.results.whatif import StepPrice, WhatifResult
+from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
 from kair_engine.whatif.candidates import MIN_COST, Worker, workers
 from kair_engine.whatif.prices import HIGHEST_COST
+from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
+from kair_tui.render.triage import fix_option
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
-from kair_tui.render.views.whatif import absorbed_lines
-from kair_tui.render.words.stops import lack_of_cores_in_words, stops_in_words, ticks_in_words
-from kair_tui.render.words.triage import fix_option
-from kair_tui.render.words.warnings import warnings_in_words
-from kair_tui.render.words.whatif import WhatifInWords
+from kair_tui.render.warnings import warnings_in_words
+from kair_tui.render.whatif import WhatifInWords, absorbed_lines
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.fix_options import as_arguments, in_order, typed_fix
 from kair_tui.tui.fix_selection import in_words
-from kair_tui.tui.frame.parts import ScreenOfParts
-from kair_tui.tui.frame.view import Answered
+from kair_tui.tui.frame.view import Answered, ScreenOfParts
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
-from kair_tui.tui.widgets.bars.price_bars import PriceBars, prices_of
-from kair_tui.tui.widgets.bars.step_bars import StepBars
-from kair_tui.tui.widgets.cells.grid_layout import by_host, by_position, position_words
-from kair_tui.tui.widgets.cells.worker_heat import COSTS as COST_LIMITS
-from kair_tui.tui.widgets.cells.worker_heat import WorkerHeat
-from kair_tui.tui.widgets.lines.heading import Heading
-from kair_tui.tui.widgets.lines.paragraphs import Paragraph, Paragraphs
-from kair_tui.tui.widgets.lists.fix_list import FixList, ListedFix
+from kair_tui.tui.widgets.bars import PriceBars, StepBars, prices_of
+from kair_tui.tui.widgets.fix_list import FixList, ListedFix, as_arguments, in_order, typed_fix
+from kair_tui.tui.widgets.grid import COSTS as COST_LIMITS
+from kair_tui.tui.widgets.grid import WorkerHeat
+from kair_tui.tui.widgets.grid_layout import by_host, by_position, position_words
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT, _WIDE = 32, 150

@@ -41,7 +41,7 @@ def main() -> None:
     sys.path.insert(0, str(HERE.parents[2] / "benchmarks" / "capture"))
     from fault import watched
 
-    from kair_capture.coordinator.storage.step_log import read_all, write_part
+    from kair_capture.coordinator.step_log import read_all, write_part
 
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "4"]
     with tempfile.TemporaryDirectory(prefix="kair-record-") as folder:

@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from kair_engine.readers.detect import NotATraceError
-from kair_engine.readers.kineto.events import Event, decode_events, decode_one
-from kair_engine.readers.kineto.rows import Records
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.kineto.events import Event, Records, decode_events, decode_one
 
 # Events of chunks of a megabyte need memory that the system has just got back, and clears anew: a sixth of the time.
 _CHUNK_SIZE: Final = 1 << 18

@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.frozen import dataclass
-from kair_engine.readers.kineto import times
+from kair_engine.readers.kineto import events as times
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category, NameClass, category_of, name_class_of
-from kair_engine.readers.kineto.collective_details import Details, collective_details
-from kair_engine.readers.kineto.events import NO_ARGS, Event
-from kair_engine.readers.kineto.rows import RECORD, Records, chosen
-from kair_engine.readers.kineto.tensor_sizes import Inputs
+from kair_engine.readers.kineto.collective_details import Details, Inputs, collective_details
+from kair_engine.readers.kineto.events import NO_ARGS, RECORD, Event, Records, chosen
 from kair_engine.trace.format import MAX_NAME_LENGTH, STREAM_PREFIX, THREAD_PREFIX
 
 _INT64: Final = range(-(1 << 63), 1 << 63)

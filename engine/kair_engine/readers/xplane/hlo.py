@@ -1,16 +1,23 @@
 """What compiled HLO modules say of their instructions: operation names, collectives' groups and sizes.
 
 Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
+
+One operation on a device, as a profile of XLA tells it.
+
+Kinds and phases of XLA's operations, by opcode and by where they come from.
 """
 
+import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from kair_engine.readers.xplane.wire import BYTES, Span, WireError, fields, packed, text
+from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.xplane.space import BYTES, Span, WireError, fields, packed, text
 
 _ELEMENT_BYTES: Final = {
     **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29), 1),  # PRED, S8, U8, F8…
@@ -179,3 +186,96 @@ def _mesh_axes(data: bytes, span: Span) -> Groups:
     rest = [axis for axis in range(len(sizes)) if axis not in axes]
     devices = np.arange(prod(sizes)).reshape(sizes).transpose([*rest, *axes])
     return tuple(tuple(row) for row in devices.reshape(-1, prod(sizes[axis] for axis in axes)).tolist())
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """One operation on a device; times in ns."""
+
+    lane: str
+    name: str
+    start: int
+    duration: int
+    instruction: Instruction
+    op_name: str
+    module: str
+    run: int | None = None
+    """Which execution of a module it is part of."""
+    correlation: int | None = None
+    """The call that launched it, where calls are recorded."""
+
+    @property
+    def end(self) -> int:
+        """When it was over, in ns."""
+        return self.start + self.duration
+
+
+def leaves(rows: list[Operation]) -> list[Operation]:
+    """The operations without those that hold others of their lane: loops and calls, whose time is their parts'."""
+    rows.sort(key=lambda one: (one.lane, one.start, -one.duration))
+    return [
+        one
+        for at, one in enumerate(rows)
+        if at + 1 == len(rows)
+        or rows[at + 1].lane != one.lane
+        or rows[at + 1].end > one.end
+        or rows[at + 1].start >= one.end
+    ]
+
+
+_NAMES: Final = 1 << 14
+"""Names that are looked at once: a profile has few, and each of them many times."""
+_COLLECTIVE: Final = re.compile(
+    r"(?P<op>all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast)"
+    r"(?P<part>-start|-done)?(?![a-z-])"
+)
+_MEMORY: Final = re.compile(r"memcpy|memset|^(copy|copy-start|copy-done|host-transfer)(\.|$)", re.IGNORECASE)
+_INPUT: Final = re.compile(
+    r"^(input|infeed|data_?load\w*|load_?batch|next_?batch|get_?batch|(.*::)?iterator\w*:*get_?next\w*)([^a-z ]|$)",
+    re.IGNORECASE,
+)
+_SYNC: Final = re.compile(r"block_?until_?ready|BlockHostUntil|::Await|Synchronize|StreamSynch|TransferFromDevice")
+_OPTIMIZER: Final = re.compile(
+    r"(^|[/(])(optimi[sz]er\w*|opt_update|apply_updates|update_step|adam\w*|sgd|momentum|lamb|lion|adafactor|rmsprop)"
+    r"([/)]|$)",
+    re.IGNORECASE,
+)
+_GARBAGE: Final = re.compile(r"(^|[^a-z])(python )?gc($|[:. _\[(])|garbage[ _]collect", re.IGNORECASE)
+
+
+@lru_cache(_NAMES)
+def collective_part(opcode: str, name: str) -> tuple[str, str] | None:
+    """(operation, `-start`, `-done` or '') of a collective, by its opcode, else by its name; None for others."""
+    match = _COLLECTIVE.match(opcode) or _COLLECTIVE.match(name.lstrip("%"))
+    return (match["op"], match["part"] or "") if match else None
+
+
+@lru_cache(_NAMES)
+def device_kind(opcode: str, name: str) -> str:
+    """The kind of an operation on a device."""
+    if collective_part(opcode, name) or name_class_of(name) is NameClass.DEVICE_COLLECTIVE:
+        return "collective"
+    if opcode == "infeed" or name.startswith("infeed"):
+        return "input"
+    return "memory" if _MEMORY.search(opcode or name) or _MEMORY.search(name) else "compute"
+
+
+@lru_cache(_NAMES)
+def host_kind(name: str) -> str:
+    """The kind of an operation on a host's thread."""
+    if _INPUT.search(name):
+        return "input"
+    if _SYNC.search(name):
+        return "sync"
+    return "gc" if _GARBAGE.search(name) else "host"
+
+
+@lru_cache(_NAMES)
+def phase_of(op_name: str, *, trains: bool) -> str | None:
+    """The phase an operation's origin tells; None where a training step's own update cannot be told from the rest."""
+    if "transpose(" in op_name or "gradient_tape" in op_name:
+        return "backward"
+    if _OPTIMIZER.search(op_name):
+        return "optimizer"
+    if "jvp(" in op_name or not trains:
+        return "forward"
+    return None

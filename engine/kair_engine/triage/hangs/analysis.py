@@ -11,14 +11,12 @@ from dataclasses import replace
 
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
-from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import Evidence, Finding, RankedRank, TriageResult, Verdict
 from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.hangs import evidence as told
-from kair_engine.triage.hangs.mismatch import Mismatch, mismatch_in
-from kair_engine.triage.hangs.open_questions import open_questions
+from kair_engine.triage.hangs.groups import Mismatch, mismatch_in
 from kair_engine.triage.hangs.recordings import Sound, sound_recordings
-from kair_engine.triage.hangs.waits import Place, TransferWait, Waits, waits_of
+from kair_engine.triage.hangs.waits import Place, TransferWait, Waits, open_questions, waits_of
 
 _MOST_FINDINGS = 16
 

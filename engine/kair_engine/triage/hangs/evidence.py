@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Evidence
+from kair_engine.results.triage import Evidence
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
-from kair_engine.triage.hangs.groups import Group, Progress
-from kair_engine.triage.hangs.mismatch import Mismatch
+from kair_engine.triage.hangs.groups import Group, Mismatch, Progress
 from kair_engine.triage.hangs.waits import Place, TransferWait
 
 _Said = TypeVar("_Said")

@@ -7,8 +7,7 @@ from typing import Final
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.trace.calls import NOT_NUMBERED, GroupProgress
-from kair_engine.trace.model import Job, KairWarning
-from kair_engine.trace.warning_texts import listed, short_warning
+from kair_engine.trace.model import Job, KairWarning, listed, short_warning
 from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, Progress, groups_of
 
 RUNS_APART_NS: Final = 600 * 10**9

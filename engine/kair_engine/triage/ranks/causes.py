@@ -11,21 +11,33 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.evidence import Evidence
+from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
-from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.triage.devices.late_launches import LateLaunches
-from kair_engine.triage.ranks.measured import beside_peers
-from kair_engine.triage.ranks.reasons.batches import Batch, batch_beside_peers, longer_batch
-from kair_engine.triage.ranks.reasons.diagnosis import MIN_EXPLAINED, Diagnosis, peers_of
-from kair_engine.triage.ranks.reasons.further_calls import between_more_calls, calls_more, more_calls
-from kair_engine.triage.ranks.reasons.idling import held_by_profiler, idle_device, idle_host
-from kair_engine.triage.ranks.reasons.larger_inputs import (
+from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.triage.late_launches import LateLaunches
+from kair_engine.triage.ranks.diagnosis import (
+    MIN_EXPLAINED,
+    Diagnosis,
+    all_over,
+    held_by_profiler,
+    idle_device,
+    idle_host,
+    more_stops,
+    peers_of,
+    stopped,
+)
+from kair_engine.triage.ranks.kernel_times import beside_peers
+from kair_engine.triage.ranks.work_reasons import (
+    Batch,
+    batch_beside_peers,
+    between_more_calls,
+    calls_more,
     inputs_of,
     larger_inputs,
+    longer_batch,
+    more_calls,
     same_inputs,
 )
-from kair_engine.triage.ranks.reasons.preemption import all_over, more_stops, stopped
 
 ONE_OPERATOR_SHARE = 0.5
 """An operator is named as the culprit when it alone makes up this part of a rank's excess."""

@@ -13,10 +13,9 @@ from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.evidence import Evidence, EvidenceKind
-from kair_engine.timeline.processor_time import ProcessorTimes
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job, ProcessorLimits
+from kair_engine.results.triage import Evidence, EvidenceKind
+from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.trace.model import Job, ProcessorLimits, host_of
 
 RATE_RATIO: Final = 4.0
 """Stops hold a rank back if they are counted at least this many times as often as the median peer's."""

@@ -8,8 +8,7 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Job
+from kair_engine.trace.model import Job, host_of
 
 
 @dataclass(frozen=True)

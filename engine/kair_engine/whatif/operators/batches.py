@@ -1,4 +1,7 @@
-"""Replays steps side by side, as recorded and with fixes made [W §3]."""
+"""Replays steps side by side, as recorded and with fixes made [W §3].
+
+Prices faults: step times with some operations replaced by their peers' ideal [W §3], of any recording.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -8,23 +11,24 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.results.fix import Fix
-from kair_engine.timeline.processor_time import ProcessorTimes, processor_times
+from kair_engine.results.whatif import Fix
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.host_time import ProcessorTimes, processor_times
 from kair_engine.timeline.roles import role_codes, roles
-from kair_engine.timeline.synchronisation import Synchronisation, synchronise
+from kair_engine.trace.batches import IN_WINDOW, REPLAYED, operations_that_fit, require_memory
+from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.trace.steps.loading import each_step
-from kair_engine.trace.steps.memory_limit import IN_WINDOW, REPLAYED, operations_that_fit, require_memory
-from kair_engine.whatif.model import Counterfactual
+from kair_engine.whatif.model import Baseline, Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
-from kair_engine.whatif.operators.stops.stopped_parts import StoppedParts
-from kair_engine.whatif.replay.plan import plan
-from kair_engine.whatif.replay.replay import replay
+from kair_engine.whatif.operators.stops import StoppedParts
+from kair_engine.whatif.prices import step_errors
+from kair_engine.whatif.replay import plan, replay
 
 if TYPE_CHECKING:
-    from kair_engine.whatif.operators.steady.batch import SteadyBatch
+    from kair_engine.whatif.operators.steady_state import SteadyBatch
+
 
 _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's levels."""
@@ -48,7 +52,7 @@ def batches(
     if trace.job.host_times is None:
         yield from step_batches(trace, scenarios, synchronised)
         return
-    from kair_engine.whatif.operators.steady.batch import SteadyBatch  # most jobs synchronise
+    from kair_engine.whatif.operators.steady_state import SteadyBatch  # most jobs synchronise
 
     windows = partial(_in_windows, most_rows=min(_MOST_ROWS, operations_that_fit(IN_WINDOW)))
     for syncs, role, places, processor in _read(trace, synchronised, windows):
@@ -256,3 +260,66 @@ def _too_many(steps: Sequence[Synchronisation], looked_at: Sequence[Synchronisat
     rows = sum(len(sync.collectives.ops) for sync in steps)
     enough = sum(len(sync.collectives.ops.ranks) for sync in looked_at) >= _ENOUGH_PEERS
     return bool(looked_at) and (rows > _MOST_ROWS or (enough and (rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE)))
+
+
+@dataclass(frozen=True)
+class StepPrices:
+    """Step times in ns: the median over ranks, or the slowest's where no collective makes the others wait."""
+
+    steps: tuple[int, ...]
+    measured_ns: Floats
+    replayed_ns: Floats
+    """With nothing changed."""
+    undelayed_ns: Floats
+    """Without the delays that no edge explains, all else as recorded."""
+    scenario_ns: Floats
+    """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
+    excess_ns: dict[int, float]
+    """Per rank, of the mean step, by how much its operations exceed their peers' ideal in sum: at most so much longer
+    is a step in which only this rank is as recorded."""
+
+    @property
+    def replay_error(self) -> Floats:
+        """Per step |replayed − measured| / measured."""
+        return step_errors(self.replayed_ns, self.measured_ns)
+
+
+def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepPrices:
+    """Replays every chosen step once for each scenario: a fix, or several that are made together."""
+    fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
+    excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
+
+    def look(batch: "Batch | SteadyBatch") -> None:
+        for rank, nanoseconds in batch.excess_ns():
+            excess[rank] += nanoseconds / len(trace.steps)
+
+    asked: list[Counterfactual] = [Baseline.RECORDED, Baseline.UNDELAYED, *fixes]
+    measured, replayed = replayed_steps(batches(trace, len(asked)), asked, look)
+    return StepPrices(trace.steps, measured, replayed[0], replayed[1], replayed[2:], excess)
+
+
+def replayed_steps(
+    of: Iterable["Batch | SteadyBatch"],
+    asked: list[Counterfactual],
+    look: Callable[["Batch | SteadyBatch"], None] | None = None,
+    more: Callable[[Floats], Sequence[Counterfactual]] | None = None,
+) -> tuple[Floats, Floats]:
+    """(each step's time as recorded, (counterfactuals × steps) replayed), ns; batches are looked at in passing.
+
+    Once the first was looked at, `more` may say what else to ask, given its steps' times: that is appended to `asked`.
+    """
+    results, carried = [], None
+    for batch in of:
+        carried, times = batch.times(asked, carried)
+        if look is not None:
+            look(batch)
+        if more is not None:
+            besides = [one for one in dict.fromkeys(more(times[0])) if one not in asked]
+            if besides:
+                carried, times = beside((carried, times), batch.times(besides, None))
+                asked += besides
+            more = None
+        results.append(times)
+        del batch  # or it is still there while the next one is made
+    measured, replayed = (np.concatenate(times) for times in zip(*results, strict=True))
+    return measured, replayed.T

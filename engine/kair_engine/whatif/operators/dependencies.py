@@ -2,20 +2,214 @@
 
 What no edge explains of the time before an operation is its delay, and stays as recorded: so the unchanged replay
 reproduces the recording.
+
+Splits durations into parts: operations' self time, and the delays that no edge explains.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.frozen import dataclass
-from kair_engine.timeline.synchronisation import Synchronisation
-from kair_engine.trace.operations import Operations
-from kair_engine.whatif.operators.parts import NodeParts, node_parts
-from kair_engine.whatif.operators.step_graph.graph import StepGraph, step_graph
-from kair_engine.whatif.operators.step_graph.stream_order import cross_stream_waits, shared_keys
-from kair_engine.whatif.replay.levels import Graph
+from kair_engine.results.whatif import FIX_KINDS
+from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.self_time import INPUT_PHASE
+from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
+from kair_engine.whatif.operators.host_events import last_operations
+from kair_engine.whatif.operators.step_graph import StepGraph, cross_stream_waits, shared_keys, step_graph
+from kair_engine.whatif.replay import Graph
+
+_COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
+_AT_THE_END = -(1 << 32)
+"""Less an operation's key: the key of its rest before the step's end."""
+OWN, GAP, REST = range(3)
+"""An operation's self time, the delay before it, what an operation around it spent before it."""
+
+
+@dataclass(frozen=True)
+class NodeParts:
+    """What the nodes' durations are made of: arrays of one length."""
+
+    node: Codes
+    value_ns: Floats
+    rank: Codes
+    """Position in the ranks of its step."""
+    step: Codes
+    """Position among the steps."""
+    kind: SmallInts
+    """Index into FIX_KINDS, or NONE."""
+    name: Codes
+    """The operation's name's code."""
+    key: Ints
+    """Equal for the same part of a logical operator, on all peers and in all steps."""
+    own: Bools
+    """True for operations' self time, False for delays."""
+    role: Codes
+    thread: Bools
+    """True for what the program's threads did, False for devices, communication and threads that serve others."""
+    row: Codes
+    """Its operation in the step, or NONE: of the step's end."""
+    over_ns: Floats
+    """When the node was over as recorded, on the step's clock."""
+
+    @property
+    def delay(self) -> Bools:
+        """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
+        return np.asarray(self.key % (REST + 1) == GAP)
+
+
+def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
+    """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
+    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
+    columns = zip(*map(_columns, pieces), strict=True)
+    node, value, rank, kind, name, full_key, own, thread, row = (np.concatenate(of) for of in columns)
+    step = np.full(len(node), at, dtype=np.int32)
+    of_role = role.astype(np.int32)[rank]
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns[node])
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """What each event of the threads of a step takes, ns."""
+
+    own: Floats
+    """Of its operation itself, until the event."""
+    whole: Floats
+    """Since the event before, or since what was waited for."""
+
+
+def times_of_events(graph: StepGraph, value_ns: Floats) -> EventTimes:
+    """Of the values of a step's parts, in their order, those of its threads' events."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    some = np.flatnonzero(rests_ns(graph) > 0) if events else np.zeros(0, dtype=np.int64)
+    own = value_ns[:events]
+    whole = own + value_ns[events : 2 * events]
+    whole[some] += value_ns[2 * events : 2 * events + len(some)]
+    return EventTimes(own, whole)
+
+
+def own_times_of_devices(graph: StepGraph, value_ns: Floats) -> tuple[Ints, Floats]:
+    """(operations that end by themselves, what each takes) of the values of a step's parts, in their order."""
+    events = len(graph.events.row) if len(graph.host) else 0
+    rows = np.flatnonzero(graph.over != NONE)
+    alone = rows[graph.arrival[rows] == graph.over[rows]]
+    first = 2 * events + (np.count_nonzero(rests_ns(graph) > 0) if events else 0) + len(rows)
+    return alone, value_ns[first : first + len(alone)]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Parts of one sort."""
+
+    part: int
+    node: Ints
+    value: Floats
+    rank: Ints
+    kind: Ints | int
+    name: Ints | int
+    key: Ints
+    row: Ints | int
+    thread: Bools | bool = False
+
+
+def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, ...]:
+    several = (piece.kind, piece.name, piece.row, piece.thread)
+    kind, name, row, thread = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in several)
+    own = np.full(len(piece.node), piece.part == OWN)
+    node, rank, code, row = (of.astype(np.int32) for of in (piece.node, piece.rank, name, row))
+    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread, row
+
+
+def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
+    ops, events = graph.ops, graph.events
+    if not len(graph.host):
+        return
+    row, node = events.row, graph.host[events.node]
+    program = _of_the_program(ops)[row]
+    own, rest = events.own_ns.astype(float), rests_ns(graph)
+    earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
+    gap = events.time_ns - earlier - own - rest
+    waited = events.waits_event
+    gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
+    closing = np.concatenate(([False], row[1:] == row[:-1]))
+    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, program)
+    of_host = np.where(closing, NONE, _HOST)
+    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, program)
+    some = rest > 0
+    owner, row = events.rest_of[some], row[some]
+    yield _Piece(
+        REST,
+        node[some],
+        rest[some],
+        ops.rank[row],
+        _kinds(ops, owner),
+        ops.name[owner],
+        key[row],
+        owner,
+        program[some],
+    )
+
+
+def _of_the_program(ops: Operations) -> Bools:
+    """Whether each operation ran on a thread of the program: beside a device others serve it and often stand still."""
+    return ops.of_program if ops.has_device else np.ones(len(ops), dtype=bool)
+
+
+def rests_ns(graph: StepGraph) -> Floats:
+    """Per event what an operation around it still spent; what was waited for explains all of the time before it."""
+    rest = graph.events.rest_ns.astype(float)
+    rest[graph.events.waits_event] = 0.0
+    return rest
+
+
+def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
+    """Kernels: their duration, and the delay before them; members: the delay, and their own transfer."""
+    ops, time = graph.ops, graph.time_ns
+    rows = np.flatnonzero(graph.over != NONE)
+    over, arrival, rank = graph.over[rows], graph.arrival[rows], ops.rank[rows]
+    member = arrival != over
+    offset = graph.offset_ns[rank]
+    duration = np.where(member, 0.0, time[over] - (ops.start_ns[rows] - offset))
+    # A delay after the launch is the host's where nothing else held the operation up.
+    launch = ops.launch[rows]
+    event = np.where(launch == NONE, NONE, graph.events.last_of_row[launch])
+    launched = np.full(len(rows), -np.inf)
+    known = event != NONE
+    launched[known] = graph.events.time_ns[event[known]] - offset[known]
+    of_host = np.where(launched >= graph.ready_ns[arrival], _HOST, NONE)
+    gap = time[arrival] - graph.ready_ns[arrival] - duration
+    yield _Piece(GAP, arrival, gap, rank, of_host, ops.name[rows], key[rows], rows)
+    # Communication whose members are not known may be nothing but waiting: it stays as it is.
+    kind = np.where(ops.communication[rows], NONE, _kinds(ops, rows))[~member]
+    alone, members = rows[~member], rows[member]
+    yield _Piece(OWN, over[~member], duration[~member], rank[~member], kind, ops.name[alone], key[alone], alone)
+    transfer = (time - graph.ready_ns)[over[member]]
+    yield _Piece(OWN, over[member], transfer, rank[member], _COMMUNICATION, ops.name[members], key[members], members)
+
+
+def _tails(graph: StepGraph, role: Ints, key: Ints) -> Iterator[_Piece]:
+    """What is left of the step after all that its end waited for: of an operation that went on until then, and idle."""
+    ops, tail = graph.ops, (graph.time_ns - graph.ready_ns)[graph.end]
+    owner, rest = last_operations(ops, graph.events)
+    rest = np.minimum(rest.astype(float), np.maximum(tail, 0.0))
+    rank = np.flatnonzero(rest > 0)
+    row = owner[rank]
+    kind, name = _kinds(ops, row), ops.name[row]
+    at_end = _AT_THE_END - key[row]
+    yield _Piece(REST, graph.end[rank], rest[rank], rank, kind, name, at_end, row, _of_the_program(ops)[row])
+    yield _Piece(GAP, graph.end, tail - rest, np.arange(len(role)), _HOST, NONE, -1 - role, NONE)
+
+
+def _kinds(ops: Operations, rows: Ints) -> Ints:
+    of_kind = np.full(int(SCOPE) + 1, _HOST)
+    of_kind[[COMPUTE, MEMORY]] = _COMPUTE
+    of_kind[INPUT] = _INPUT
+    of_kind[GC] = _GC
+    of_kind[[COLLECTIVE, SEND, RECV]] = _COMMUNICATION
+    result = of_kind[ops.kind[rows]]
+    return np.where((ops.phase[rows] == INPUT_PHASE) & (ops.kind[rows] != GC), _INPUT, result)
 
 
 @dataclass(frozen=True)

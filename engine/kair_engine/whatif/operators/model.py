@@ -1,42 +1,180 @@
-"""Implements the operator-level model, of all that a profiler recorded."""
+"""Implements the operator-level model, of all that a profiler recorded.
 
-from collections.abc import Iterator, Mapping, Sequence
+Says of the parts of steps which they are, so that the same ones of another recording can be found.
+
+Checks that a recording has what a fix asks for; says what it has instead.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import Floats
-from kair_engine.causes import RemedyName
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.causes import FixKind, RemedyName
+from kair_engine.errors import UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
-from kair_engine.results.fix import ASKED_KINDS, Fix
-from kair_engine.results.whatif import HostStops, PartEffect, Remedy
-from kair_engine.timeline.synchronisation import Synchronisation
-from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.steps.step_batches import operations_of_steps
-from kair_engine.trace.warning_texts import short_warning
-from kair_engine.whatif.inexact_replay import ERROR_GATE, STEADY_ERROR_GATE, inexact_replay, replay_error
+from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, PartEffect, Remedy
+from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.self_time import INPUT_PHASE
+from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.columns import Columns, count_operations
+from kair_engine.trace.model import KairWarning, Trace, short_warning
+from kair_engine.trace.operations import STEP_SCOPE, Operations
+from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
     Foreseen,
     Parts,
+    ReplayCache,
     ReplayedSteps,
     Symptoms,
 )
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
-from kair_engine.whatif.operators.batches import Batch, batches
-from kair_engine.whatif.operators.prices import replayed_steps
-from kair_engine.whatif.operators.stops.found import StopTally
-from kair_engine.whatif.operators.told_parts import parts_told
-from kair_engine.whatif.operators.validate_fix import Present, present, validate_fix
-from kair_engine.whatif.ratios import OfParts
-from kair_engine.whatif.replay_cache import ReplayCache
+from kair_engine.whatif.operators.batches import Batch, batches, replayed_steps
+from kair_engine.whatif.operators.dependencies import OperatorDependencies
+from kair_engine.whatif.operators.stops import StopTally
+from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, inexact_replay, nothing_fits, replay_error
 
 if TYPE_CHECKING:
-    from kair_engine.whatif.operators.steady.batch import SteadyBatch
-    from kair_engine.whatif.replay.trace_events import Event
+    from kair_engine.whatif.operators.steady_state import SteadyBatch
+    from kair_engine.whatif.trace_events import Event
+
+
+def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
+    """The parts of some steps that were joined in one graph; what runs within an input fetch is the fetch's."""
+    parts = of.parts
+    count = len(parts.node)
+    at, rank, number = (np.zeros(count, dtype=np.int64) for _ in range(3))
+    operator, phase, call = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
+    for place, ops in enumerate(steps):
+        mine = np.flatnonzero(parts.step == place)
+        at[mine], number[mine], rank[mine] = np.arange(len(mine)), ops.step, ops.ranks[parts.rank[mine]]
+        mine = mine[parts.row[mine] != NONE]
+        row = _fetch(ops)[parts.row[mine]]
+        operator[mine], phase[mine], call[mine] = ops.name[row], ops.phase[row], ops.occurrence[row]
+    group = of.graph.group[parts.node]
+    return Parts(
+        step=number,
+        at=at,
+        rank=rank,
+        operator=operator,
+        kind=parts.kind.astype(np.int64),
+        which=np.stack((phase, call)),
+        delay=parts.delay,
+        transfer=np.where(parts.own, group, NONE),
+        value_ns=parts.value_ns,
+        operators=steps[0].name_text,
+    )
+
+
+def _fetch(ops: Operations) -> Ints:
+    """Per operation the outermost one of the input phase around it; of all others themselves."""
+    owner, parent = np.arange(len(ops)), ops.nesting.parent
+    in_phase = ops.phase == INPUT_PHASE
+    while (inside := in_phase[owner] & (parent[owner] != NONE) & in_phase[parent[owner]]).any():
+        owner = np.where(inside, parent[owner], owner)
+    return owner
+
+
+_SHOWN = 8
+_KINDS: dict[FixKind, tuple[str, ...]] = {
+    "compute": ("compute", "memory"),
+    "input": ("input",),
+    "communication": ("collective", "send", "recv"),
+    "gc": ("gc",),
+}
+"""A fix's kind → the operations' kinds; delays of the host are of every operation."""
+
+
+Present = Mapping[tuple[str, str, str], int]
+"""(name, kind, phase) of operations → how many there are, the most frequent first."""
+
+
+def present(trace: Trace) -> Present:
+    """What operations the ranks have in the chosen steps."""
+    return _counted(trace, trace.job.ranks)
+
+
+def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
+    """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
+
+    `of_all` tells what is present on all ranks, where that is asked for.
+    """
+    job, layout = trace.job, trace.job.layout
+    stage_of = layout.pipeline_stage if layout is not None else {}
+    if fix.stages and not stage_of:
+        raise UsageError(
+            f"{fix_text(fix)}: the recording does not tell which ranks make up a pipeline stage",
+            "name the stage's ranks instead: rank=0-7 (stages are known where the profiler notes pipeline groups)",
+        )
+    known: tuple[tuple[str, Collection[int | str], Iterable[int | str]], ...] = (
+        ("ranks", fix.ranks, job.ranks),
+        ("hosts", fix.hosts, job.hosts.values()),
+        ("stages", fix.stages, stage_of.values()),
+    )
+    for what, asked, there in known:
+        if asked and not set(asked) & set(there):
+            raise nothing_fits(fix, f"the {what} are {_listed(there)}" if set(there) else f"the {what} are not known")
+    chosen = [
+        rank
+        for rank in job.ranks
+        if (not fix.ranks or rank in fix.ranks)
+        and (not fix.hosts or job.hosts.get(rank) in fix.hosts)
+        and (not fix.stages or stage_of.get(rank) in fix.stages)
+    ]
+    if fix.scopes:
+        names = scope_names(trace)
+        if not any(map(fix.within, names)):
+            raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
+    counts = of_all() if len(chosen) == len(job.ranks) else _counted(trace, chosen)
+    kinds, names = _fitting(counts, fix)
+    if not kinds:
+        raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
+
+
+def scope_names(trace: Trace) -> list[str]:
+    """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
+    names = count_operations(trace, ("name",), lambda rows: rows.is_any("kind", ("scope",)), also=("kind",))
+    return [name for (name,) in names if name != STEP_SCOPE]
+
+
+def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
+    def of_ranks(rows: Columns) -> Bools:
+        return np.isin(rows.of["rank"], ranks) & ~rows.is_any("kind", ("scope",))
+
+    counts = count_operations(trace, ("name", "kind", "phase"), of_ranks)
+    return {(name, kind, phase): number for (name, kind, phase), number in counts.items()}
+
+
+def _fitting(there: Present, fix: Fix) -> tuple[set[str], list[str]]:
+    """(the kinds of the operations that fit, the names of the most frequent operators of the fix's kinds)."""
+    of_kinds = {kind for one in fix.kinds for kind in _KINDS.get(one, ())}
+    counts: Counter[tuple[str, str]] = Counter()
+    for (name, kind, phase), number in there.items():
+        any_kind = not fix.kinds or {"host", STOPS} & set(fix.kinds)
+        if any_kind or kind in of_kinds or ("input" in fix.kinds and phase == "input"):
+            counts[name, kind] += number
+    order = sorted(counts, key=lambda texts: (-counts[texts], texts))
+    return {kind for name, kind in order if fix.named(name)}, list(dict.fromkeys(name for name, _ in order))
+
+
+def _listed(values: Iterable[int | str]) -> str:
+    """The first few, numbers as spans."""
+    ordered = list(dict.fromkeys(values))
+    numbers = [value for value in ordered if isinstance(value, int)]
+    if numbers and len(numbers) == len(ordered):
+        low, high = min(numbers), max(numbers)
+        if len(numbers) == high - low + 1 > 1:
+            return f"{low}-{high}"
+        ordered = sorted(numbers)
+    shown = ", ".join(str(value) for value in ordered[:_SHOWN])
+    return f"{shown} …" if len(ordered) > _SHOWN else shown
+
 
 MOST_KEPT = 1_500_000
 """Operations whose graphs stay in memory, 400 bytes each. Those of more are made again for every question."""

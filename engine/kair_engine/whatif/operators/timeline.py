@@ -1,23 +1,110 @@
-"""Draws both timelines of operators, recorded and ideal: a process per rank in each, the critical path on top."""
+"""Draws both timelines of operators, recorded and ideal: a process per rank in each, the critical path on top.
+
+Moves a step's operations to where a replay has them begin and end.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats
-from kair_engine.results.fix import Fix
-from kair_engine.trace.hosts import host_of
-from kair_engine.trace.model import Trace
+from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.results.whatif import Fix
+from kair_engine.trace.model import Trace, host_of
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
 from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.operators.batches import Batch, step_batches
-from kair_engine.whatif.operators.dependencies import step_graphs
-from kair_engine.whatif.operators.parts import GAP, REST
-from kair_engine.whatif.operators.replayed_times import OperationTimes, recorded_times, replayed_times
-from kair_engine.whatif.operators.step_graph.graph import StepGraph
-from kair_engine.whatif.replay.critical_path import Piece, critical_path, waits
-from kair_engine.whatif.replay.trace_events import CRITICAL, Event, arrows, lane, process
+from kair_engine.whatif.operators.dependencies import GAP, REST, own_times_of_devices, step_graphs, times_of_events
+from kair_engine.whatif.operators.step_graph import StepGraph
+from kair_engine.whatif.replay import Piece, critical_path, waits
+from kair_engine.whatif.trace_events import CRITICAL, Event, arrows, lane, process
+
+
+@dataclass(frozen=True)
+class OperationTimes:
+    """Per operation of a step, ns on the step's clock."""
+
+    start: Floats
+    end: Floats
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Moments on lanes: when they were recorded, and when they are now."""
+
+    lane: Ints
+    was: Floats
+    now: Floats
+
+
+def recorded_times(graph: StepGraph) -> OperationTimes:
+    """As recorded."""
+    ops = graph.ops
+    offset = graph.offset_ns[ops.rank]
+    return OperationTimes(ops.start_ns - offset, ops.end_ns - offset)
+
+
+def replayed_times(graph: StepGraph, value_ns: Floats, end: Floats) -> OperationTimes:
+    """With other values of the step's parts, and the nodes' ends that follow from them.
+
+    Device operations and communication move with their nodes. What threads do lies between their events, which keep
+    their order: a moment between two keeps its place between them.
+    """
+    ops, recorded = graph.ops, recorded_times(graph)
+    start, over = recorded.start.copy(), recorded.end.copy()
+    rows = np.flatnonzero(graph.over != NONE)
+    start[rows], over[rows] = end[graph.arrival[rows]], end[graph.over[rows]]
+    alone, own = own_times_of_devices(graph, value_ns)
+    start[alone] = over[alone] - own
+    over = np.maximum(over, start)
+    streams = rows[ops.on_stream[rows]]
+    lanes = ops.lane_key[streams]
+    known = [
+        _Moments(lanes, recorded.start[streams], start[streams]),
+        _Moments(lanes, recorded.end[streams], over[streams]),
+        *_of_events(graph, value_ns, end),
+    ]
+    others = np.flatnonzero(graph.over == NONE)
+    step = graph.time_ns[[graph.begin, graph.end]], end[[graph.begin, graph.end]]
+    for rows, moments in _by_lane(graph, others, known):
+        rank = ops.rank[rows[0]]
+        was, now = np.concatenate((moments.was, step[0][:, rank])), np.concatenate((moments.now, step[1][:, rank]))
+        order = np.argsort(was, kind="stable")
+        was, now = was[order], np.maximum.accumulate(now[order])
+        for times in (start, over):
+            times[rows] = np.interp(times[rows], was, now) + np.maximum(times[rows] - was[-1], 0.0)
+    return OperationTimes(start, over)
+
+
+def _of_events(graph: StepGraph, value_ns: Floats, end: Floats) -> Iterator[_Moments]:
+    """When operations on threads begin, and when they let go of what follows them."""
+    ops, events = graph.ops, graph.events
+    if not len(graph.host):
+        return
+    took = times_of_events(graph, value_ns)
+    # Events that share a node follow one another: its end less what comes after.
+    reached = np.cumsum(took.whole)
+    last = np.flatnonzero(events.kept)[events.node]
+    now = end[graph.host[events.node]] - (reached[last] - reached)
+    was = events.time_ns - graph.offset_ns[ops.rank[events.row]]
+    lanes = ops.lane_key[events.row]
+    yield _Moments(lanes, was - events.own_ns, now - took.own)
+    yield _Moments(lanes, was, now)
+
+
+def _by_lane(graph: StepGraph, rows: Ints, known: list[_Moments]) -> Iterator[tuple[Ints, _Moments]]:
+    """Per lane the rows on it, and its known moments."""
+    lane, was, now = (np.concatenate([getattr(one, name) for one in known]) for name in ("lane", "was", "now"))
+    order = np.argsort(lane, kind="stable")
+    lane, was, now = lane[order], was[order], now[order]
+    key = graph.ops.lane_key
+    rows = rows[np.argsort(key[rows], kind="stable")]
+    for part in np.split(rows, np.flatnonzero(np.diff(key[rows])) + 1):
+        if len(part):
+            of = slice(*np.searchsorted(lane, key[part[0]] + np.array([0, 1])))
+            yield part, _Moments(lane[of], was[of], now[of])
+
 
 _TITLES: Final = ("recorded", "ideal")
 _STREAMS: Final = 1000

@@ -1,15 +1,40 @@
-"""Replays remedies where no rank is at fault: even pipeline stages, microbatches sorted across ranks."""
+"""What is replayed of a pipeline job otherwise than recorded: fixes, remedies, and no irregular delays.
 
-from collections.abc import Iterator
+Replays remedies where no rank is at fault: even pipeline stages, microbatches sorted across ranks.
+
+Changes durations as fixes say: to the ideal among peers, or by a factor.
+
+Finds irregular delays: pauses of the forward pass (garbage collection), transfers that flap [W §5].
+
+Both are found by their pattern, and priced by a replay without their excess.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heapreplace
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
-from kair_engine.results.whatif import Remedy
-from kair_engine.whatif.pipeline.microbatches import numbers
-from kair_engine.whatif.pipeline.rows import FORWARD_BACKWARD, PipelineRows
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
+from kair_engine.causes import FixKind
+from kair_engine.results.whatif import FIX_KINDS, CauseName, Fix, Remedy, SlowdownCause
+from kair_engine.stats import binomial_tail, median_by
+from kair_engine.trace.model import Job, host_of
+from kair_engine.whatif.model import Parts, Transplanted
+from kair_engine.whatif.pipeline.rows import (
+    COMMUNICATION,
+    FORWARD_BACKWARD,
+    GARBAGE,
+    TRANSFERS,
+    TYPES,
+    Microbatches,
+    PipelineRows,
+    is_type,
+    numbers,
+)
 from kair_engine.whatif.pipeline.times import PipelineTimes
+from kair_engine.whatif.prices import nothing_fits, ratio
 
 WORTH = 0.01
 """Of the step: what a remedy must save to be named."""
@@ -126,3 +151,272 @@ def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_bat
 
 def _step_time(times: PipelineTimes, durations: Floats) -> float:
     return float(times.steps_with(durations).mean())
+
+
+@dataclass(frozen=True)
+class FixedDurations:
+    """A job's durations, ns, and what fixes make of them."""
+
+    job: Job
+    times: PipelineTimes
+    rank_of: Mapping[tuple[int, int], int]
+    """(dp rank, stage) → rank."""
+
+    def fitting(self, fix: Fix) -> Bools:
+        """Per row whether the fix is about it. Raises UsageError where it is about none."""
+        rows = self.times.rows
+        mask = np.ones(len(rows), dtype=bool)
+        if fix.ranks or fix.hosts:
+            mask &= np.isin(self._rank_of_row, self._ranks(fix))
+        if fix.stages:
+            mask &= np.isin(rows.stage, fix.stages)
+        types = [
+            code for code, name in enumerate(TYPES) if fix.named(name) and (not fix.kinds or kind_of(name) in fix.kinds)
+        ]
+        mask &= np.isin(rows.type, types)
+        if fix.scopes:
+            raise nothing_fits(fix, "the recording has no scopes, but operation types: op=forward-compute")
+        if not mask.any():
+            raise nothing_fits(fix)
+        return mask
+
+    def of(self, fixes: Sequence[Fix]) -> Floats:
+        """Per row, with all of `fixes` made. Raises UsageError where one fits nothing."""
+        durations = self.times.own_ns
+        named = {rank for fix in fixes if fix.ranks or fix.hosts for rank in self._ranks(fix)}
+        for fix in fixes:
+            mask = self.fitting(fix)
+            if fix.even:
+                durations = np.where(mask, self._mean_of_stage(durations), durations)
+            elif fix.scale is not None:
+                durations = np.where(mask, durations * fix.scale, durations)
+            else:
+                of_stage = bool(fix.stages) and not (fix.ranks or fix.hosts)
+                ideal = self.times.ideal_ns if of_stage else self.peers_ideal(named)
+                durations = np.where(mask, np.minimum(durations, ideal), durations)
+        return durations
+
+    def parts(self) -> Parts:
+        """Every operation of every step is a part."""
+        rows = self.times.rows
+        kinds = np.array([FIX_KINDS.index(kind_of(name)) for name in TYPES])
+        return Parts(
+            step=np.array(rows.steps, dtype=np.int64)[rows.step],
+            at=np.arange(len(rows)) - np.searchsorted(rows.step, rows.step),
+            rank=self._rank_of_row,
+            operator=rows.type.astype(np.int64),
+            kind=kinds[rows.type],
+            which=np.stack((np.zeros(len(rows), dtype=np.int64), rows.turn.astype(np.int64))),
+            delay=np.zeros(len(rows), dtype=bool),
+            transfer=np.asarray(self.times.graph.group),
+            value_ns=self.times.own_ns,
+            operators=dict(enumerate(TYPES)),
+        )
+
+    def transplanted(self, of: Transplanted) -> Floats:
+        """Per row, with some as long as in another recording."""
+        rows, durations = self.times.rows, self.times.own_ns.copy()
+        for begin, step in zip(np.searchsorted(rows.step, np.arange(len(rows.steps))), rows.steps, strict=True):
+            for at, longer in of.of_step(step):
+                durations[begin + at] += longer
+        return durations
+
+    @property
+    def _rank_of_row(self) -> Ints:
+        rows = self.times.rows
+        ranks = np.full((rows.dp_size, rows.pp_size), NONE, dtype=np.int64)
+        for at, rank in self.rank_of.items():
+            ranks[at] = rank
+        return np.asarray(ranks[rows.dp, rows.stage])
+
+    def peers_ideal(self, named: Collection[int] = ()) -> Floats:
+        """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.
+
+        The lower middle one of the others' means (of communications: medians), and of those that are not `named` where
+        there are such. A rank that is alone in its stage is held against itself; no garbage pause is ideal.
+        """
+        rows, typical = self.times.rows, self._typical
+        is_named = np.zeros((rows.pp_size, rows.dp_size), dtype=bool)
+        for (dp, stage), rank in self.rank_of.items():
+            is_named[stage, dp] = rank in named
+        others = _middle_of_others(typical, ~np.tile(is_named, (len(TYPES), 1)))
+        of_all = _middle_of_others(typical, np.ones_like(typical, dtype=bool))
+        ideal = np.where(np.isfinite(others), others, np.where(np.isfinite(of_all), of_all, typical))
+        ideal[TYPES.index(GARBAGE) * rows.pp_size :][: rows.pp_size] = 0.0
+        return np.asarray(ideal[rows.type * rows.pp_size + rows.stage, rows.dp])
+
+    def _mean_of_stage(self, durations: Floats) -> Floats:
+        """Per row what its type takes in the mean of all rows of its stage."""
+        cell = self.times.rows.type * self.times.rows.pp_size + self.times.rows.stage
+        return np.asarray((np.bincount(cell, durations) / np.maximum(np.bincount(cell), 1))[cell])
+
+    @cached_property
+    def _typical(self) -> Floats:
+        """(types · stages × dp ranks): the mean of a rank's operations of a type, of communications the median."""
+        rows, own = self.times.rows, self.times.own_ns
+        cell = (rows.type * rows.pp_size + rows.stage) * rows.dp_size + rows.dp
+        result = np.full(len(TYPES) * rows.pp_size * rows.dp_size, np.inf)
+        order = order_by(cell)
+        cells, begins = np.unique(cell[order], return_index=True)
+        for code, values in zip(cells.tolist(), np.split(own[order], begins[1:]), strict=True):
+            is_transfer = TYPES[code // (rows.pp_size * rows.dp_size)] in COMMUNICATION
+            result[code] = np.median(values) if is_transfer else values.mean()
+        return result.reshape(-1, rows.dp_size)
+
+    def _ranks(self, fix: Fix) -> list[int]:
+        return [
+            rank
+            for rank in self.rank_of.values()
+            if (not fix.ranks or rank in fix.ranks) and (not fix.hosts or host_of(self.job, rank) in fix.hosts)
+        ]
+
+
+def _middle_of_others(values: Floats, counts: Bools) -> Floats:
+    """Per row and column the lower middle one of the row's other finite values that count; infinite where none does."""
+    counts = counts & np.isfinite(values)
+    kept = np.where(counts, values, np.inf)
+    order = kept.argsort(axis=1, kind="stable")
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.broadcast_to(np.arange(values.shape[1]), order.shape), axis=1)
+    others = counts.sum(axis=1, keepdims=True) - counts
+    middle = (others - 1) // 2
+    # What comes after the column itself moves up by one place when it is left out.
+    at = np.clip(middle + (counts & (place <= middle)), 0, values.shape[1] - 1)
+    return np.where(others > 0, np.take_along_axis(kept, order, axis=1)[np.arange(len(kept))[:, None], at], np.inf)
+
+
+def kind_of(name: str) -> FixKind:
+    """The kind of time that an operation type is."""
+    if name == GARBAGE:
+        return "gc"
+    return "communication" if name in COMMUNICATION else "compute"
+
+
+PAUSE = 0.3
+"""A forward computation this much above what is expected of it paused; on production traces without pauses the largest
+of 23,000 is 0.11 above."""
+BACKWARD_PAUSES = 0.1
+"""Backward is launched by C++ threads, which do not collect garbage: its pauses are at most this share of forward's."""
+PLACES = 3
+"""On so many workers (or all, where there are fewer) and in so many steps: below nothing is scattered."""
+CONCENTRATED, CHANCE = 0.25, 0.01
+"""One worker, or stage, has this share of all pauses above its fair one, and chance would do that as rarely."""
+FLAP = 3.0
+"""A transfer that takes this many times its own median flaps; one in 100 of production transfers takes 1.1 to 2.2."""
+SAMPLES = 5
+"""A transfer must recur this often for a median of its own."""
+
+
+def irregular_causes(
+    times: PipelineTimes,
+    batches: Microbatches,
+    rank_of: Mapping[tuple[int, int], int],
+    *,
+    replayed_ns: float,
+    ideal_ns: float,
+) -> Iterator[SlowdownCause]:
+    """Of each pattern that the recording shows, what its removal takes away; it may be little."""
+    if replayed_ns <= ideal_ns:
+        return
+    shown: dict[CauseName, tuple[Ints, Floats]] = {
+        "garbage_collection": forward_pauses(times, batches),
+        "communication_flapping": flapping_transfers(times),
+    }
+    shown = {name: found for name, found in shown.items() if len(found[0])}
+    for name, (rows, expected) in shown.items():
+        durations = times.own_ns.copy()
+        durations[rows] = expected
+        without = float(times.steps_with(durations).mean())
+        share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
+        yield _cause(name, times.rows, rows, _ranks(times.rows, rows, rank_of), share)
+
+
+def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, Floats]:
+    """(rows of forward computations that paused, what they take without it, ns); none where the pattern is another.
+
+    Expected of a computation is its worker's median for that chunk, times the largest of 1, what its microbatch's
+    other direction took over its own median (long sequences), and what is usual at this place in the step: so neither
+    slow workers, nor long sequences, nor slow first microbatches are pauses.
+    """
+    directions = [_Direction(times, rows) for rows in (batches.forward, batches.backward)]
+    (forward, expected), (backward, usual) = (_above(times, *of) for of in (directions, directions[::-1]))
+    excess, of_backward = (
+        float((times.own_ns[rows] - of).sum()) for rows, of in ((forward, expected), (backward, usual))
+    )
+    nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return (forward, expected) if of_backward <= BACKWARD_PAUSES * excess and _scattered(times, forward) else nothing
+
+
+class _Direction:
+    """One computation of each microbatch, beside the median of its worker and chunk."""
+
+    def __init__(self, times: PipelineTimes, of_batch: Ints) -> None:
+        rows = times.rows
+        self.of_batch = of_batch
+        """Row, or NONE."""
+        self.rows = of_batch[of_batch != NONE]
+        own = times.own_ns[self.rows]
+        worker = np.stack((rows.dp[self.rows], rows.stage[self.rows], rows.chunk[self.rows]))
+        self.typical = median_by(dense(worker), own)
+        self.ratio = own / np.maximum(self.typical, 1.0)
+
+
+def _above(times: PipelineTimes, own: _Direction, other: _Direction) -> tuple[Ints, Floats]:
+    """The rows that take much longer than expected, and what is expected of them."""
+    rows = times.rows
+    length = np.ones(len(own.of_batch))
+    length[other.of_batch != NONE] = other.ratio
+    place = dense(np.stack((rows.stage[own.rows], rows.turn[own.rows])))
+    usual = np.maximum(length[own.of_batch != NONE], median_by(place, own.ratio))
+    expected = own.typical * np.maximum(usual, 1.0)
+    paused = times.own_ns[own.rows] > expected * (1 + PAUSE)
+    return own.rows[paused], expected[paused]
+
+
+def _scattered(times: PipelineTimes, paused: Ints) -> bool:
+    """Whether many workers pause in many steps, no worker and no stage by far most."""
+    rows = times.rows
+    worker, workers = rows.dp[paused] * rows.pp_size + rows.stage[paused], rows.dp_size * rows.pp_size
+    several = np.unique(worker).size >= min(PLACES, workers) and np.unique(rows.step[paused]).size >= PLACES
+    return several and not _concentrated(worker, workers) and not _concentrated(rows.stage[paused], rows.pp_size)
+
+
+def _concentrated(place: Ints, places: int) -> bool:
+    most, count = int(np.bincount(place).max()), len(place)
+    if places < 2 or most / count - 1 / places <= CONCENTRATED:
+        return False
+    return places * binomial_tail(most, count, 1 / places) < CHANCE
+
+
+def flapping_transfers(times: PipelineTimes) -> tuple[Ints, Floats]:
+    """(rows of communications that flap, their own medians, ns).
+
+    Their self time is what is left once all members have come, so late arrival explains none of it. The same transfer:
+    of one sender to one receiver, or of one group the n-th collective of its type. Those whose other members are not
+    recorded may only have waited for them, and are left out.
+    """
+    rows = times.rows
+    chosen = np.flatnonzero(times.whole)
+    kind = rows.type[chosen]
+    turn = np.where(is_type(kind, *TRANSFERS), 0, rows.turn[chosen])
+    same = dense(np.stack((rows.dp[chosen], rows.stage[chosen], kind, turn)))
+    own, often = times.own_ns[chosen], np.bincount(same)[same] >= SAMPLES
+    typical = median_by(same, own)
+    flaps = often & (typical > 0) & (own > FLAP * typical)
+    return chosen[flaps], typical[flaps]
+
+
+def _ranks(rows: PipelineRows, chosen: Ints, rank_of: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
+    places = {
+        divmod(place, rows.pp_size) for place in present(rows.dp[chosen] * rows.pp_size + rows.stage[chosen]).tolist()
+    }
+    return tuple(sorted(rank_of[place] for place in places if place in rank_of))
+
+
+def _cause(name: CauseName, rows: PipelineRows, chosen: Ints, ranks: tuple[int, ...], share: float) -> SlowdownCause:
+    steps = len(present(rows.step[chosen]))
+    if name == "garbage_collection":
+        return SlowdownCause(name, ranks, share, {"paused_forwards": len(chosen), "steps": steps})
+    figures = {"flapping_transfers": len(chosen), "steps": steps, "over_median_ratio": FLAP}
+    types = tuple(sorted({TYPES[code] for code in rows.type[chosen].tolist()}))
+    return SlowdownCause(name, ranks, share, figures, operation_types=types)

@@ -1,6 +1,13 @@
-"""Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces)."""
+"""Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces).
 
-from collections.abc import Collection
+Chooses operations for a scenario, by what they are and not by when they ran.
+
+Extracts the recorded order of a pipeline job: what of its times decides who waits for whom.
+
+Pairs the forward and the backward computation of each microbatch.
+"""
+
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, order_by, present
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, dense, order_by, present, whole_parts
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
+from kair_engine.trace.batches import step_batches
 from kair_engine.trace.columns import coded, filled
 from kair_engine.trace.model import Trace
-from kair_engine.trace.steps.step_batches import step_batches
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_BACKWARD = (FORWARD, BACKWARD)
@@ -224,3 +231,173 @@ def _lookup(of_rank: dict[int, int], ranks: Collection[int]) -> Codes:
     for rank in ranks:
         result[rank] = of_rank.get(rank, 0)
     return result
+
+
+Choice = Callable[[PipelineRows], Bools]
+"""A mask over rows, by all that alike steps have in common: dp rank, stage, type and turn."""
+_MERGED = {
+    **dict.fromkeys(TRANSFERS[:2], "forward-pp-comm"),
+    **dict.fromkeys(TRANSFERS[2:], "backward-pp-comm"),
+}
+
+
+def everything(rows: PipelineRows) -> Bools:
+    """All operations."""
+    return np.ones(len(rows), dtype=bool)
+
+
+def first_operations(rows: PipelineRows) -> Bools:
+    """What a step begins with: the first stage's first forward computation, the other stages' first receive."""
+    computes = (rows.type == TYPES.index(FORWARD)) & (rows.stage == 0)
+    receives = (rows.type == TYPES.index("forward-recv")) & (rows.stage > 0)
+    return np.asarray((computes | receives) & (rows.turn == 0))
+
+
+def of_stage(stage: int) -> Choice:
+    """Those of a pipeline stage."""
+    return lambda rows: rows.stage == stage
+
+
+def of_dp_rank(dp: int) -> Choice:
+    """Those of a data-parallel rank."""
+    return lambda rows: rows.dp == dp
+
+
+def of_types(rows: PipelineRows) -> dict[str, Choice]:
+    """Operation type → those of it; sends and receives of one direction count together [W]."""
+    names = dict.fromkeys(_MERGED.get(TYPES[code], TYPES[code]) for code in np.flatnonzero(np.bincount(rows.type)))
+    return {name: _of_type(name) for name in names}
+
+
+def both(one: Choice, other: Choice) -> Choice:
+    """Those that both choose."""
+    return lambda rows: one(rows) & other(rows)
+
+
+def all_but(choice: Choice) -> Choice:
+    """Those that it does not choose."""
+    return lambda rows: ~choice(rows)
+
+
+def _of_type(name: str) -> Choice:
+    chosen = np.array([_MERGED.get(one, one) == name for one in TYPES])
+    return lambda rows: chosen[rows.type]
+
+
+CLOCK_NS = 50_000.0
+"""Clocks agree within this: a transfer that begins later than the last computation of its kind belongs to none."""
+_ORDERED_AT_ONCE = 1 << 18
+"""Operations."""
+
+
+@dataclass(frozen=True)
+class RecordedOrder:
+    """Per row what its worker-step's order says of it."""
+
+    turn: Codes
+    """Of computations the how many-th to start, of gathers and scatters too; of others 0."""
+    launched: Bools
+    """Of transfers whether a computation of their direction can belong to them: the profiler records more."""
+    last: Bools
+    """The computation that ends last."""
+    last_of_chunk: Bools
+    """The backward computation that ends last of its chunk."""
+
+    def take(self, rows: slice | Ints) -> "RecordedOrder":
+        """Of some of them."""
+        return RecordedOrder(self.turn[rows], self.launched[rows], self.last[rows], self.last_of_chunk[rows])
+
+
+def recorded_order(rows: PipelineRows) -> RecordedOrder:
+    """Of every row."""
+    result = RecordedOrder(np.zeros(len(rows), dtype=np.int32), *(np.zeros(len(rows), dtype=bool) for _ in range(3)))
+    begins = np.searchsorted(rows.step, np.arange(len(rows.steps) + 1))
+    # Few steps at a time need little memory.
+    for first, last in whole_parts(begins, _ORDERED_AT_ONCE):
+        own = slice(begins[first], begins[last])
+        _find(rows.take(own), result.take(own))
+    return result
+
+
+def _find(rows: PipelineRows, order: RecordedOrder) -> None:
+    for names in (FORWARD_BACKWARD, (GATHER, SCATTER)):
+        chosen = rows.of_type(*names)
+        by_start = chosen[order_by(rows.worker_step[chosen], rows.start_ns[chosen].astype(np.int64), rows.turn[chosen])]
+        order.turn[by_start] = turns(rows.worker_step[by_start])
+    workers = int(rows.worker_step.max(initial=NONE)) + 1
+    for name, (send, receive) in zip(FORWARD_BACKWARD, (TRANSFERS[:2], TRANSFERS[2:]), strict=True):
+        computes, sends, receives = rows.of_type(name), rows.of_type(send), rows.of_type(receive)
+        of = rows.worker_step[computes]
+        last_start, first_end = np.full(workers, -np.inf), np.full(workers, np.inf)
+        np.maximum.at(last_start, of, rows.start_ns[computes])
+        np.minimum.at(first_end, of, rows.end_ns[computes])
+        order.launched[sends] = rows.end_ns[sends] >= first_end[rows.worker_step[sends]] - CLOCK_NS
+        order.launched[receives] = rows.start_ns[receives] <= last_start[rows.worker_step[receives]] + CLOCK_NS
+    computes, backwards = rows.of_type(*FORWARD_BACKWARD), rows.of_type(BACKWARD)
+    order.last[_last_to_end(rows, computes, rows.worker_step[computes])] = True
+    chunk = rows.chunk_of_stage(backwards)
+    of_chunk = rows.worker_step[backwards] * (int(chunk.max(initial=0)) + 1) + chunk
+    order.last_of_chunk[_last_to_end(rows, backwards, of_chunk)] = True
+
+
+def _last_to_end(rows: PipelineRows, chosen: Ints, of: Ints) -> Ints:
+    """Of each the row that ends last; of equal ones the last."""
+    end = rows.end_ns[chosen]
+    latest = np.full(int(of.max(initial=NONE)) + 1, -np.inf)
+    np.maximum.at(latest, of, end)
+    at = end == latest[of]
+    result = np.full(len(latest), NONE)
+    # The last of those written stays.
+    result[of[at]] = chosen[at]
+    return np.asarray(result[result != NONE])
+
+
+def turns(worker_step: Ints) -> Ints:
+    """The place of each within its run of equal ones."""
+    begins = np.flatnonzero(np.diff(worker_step, prepend=NONE))
+    return np.arange(len(worker_step)) - np.repeat(begins, np.diff(begins, append=len(worker_step)))
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """Per microbatch of a chunk on a worker-step the rows of its computations; NONE for what is not recorded."""
+
+    forward: Ints
+    backward: Ints
+
+
+def microbatches(rows: PipelineRows) -> Microbatches:
+    """In the order of worker-steps, chunks and numbers."""
+    computes = rows.of_type(*FORWARD_BACKWARD)
+    batch = dense(np.stack((rows.worker_step[computes], rows.chunk[computes], numbers(rows, computes))))
+    row = np.full((2, int(batch.max(initial=NONE)) + 1), NONE)
+    # Backwards, so that the first of several stays.
+    back = is_type(rows.type[computes], BACKWARD).astype(np.int64)
+    row[back[::-1], batch[::-1]] = computes[::-1]
+    return Microbatches(row[0], row[1])
+
+
+def numbers(rows: PipelineRows, computes: Ints) -> Ints:
+    """The number of each computation's microbatch; where the recording does not tell it, its turn."""
+    return np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
+
+
+def forward_backward(rows: PipelineRows, of: Microbatches, own_ns: Floats) -> tuple[float | None, float | None]:
+    """Correlation of forward and backward time per microbatch, and the forward's variation: medians over workers."""
+    both = (of.forward != NONE) & (of.backward != NONE)
+    f, b = of.forward[both], of.backward[both]
+    worker = rows.dp[f] * rows.pp_size + rows.stage[f]
+    count = np.maximum(np.bincount(worker), 1)
+
+    def mean(values: Floats) -> Floats:
+        return np.asarray(np.bincount(worker, weights=values) / count)
+
+    x, y = own_ns[f], own_ns[b]
+    mean_x = mean(x)
+    x, y = x - mean_x[worker], y - mean(y)[worker]
+    deviation_x, deviation_y = np.sqrt(mean(x * x)), np.sqrt(mean(y * y))
+    known = (count > 2) & (deviation_x > 0) & (deviation_y > 0)
+    if not known.any():
+        return None, None
+    correlations = mean(x * y)[known] / (deviation_x * deviation_y)[known]
+    return float(np.median(correlations)), float(np.median((deviation_x / np.maximum(mean_x, 1e-9))[known]))

@@ -9,8 +9,8 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.whatif.pipeline.rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows
 from kair_engine.whatif.pipeline.times import PipelineTimes
-from kair_engine.whatif.replay.critical_path import Piece, critical_path, starts, waits
-from kair_engine.whatif.replay.trace_events import CRITICAL, Event, Slice, arrows, lane, process
+from kair_engine.whatif.replay import Piece, critical_path, starts, waits
+from kair_engine.whatif.trace_events import CRITICAL, Event, Slice, arrows, lane, process
 
 _LANES = ("compute", "data-parallel communication", *TRANSFERS)
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from kair_engine.numba_or_not import Int64s, Text, unsigned
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled import field_marks, scan_columns
+from kair_engine.readers.kineto.compiled import scan_columns
+from kair_engine.readers.kineto.compiled import scan_columns as field_marks
 from kair_engine.readers.kineto.compiled.scan_columns import ARGS, CORRELATION, DURATION, NAME, ODD
 
 if TYPE_CHECKING:
-    from kair_engine.readers.kineto.compiled.keys import Keys
+    from kair_engine.readers.kineto.compiled.tokens import Keys
 
 _REFUSED: Final = -1
 _DEEPEST: Final = 60

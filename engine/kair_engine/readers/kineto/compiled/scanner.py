@@ -1,25 +1,29 @@
-"""Records of a file's events from its text, by the compiled scan."""
+"""Records of a file's events from its text, by the compiled scan.
+
+Scanned rows as records, written in one go; compiled by numba.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.numba_or_not import IS_COMPILED, Int32s, Int64s, Text, as_signs
-from kair_engine.readers.kineto import times
+from kair_engine.numba_or_not import njit_without_arrays as njit
+from kair_engine.readers.kineto import events as times
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import collective_details
-from kair_engine.readers.kineto.compiled import field_marks, scan_columns, templates, tokens
-from kair_engine.readers.kineto.compiled.keys import KEYS
-from kair_engine.readers.kineto.compiled.packing import WORDS, pack
+from kair_engine.readers.kineto.compiled import scan_columns, tokens
+from kair_engine.readers.kineto.compiled import scan_columns as field_marks
+from kair_engine.readers.kineto.compiled import template_store as templates
 from kair_engine.readers.kineto.compiled.scan import scan_events
+from kair_engine.readers.kineto.compiled.scan_columns import CORRELATION, DURATION, EXTERNAL_ID, ODD, SHAPE, SIZE, START
 from kair_engine.readers.kineto.compiled.template_match import UNLIKE, take_alike
-from kair_engine.readers.kineto.compiled.template_store import learn
-from kair_engine.readers.kineto.compiled.templates import no_shapes
-from kair_engine.readers.kineto.compiled.tokens import Tokens, find_tokens
-from kair_engine.readers.kineto.events import NO_ARGS, NO_DURATION, NO_TIME, EventArgs
-from kair_engine.readers.kineto.rows import RECORD, Records
+from kair_engine.readers.kineto.compiled.template_store import learn, no_shapes
+from kair_engine.readers.kineto.compiled.tokens import KEYS, Tokens, find_tokens
+from kair_engine.readers.kineto.events import MAX_DURATION_NS, NO_ARGS, NO_DURATION, NO_TIME, RECORD, EventArgs, Records
 from kair_engine.readers.kineto.tables import EventTables
 
 _ROWS: Final = 2017 * 8
@@ -75,7 +79,7 @@ class Scanner:
         self._tables = tables
         self._rows: Int64s = np.empty((scan_columns.COLUMNS, _ROWS), np.int64)
         self._found: Int32s = np.empty((_ROWS, tokens.TRACK + 1), np.int32)
-        self._marks: Int64s = np.empty((_MARKS, field_marks.COLUMNS), np.int64)
+        self._marks: Int64s = np.empty((_MARKS, field_marks.MARK_COLUMNS), np.int64)
         self._ended = np.zeros(2, np.int64)
         self._parsed_at_once = 1
         self._is_full = False
@@ -293,3 +297,35 @@ def _decoded(decoder: msgspec.json.Decoder[_Value], text: bytes, default: _Value
         return decoder.decode(text) if text else default
     except _JSON_ERRORS:
         return None
+
+
+Int8s = npt.NDArray[np.int8]
+_NONE: Final = int(Category.NONE)
+_COPY: Final = int(Category.COPY)
+WORDS: Final = 7
+"""Of a record (`rows.RECORD`), of 64 bits each: four numbers, the size, track and name, the detail."""
+
+
+@njit(cache=True, nogil=True)
+def pack(
+    rows: Int64s, names: Int32s, tracks: Int32s, categories: Int8s, sizes: Int64s, packed: Int64s
+) -> tuple[int, bool]:
+    """Fills `packed` with rows, up to the first whose name or track is not known (-1).
+
+    Returns how many, and whether they are all valid, as far as that is plain (`EventTables.valid`). The size is a row's
+    own on a track of copies, else that of its shape. Nothing has details yet.
+    """
+    is_valid = True
+    for row in range(len(packed)):
+        name, track, shape = names[row], tracks[row], rows[SHAPE, row]
+        if name < 0 or track < 0:
+            return row, is_valid
+        category, duration, correlation = categories[track], rows[DURATION, row], rows[CORRELATION, row]
+        is_valid &= category != _NONE and rows[ODD, row] == 0 and 0 <= duration < MAX_DURATION_NS
+        external_id = rows[EXTERNAL_ID, row]
+        packed[row, 0], packed[row, 1] = rows[START, row], duration
+        packed[row, 2], packed[row, 3] = correlation, -1 if external_id == correlation else external_id
+        packed[row, 4] = rows[SIZE, row] if category == _COPY else sizes[shape] if shape >= 0 else -1
+        packed[row, 5] = (np.int64(name) << 32) | track
+        packed[row, 6] = -1
+    return len(packed), is_valid

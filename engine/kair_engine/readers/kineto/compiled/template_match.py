@@ -7,8 +7,11 @@ from typing import Final
 
 from kair_engine.numba_or_not import Int32s, Int64s, Text, lowest, unsigned, word
 from kair_engine.numba_or_not import njit_without_arrays as njit
-from kair_engine.readers.kineto.compiled.field_marks import A_NAME, A_NUMBER, A_TEXT, AN_INTEGER, NOTHING, ROW
 from kair_engine.readers.kineto.compiled.scan_columns import (
+    A_NAME,
+    A_NUMBER,
+    A_TEXT,
+    AN_INTEGER,
     ARGS,
     CORRELATION,
     DONE,
@@ -16,14 +19,16 @@ from kair_engine.readers.kineto.compiled.scan_columns import (
     EVENT,
     EXTERNAL_ID,
     NO_ROOM,
+    NOTHING,
     NUMBER,
     ODD,
     PARSED,
+    ROW,
     SHAPE,
     SIZE,
     START,
 )
-from kair_engine.readers.kineto.compiled.templates import (
+from kair_engine.readers.kineto.compiled.template_store import (
     CHILD,
     CLOSES,
     FIRST,

@@ -1,0 +1,139 @@
+"""The run folders of jobs on this host: what ranks say of themselves in them, and what is removed of dead ones.
+
+Removes the run folders of jobs that are dead: they lie in memory, and nobody else would.
+
+What the ranks of this host say of themselves, in the files beside their rings.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kair_capture.agent.ring_reader import NotARingError, RingReader, Trainer, trainers_in
+from kair_capture.agent.step_rows import ROW
+from kair_capture.files import BusyError, locked
+from kair_capture.job import framework
+from kair_capture.ring import is_running, process_namespace
+from kair_capture.wire import Communication
+
+DEAD_AFTER_S: Final = 3600.0
+"""A job that just begins, or whose agent is being started again, has changed its folder more lately."""
+UNTOLD_AFTER_S: Final = 24 * 3600.0
+"""The same where steps or windows wait for a coordinator: the job's next agent would deliver them."""
+_GOING: Final = ".dead-"
+
+
+def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
+    """Removes the folders beside `run_dir` in which nobody lives, and names them. `now_s`: Unix.
+
+    Those that this user alone owns; what cannot be removed stays.
+    """
+    now, removed = time.time() if now_s is None else now_s, []
+    for folder in _beside(run_dir):
+        with suppress(OSError):
+            if folder.name.startswith(_GOING):
+                shutil.rmtree(folder)
+            elif _is_dead(folder, now):
+                # Out of the way at once: a job of that name that begins now makes a folder of its own.
+                going = folder.with_name(f"{_GOING}{folder.name}-{time.time_ns()}")
+                folder.rename(going)
+                shutil.rmtree(going)
+                removed.append(folder.name)
+    return removed
+
+
+def _beside(run_dir: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        # Who led the folder of all run folders elsewhere would have that tidied.
+        for folder in [] if run_dir.parent.is_symlink() else sorted(run_dir.parent.iterdir()):
+            is_folder = folder != run_dir and folder.is_dir() and not folder.is_symlink()
+            if is_folder and folder.stat().st_uid == os.geteuid():
+                yield folder
+
+
+def _is_dead(folder: Path, now: float) -> bool:
+    """Whether it is a run folder without an agent and without a rank, and has been for long."""
+    names = {path.name for path in folder.iterdir()}
+    if not any(name == "agent.lock" or name.startswith("rank-") for name in names):
+        return False
+    changed = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    patience = UNTOLD_AFTER_S if _has_untold(folder) else DEAD_AFTER_S
+    return now - changed > patience and not _has_agent(folder) and not _has_ranks(folder, names)
+
+
+def _has_untold(folder: Path) -> bool:
+    windows, journal = folder / "windows", folder / "rows.journal"
+    waits = any(True for _ in folder.glob("scopes.journal*")) or (windows.is_dir() and any(windows.iterdir()))
+    return waits or (journal.exists() and journal.stat().st_size > ROW.itemsize)
+
+
+def _has_agent(folder: Path) -> bool:
+    if not (folder / "agent.lock").exists():
+        return False
+    try:
+        os.close(locked(folder / "agent.lock"))
+    except BusyError:
+        return True
+    return False
+
+
+def _has_ranks(folder: Path, names: set[str]) -> bool:
+    """Whether a rank lives; one of another container may, for all that can be seen here."""
+    for _, stated in identities(folder):
+        if stated.get("pid_namespace") != process_namespace():
+            return True
+        pid, began = stated.get("pid"), stated.get("start_ticks")
+        if isinstance(pid, int) and isinstance(began, int) and is_running(pid, began):
+            return True
+    return any(_is_producing(folder / ring) for rings in trainers_in(names).values() for ring in rings)
+
+
+def _is_producing(ring: Path) -> bool:
+    try:
+        reader = RingReader(ring)
+    except (OSError, NotARingError):
+        return False
+    try:
+        return reader.is_producing
+    finally:
+        reader.close()
+
+
+def world_size_in(run_dir: Path) -> int | None:
+    """The job's size, as a rank of this host says it."""
+    sizes = (one.get("world_size") for _, one in identities(run_dir))
+    return next((size for size in sizes if isinstance(size, int) and 0 < size < 1 << 20), None)
+
+
+def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
+    """How a rank communicates; None where it does not say, or another process of the rank does."""
+    stated = _read(run_dir / f"rank-{trainer.rank}.json")
+    world_size = stated.get("world_size")
+    if stated.get("pid") != trainer.pid or not isinstance(world_size, int):
+        return None
+    try:
+        seen = msgspec.convert(stated.get("communication"), framework.Communication)
+        return Communication(trainer.rank, world_size, seen.sends, seen.receives, seen.groups)
+    except msgspec.ValidationError:
+        return None
+
+
+def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The file of every rank, and what is in it; those that cannot be read are left out."""
+    for path in sorted(run_dir.glob("rank-*.json")):
+        if found := _read(path):
+            yield path, found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(path.read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -1,0 +1,242 @@
+"""Puts what agents delivered into the job: its `job.json` is written anew, whole, and names every fragment.
+
+Fragments stay where they were delivered until they are compacted, so that to commit one is to write one small file.
+Readers hold the folder that `job.json` names as the recording; what is compacted goes when nobody holds the one before.
+"""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kair_capture.agent.spool import read_name
+from kair_capture.agent.windows import joined_info
+from kair_capture.places import JobPlaces
+from kair_engine.errors import InputError
+from kair_engine.recording.job_file import (
+    JOB_FILE,
+    RECORDING,
+    JobFile,
+    KeptFragment,
+    read_job_file,
+    write_job_file,
+)
+from kair_engine.recording.kept_files import checksum_of, claim
+from kair_engine.trace.files import make_folder, modes_below, remove_unwritten
+from kair_engine.trace.format import FragmentWriter, read_metadata
+from kair_engine.trace.model import FragmentInfo
+
+COMPACT_FROM: Final = 32
+"""Fragments of their own that a job may have; every scan opens each."""
+_PART_BYTES: Final = 128 << 20
+_MOST_BYTES: Final = 4 << 30
+_FIRST_RECORDING: Final = "captured"
+"""The recording before the first compaction, empty but for what analyses keep. Were it there before `job.json` under
+the name of an import's, the job would count as damaged in between."""
+
+
+class NotOursError(Exception):
+    """The job's name was taken by an import: nothing is committed over it."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What one round did."""
+
+    windows: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    """First and last step and ranks of every fragment that became part of the job."""
+    refused: int = 0
+    duplicates: int = 0
+
+
+class Committer:
+    """Of one job. The engine's readers see each of its rounds whole or not at all."""
+
+    def __init__(self, places: JobPlaces, key: bytes) -> None:
+        self._places, self._key = places, key
+        self._useless: set[Path] = set()
+        """Delivered again, or compacted: someone may still read them."""
+        self.refused: Counter[str] = Counter()
+        """Delivered files that were not what they should be, by reason."""
+
+    def round(self) -> Committed:
+        """Commits what is there. Raises OSError when the store cannot be written, NotOursError."""
+        delivered = sorted(self._places.delivered.glob("host=*/steps-*.parquet"))
+        job = self._job()
+        listed = set() if job is None else {fragment.path for fragment in job.fragments}
+        new = [path for path in delivered if self._relative(path) not in listed and path not in self._useless]
+        if not new:
+            return Committed()
+        fragments = [] if job is None else list(job.fragments)
+        cells = {cell for fragment in fragments for cell in _cells(fragment.info)}
+        added: list[KeptFragment] = []
+        refused = duplicates = 0
+        for path in new:
+            info = self._checked(path)
+            if info is None:
+                refused += 1
+                self._useless.add(path)
+                with suppress(OSError):  # what is no file holds up nobody's fragments
+                    path.unlink()
+            elif not cells.isdisjoint(_cells(info)):
+                duplicates += 1
+                self._useless.add(path)
+            else:
+                cells.update(_cells(info))
+                added.append(KeptFragment(self._relative(path), checksum_of(path), info))
+        if added:
+            self._write(job, [*fragments, *added])
+        windows = []
+        for one in added:
+            steps = one.info.step_times.step
+            windows.append((min(steps), max(steps), one.info.ranks))
+        return Committed(tuple(windows), refused, duplicates)
+
+    def compact(self, least: int = COMPACT_FROM) -> bool:
+        """Joins small fragments once there are `least`; whether it did. Raises OSError."""
+        job = self._job()
+        if job is None:
+            return False
+        small = [one for one in job.fragments if one.seal.bytes < _PART_BYTES // 2]
+        if len(small) >= least:
+            self._compacted(job, small)
+            return True
+        return False
+
+    def tidy(self) -> None:
+        """Removes what was compacted, or delivered twice, once nobody reads a recording from before.
+
+        And at once what agents had half delivered when they were killed.
+        """
+        for folder in self._places.delivered.glob("host=*"):
+            remove_unwritten(folder)
+        job = self._job()
+        if job is None:
+            return
+        names = (_FIRST_RECORDING, *(path.name for path in self._places.folder.glob(f"{RECORDING}*")))
+        old = [self._places.folder / name for name in names if name != job.recording]
+        if not (old or self._useless) or not all(map(_is_free, old)):
+            return
+        for folder in old:
+            shutil.rmtree(folder, ignore_errors=True)
+        listed = {fragment.path for fragment in job.fragments}
+        for path in self._useless:
+            if self._relative(path) not in listed:
+                with suppress(OSError):
+                    path.unlink()
+        self._useless = {path for path in self._useless if path.is_dir()}
+
+    def _job(self) -> JobFile | None:
+        if not (self._places.folder / JOB_FILE).exists():
+            return None
+        try:
+            job = read_job_file(self._places.folder)
+        except InputError as error:
+            raise NotOursError(str(error)) from error
+        if job.recording != _FIRST_RECORDING and not job.source.startswith(_SOURCE):
+            raise NotOursError(f"the job {job.name} was imported; capture under another name")
+        return job
+
+    def _checked(self, path: Path) -> FragmentInfo | None:
+        """What a delivered file holds, None where an agent of this job did not make it."""
+        name, host = read_name(path.name), path.parent.name.removeprefix("host=")
+        try:
+            if name is None or path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+                raise ValueError("name")
+            if not name.is_of(path, host, self._key):
+                raise ValueError("signature")
+            info = msgspec.convert(read_metadata(path), FragmentInfo, strict=False)
+            if not info.ranks or not info.step_times.step:
+                raise ValueError("content")
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            self.refused[str(error) if type(error) is ValueError else "content"] += 1
+            return None
+        return replace(info, source=self._relative(path))
+
+    def _write(self, job: JobFile | None, fragments: Sequence[KeptFragment], recording: str | None = None) -> None:
+        folder = self._places.folder
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        hosts = {host for fragment in fragments for host in fragment.info.hosts.values()}
+        source = f"{_SOURCE} {len(hosts)} host{'s' if len(hosts) != 1 else ''}"
+        recording = recording or (job.recording if job is not None else _FIRST_RECORDING)
+        make_folder(folder / recording, modes_below(self._places.store))
+        document = JobFile(self._places.job, now, source, recording, tuple(fragments), ())
+        write_job_file(folder, document, modes_below(self._places.store))
+
+    def _compacted(self, job: JobFile, small: Sequence[KeptFragment]) -> None:
+        """`small` as few large fragments in a new recording's folder, then `job.json`, which names that one."""
+        folder = self._places.folder
+        recording = folder / f"{RECORDING}{os.urandom(4).hex()}"
+        recording.mkdir(modes_below(self._places.store).folder)
+        try:
+            parts = [
+                self._joined(group, recording / f"part-{number:05}.parquet")
+                for number, group in enumerate(_groups(small))
+            ]
+            joined = {one.path for one in small}
+            others = [one for one in job.fragments if one.path not in joined]
+            self._write(job, [*others, *parts], recording.name)
+        except BaseException:
+            shutil.rmtree(recording, ignore_errors=True)
+            raise
+        self._useless.update(folder / one.path for one in small)
+
+    def _joined(self, group: Sequence[KeptFragment], out: Path) -> KeptFragment:
+        readers = [pq.ParquetFile(self._places.folder / one.path) for one in group]
+        order = sorted(
+            (*(int(groups.column(column).statistics.min) for column in (0, 1)), place, at)
+            for place, reader in enumerate(readers)
+            for at in range(reader.metadata.num_row_groups)
+            for groups in [reader.metadata.row_group(at)]
+        )
+        info = joined_info([one.info for one in group], f"{out.parent.name}/{out.name}", 0)
+        with FragmentWriter(out) as writer:
+            for _, _, place, at in order:
+                writer.write(readers[place].read_row_group(at))
+            writer.commit(msgspec.to_builtins(info, str_keys=True))
+        return KeptFragment(self._relative(out), checksum_of(out), info)
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self._places.folder).as_posix()
+
+
+_SOURCE: Final = "captured on"
+
+
+def _cells(info: FragmentInfo) -> list[tuple[int, int]]:
+    return list(zip(info.step_times.rank, info.step_times.step, strict=True))
+
+
+def _groups(small: Sequence[KeptFragment]) -> list[list[KeptFragment]]:
+    """Those that can be one fragment, up to a part's size."""
+    alike: dict[str, list[list[KeptFragment]]] = {}
+    for one in small:
+        info = one.info
+        groups = alike.setdefault(repr((info.world_size, info.device, info.only_group, info.process_groups)), [[]])
+        if groups[-1] and sum(kept.seal.bytes for kept in groups[-1]) + one.seal.bytes > _PART_BYTES:
+            groups.append([])
+        groups[-1].append(one)
+    return [group for groups in alike.values() for group in groups]
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nobody reads the recording of this folder."""
+    try:
+        claimed = claim(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    if claimed is None:
+        return False
+    claimed.close()
+    return claimed.locked

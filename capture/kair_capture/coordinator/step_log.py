@@ -1,0 +1,371 @@
+"""Steps and scopes of every rank, kept in the job's folder for as long as the job is.
+
+Every step of every rank, kept in the job's folder: a journal that becomes Parquet part by part.
+
+Rows are in the journal before they are acknowledged. A journal's part has its number, so that who is killed between
+both keeps either, and never counts rows twice.
+
+Puts delivered sums of the script's own scopes into the job's folder, and joins small files.
+
+A delivered file is moved, so that a coordinator that is killed counts none twice. A joined one names those that it was
+made of: where they are still there, they go.
+
+Reads what capture keeps of every step of a job, sampled or not, as one series for each part of the step.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kair_capture.agent.ring_reader import UNFIT
+from kair_capture.agent.spool import read_name
+from kair_capture.agent.step_rows import COLUMNS, PHASES, ROW, SCHEMA, Rows
+from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
+from kair_capture.places import JobPlaces
+from kair_engine.errors import InputError
+from kair_engine.trace.files import append_kept, make_folder, read_kept
+from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
+
+ROWS_A_PART: Final = 1 << 17
+MOST_BYTES: Final = 4 << 30
+"""Of all parts; the oldest go."""
+_JOURNAL: Final = re.compile(r"rows-(\d{8})\.journal")
+
+
+class StepLog:
+    """The folder `steps` of a job; only the coordinator writes it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes up what is there. Raises OSError."""
+        self.folder: Final = folder
+        make_folder(folder)
+        self._number = 0
+        self._rows = 0
+        self._handle = -1
+        self._to_pack: list[Path] = []
+        self._take_up()
+
+    def append(self, rows: Rows) -> None:
+        """Writes rows down. Raises OSError when there is no room; then none of them is."""
+        if not len(rows):
+            return
+        content = rows.tobytes()
+        size = os.fstat(self._handle).st_size
+        if os.fstat(self._handle).st_nlink == 0:
+            raise FileNotFoundError(2, "No such file or directory", str(self.folder))
+        try:
+            if os.write(self._handle, content) != len(content):
+                raise OSError(28, "No space left on device")
+        except OSError:
+            os.ftruncate(self._handle, size)
+            raise
+        self._rows += len(rows)
+        if self._rows >= ROWS_A_PART:
+            full = self._path(self._number)
+            # These rows are written: where no next journal can be opened now, this one goes on.
+            with suppress(OSError):
+                self._open(self._number + 1)
+                self._to_pack.append(full)
+
+    def recover(self) -> Rows:
+        """The rows of the last journals, for who starts again."""
+        journals = [path for path in sorted(self.folder.iterdir()) if _number(path)]
+        return np.concatenate([np.zeros(0, ROW), *map(_read, journals[-2:])])
+
+    def reopen(self) -> None:
+        """After the folder was gone for a while. Raises OSError while it still is."""
+        make_folder(self.folder)
+        self._take_up()
+
+    def pack(self) -> None:
+        """Makes parts of full journals; takes long. Raises OSError; what is not packed is the next time."""
+        while self._to_pack:
+            journal = self._to_pack[0]
+            write_part(self.folder / f"part-{_number(journal)}.parquet", _read(journal))
+            journal.unlink()
+            self._to_pack.pop(0)
+        self._forget_oldest()
+
+    def close(self) -> None:
+        """Closes the journal, which stays."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def _take_up(self) -> None:
+        self.close()
+        numbers = []
+        for path in sorted(self.folder.iterdir()):
+            if (number := _number(path)) is not None:
+                if (self.folder / f"part-{number}.parquet").exists():
+                    path.unlink()
+                else:
+                    numbers.append(int(number))
+        self._to_pack = [self._path(number) for number in numbers[:-1]]
+        parts = [int(path.stem[5:]) for path in self.folder.glob("part-????????.parquet") if path.stem[5:].isdecimal()]
+        self._open(numbers[-1] if numbers else max(parts, default=0) + 1)
+
+    def _open(self, number: int) -> None:
+        handle = append_kept(self._path(number))
+        self.close()
+        size = os.fstat(handle).st_size
+        self._handle, self._number, self._rows = handle, number, size // ROW.itemsize
+        # Killed in the middle of a row: it was not acknowledged.
+        os.ftruncate(handle, self._rows * ROW.itemsize)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"rows-{number:08}.journal"
+
+    def _forget_oldest(self) -> None:
+        parts = sorted(self.folder.glob("part-????????.parquet"))
+        sizes = [path.stat().st_size for path in parts]
+        over = sum(sizes) - MOST_BYTES
+        for path, size in zip(parts, sizes, strict=True):
+            if over <= 0:
+                return
+            with suppress(OSError):
+                path.unlink()
+            over -= size
+
+
+def write_part(path: Path, rows: Rows) -> None:
+    """Rows as Parquet, by step and rank; whole or not at all. Raises OSError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = _once_each(rows)
+    table = pa.table({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
+    temporary = path.with_name(f".{path.name}")
+    try:
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=["rank", "flags"])
+        temporary.chmod(0o600)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_all(folder: Path, most: int | None = None) -> Rows:
+    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError, pa.ArrowException.
+
+    Rows of ranks that cannot be are left out.
+    `most`: older parts are left out from so many rows on.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
+    journals = ((path, _number(path)) for path in folder.iterdir())
+    found = [
+        np.zeros(0, ROW),
+        *(_read(path) for path, number in journals if number is not None and number not in parts),
+    ]
+    for _, path in sorted(parts.items(), reverse=True):
+        if most is not None and sum(map(len, found)) >= most:
+            break
+        table = pq.read_table(pa.BufferReader(read_kept(path)))
+        known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
+        if [(field.name, field.type) for field in table.schema] != known or any(
+            one.null_count for one in table.columns
+        ):
+            raise pa.ArrowInvalid(f"{path.name} is none of Kair's")
+        rows = np.zeros(len(table), ROW)
+        for name in COLUMNS:
+            rows[name] = table[name].to_numpy()
+        found.append(rows)
+    rows = np.concatenate(found)
+    return _once_each(rows[rows["rank"] < MOST_RANKS])
+
+
+def _once_each(rows: Rows) -> Rows:
+    """By step and rank. A row that came again after more steps than a coordinator remembers was written twice."""
+    rows = rows[np.lexsort((rows["begin_us"], rows["rank"], rows["step"]))]
+    again = (np.diff(rows["step"]) == 0) & (np.diff(rows["rank"]) == 0) & (np.diff(rows["begin_us"]) < ONE_STEP_US)
+    distinct: Rows = rows[np.concatenate((np.ones(min(len(rows), 1), np.bool_), ~again))]
+    return distinct
+
+
+def _number(path: Path) -> str | None:
+    """The eight digits of a journal's name; None of any other file."""
+    match = _JOURNAL.fullmatch(path.name)
+    return None if match is None else match[1]
+
+
+def _read(path: Path) -> Rows:
+    content = read_kept(path)
+    return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
+
+
+JOIN_FROM: Final = 64
+_MOST_FILE_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 1 << 30
+"""Of all files; the oldest go."""
+_SOURCES: Final = b"kair.sources"
+
+
+class ScopeLog:
+    """The folder `scopes` of a job; only the coordinator writes it."""
+
+    def __init__(self, places: JobPlaces, key: bytes) -> None:
+        self._delivered, self._folder, self._key = places.delivered, places.scopes, key
+        self.refused = 0
+        """Delivered files that no agent of the job made."""
+
+    def round(self) -> None:
+        """Takes what was delivered. Raises OSError when the store cannot be written."""
+        delivered = sorted(self._delivered.glob("host=*/scopes-*.parquet"))
+        if not delivered:
+            return
+        make_folder(self._folder)
+        for path in delivered:
+            host = path.parent.name.removeprefix("host=")
+            if self._is_ours(path, host):
+                path.rename(self._folder / f"{host}-{path.stem.removeprefix('scopes-')}.parquet")
+            else:
+                self.refused += 1
+                path.unlink(missing_ok=True)
+        self._remove_joined()
+        small = [path for path in self._files() if path.stat().st_size < _MOST_FILE_BYTES // 2]
+        if len(small) >= JOIN_FROM:
+            self._join(small)
+        self._forget_oldest()
+
+    def _is_ours(self, path: Path, host: str) -> bool:
+        name = read_name(path.name)
+        if name is None or path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_FILE_BYTES:
+            return False
+        if not name.is_of(path, host, self._key):
+            return False
+        try:
+            schema: pa.Schema = pq.read_schema(path)
+        except pa.ArrowException:
+            return False
+        return bool(schema.equals(SCHEMA))
+
+    def _files(self) -> list[Path]:
+        """The oldest first."""
+        files = (path for path in self._folder.glob("[!.]*.parquet") if path.is_file())
+        return sorted(files, key=lambda path: path.stat().st_mtime_ns)
+
+    def _join(self, small: list[Path]) -> None:
+        table = pa.concat_tables([pq.read_table(path, schema=SCHEMA) for path in small])
+        table = table.sort_by([("step", "ascending"), ("rank", "ascending"), ("scope", "ascending")])
+        names = "\n".join(path.name for path in small).encode()
+        first = small[0].name.rpartition(".")[0]
+        temporary = self._folder / f".joined-{first}.parquet"
+        pq.write_table(table.replace_schema_metadata({_SOURCES: names}), temporary, compression="zstd")
+        temporary.chmod(0o600)
+        temporary.rename(self._folder / f"joined-{first}.parquet")
+        self._remove_joined()
+
+    def _remove_joined(self) -> None:
+        """What a joined file holds."""
+        for path in filter(Path.is_file, self._folder.glob("joined-*.parquet")):
+            sources = (pq.read_metadata(path).metadata or {}).get(_SOURCES, b"").decode().split("\n")
+            # Files of this folder: from a bucket that others write to, a list may name any of the host's.
+            for source in (self._folder / name for name in sources if name and "/" not in name):
+                with suppress(OSError):
+                    source.unlink()
+
+    def _forget_oldest(self) -> None:
+        files = self._files()
+        sizes = [path.stat().st_size for path in files]
+        over = sum(sizes) - _MOST_BYTES
+        for path, size in zip(files, sizes, strict=True):
+            if over <= 0:
+                return
+            path.unlink(missing_ok=True)
+            over -= size
+
+
+Column = npt.NDArray[Any]
+
+Waiting = Literal["none", "some", "all"]
+_WAITING: Final[Mapping[str, Waiting]] = {"forward": "some", "backward": "some", "optimizer": "some", "input": "none"}
+MOST_ROWS: Final = 4_000_000
+"""The last so many: a step on a rank each, or a scope of one."""
+_SPARSEST: Final = 64
+"""Ranks tell nearly all their steps: one cell in so many has a row, in any but a small table of `_FEW` cells."""
+_FEW: Final = 1_000_000
+_SAME_US: Final = 2000
+"""The begin of one step may be told by two readings of the clocks."""
+
+
+def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
+    """The series of a job's two folders, and the median step, µs. Raises OSError, pa.ArrowException, InputError.
+
+    Of a job that was started again, or went back to a checkpoint, the last attempt.
+    """
+    rows = _last_attempt(read_all(steps, MOST_ROWS))
+    rows = rows[(rows["flags"] & UNFIT) == 0]
+    if not len(rows):
+        return [], 0.0
+    found = [
+        _series("self", rows["rank"], rows["step"], rows["self_us"], waiting="none"),
+        _series("waiting", rows["rank"], rows["step"], rows["waited_us"], waiting="all"),
+        *(_series(phase, rows["rank"], rows["step"], rows[f"{phase}_us"], waiting=_WAITING[phase]) for phase in PHASES),
+    ]
+    found = [one for one in found if np.nanmax(one.time_us) > 0]
+    return found + _of_script(scopes, rows), float(np.median(rows["step_us"]))
+
+
+def _of_script(folder: Path, rows: Rows) -> list[ScopeSeries]:
+    """The script's own scopes, in those of the steps that call them."""
+    sums = _sums_in(folder)
+    places, wanted = _places(rows["rank"], rows["step"]), _places(sums["rank"].to_numpy(), sums["step"].to_numpy())
+    order = np.argsort(places)
+    at = order[np.minimum(np.searchsorted(places, wanted, sorter=order), len(places) - 1)]
+    apart = np.abs(sums["begin_us"].to_numpy() - rows["begin_us"][at].astype(np.int64))
+    sums = sums.filter(pa.array((places[at] == wanted) & (apart < _SAME_US)))
+    scopes = sums["scope"].combine_chunks().dictionary_encode()
+    number = scopes.indices.to_numpy()
+    rank, step, time_us = (sums[name].to_numpy() for name in ("rank", "step", "time_us"))
+    found = []
+    for name, code in sorted(zip(scopes.dictionary.to_pylist(), range(len(scopes.dictionary)), strict=True)):
+        own = number == code
+        found.append(_series(name, rank[own], step[own], time_us[own], waiting="some"))
+    return found
+
+
+def _sums_in(folder: Path) -> pa.Table:
+    """The newest files' rows."""
+    tables, rows = [SCHEMA.empty_table()], 0
+    for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
+        if rows < MOST_ROWS:
+            kept = pa.BufferReader(read_kept(path))
+            tables.append(pq.read_table(kept, schema=SCHEMA).replace_schema_metadata())
+            rows += len(tables[-1])
+    return pa.concat_tables(tables).drop_null()
+
+
+def _last_attempt(rows: Rows) -> Rows:
+    """Of each rank the rows since its numbers last went back."""
+    rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
+    rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
+    anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0
+    last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
+    last[rank[anew]] = np.flatnonzero(anew)  # of several the last one stays
+    return rows[np.arange(len(rows)) >= last[rank]]
+
+
+def _places(rank: Column, step: Column) -> Ints:
+    """A number for each rank and step."""
+    return rank.astype(np.int64) << 32 | step.astype(np.int64)
+
+
+def _series(name: str, rank: Column, step: Column, us: Column, *, waiting: Waiting) -> ScopeSeries:
+    ranks, row = np.unique(rank, return_inverse=True)
+    steps, column = np.unique(step, return_inverse=True)
+    if len(ranks) * len(steps) > _SPARSEST * len(us) + _FEW:
+        raise InputError(f"the steps of the job are damaged: {len(us)} rows of {len(ranks)} ranks, {len(steps)} steps")
+    time_us: Floats = np.full((len(ranks), len(steps)), np.nan)
+    time_us[row, column] = us
+    numbers: tuple[Ints, Ints] = (ranks.astype(np.int64), steps.astype(np.int64))
+    return ScopeSeries(name, *numbers, time_us, waiting)

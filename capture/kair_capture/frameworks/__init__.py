@@ -1,1 +1,0 @@
-"""Where frameworks other than PyTorch, and CUPTI, are asked."""

@@ -1,1 +1,0 @@
-"""What the hooks of frameworks share that compile a step as one: JAX and TensorFlow."""

@@ -1,0 +1,150 @@
+"""What the hooks of all frameworks share: how they are guarded, and how waits are recorded.
+
+Keeps what a hook does away from training: outside of a session it does nothing, and its errors end the session.
+
+Records how long a loop waits for its next batch, whatever loads it.
+
+Records how long the host waits for what the device gives.
+"""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, Final, ParamSpec
+
+from kair_capture.job.failing import described, warn
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.ring import Kind
+
+Arguments = ParamSpec("Arguments")
+Hook = Callable[Concatenate[Session, Arguments], object]
+
+
+def guard(
+    hook: Hook[Arguments], *, unless: Callable[[], bool], begins: str | None = None, alone: bool = False
+) -> Callable[Arguments, None]:
+    """`hook` without its session. What it returns is dropped: a hook's return can replace what it was called with.
+
+    Nothing is done where `unless()` holds, as while a compiler traces. `begins`: the hook is a sign that this framework
+    trains, and starts the session that is armed for it; with `alone`, where no other framework is armed.
+    """
+
+    @functools.wraps(hook)
+    def safe(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        # Asked first: what torch.compile traces stays without hooks, and so without a break or a guard.
+        if unless():
+            return
+        session = current.session
+        if session is None:
+            session = None if begins is None else current.begin(framework=begins, alone=alone)
+            if session is None:
+                return
+        try:
+            hook(session, *args, **kwargs)
+        except Exception as error:  # training goes on, whatever it is
+            current.give_up(error)
+
+    return safe
+
+
+def replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:  # noqa: ANN401
+    """Puts `wrap(original)` in the place of an attribute, once."""
+    original = getattr(owner, name)
+    if getattr(original, "is_kairs", False):
+        return
+    # What is compiled may have names that are no text.
+    named = [one for one in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(original, one, None), str | dict)]
+    wrapper = functools.wraps(original, assigned=named)(wrap(original))
+    wrapper.is_kairs = True  # type: ignore[attr-defined]  # a mark on a function of our own
+    setattr(owner, name, wrapper)
+
+
+def attempt(part: Callable[[], None], framework: str) -> None:
+    """Installs a part of the hooks: a release that lacks one of its names costs what that part would have seen."""
+    try:
+        part()
+    except Exception as error:  # see above
+        warn(f"a part of capture does not fit this {framework}: {described(error)}")
+
+
+def around_next(
+    original: Callable[[Any], Any], *, began: Callable[[], None], ended: Callable[[int], None]
+) -> Callable[[Any], Any]:
+    """An iterator's `__next__`, between `began()` and `ended(begin)`, and in sampled steps a scope of the recording.
+
+    The end of the data is no wait of a step.
+    """
+
+    def following(iterator: Any) -> Any:  # noqa: ANN401
+        began()
+        session, begin = current.session, clock()
+        scope = None if session is None else _entered(session)
+        try:
+            result = original(iterator)
+        finally:
+            if scope is not None:
+                _left(scope)
+        ended(begin)
+        return result
+
+    return following
+
+
+def _entered(session: Session) -> AbstractContextManager[object] | None:
+    try:
+        scope = session.input_scope()
+        scope.__enter__()
+    except Exception as error:  # the loop has its data, whatever it is
+        current.give_up(error)
+        return None
+    return scope
+
+
+def _left(scope: AbstractContextManager[object]) -> None:
+    try:
+        scope.__exit__(None, None, None)
+    except Exception as error:  # see above
+        current.give_up(error)
+
+
+def input_begins(session: Session) -> None:
+    """Asking for a batch is of the next step, where one is over."""
+    session.steps.phase_begins()
+
+
+def input_ended(session: Session, begin: int) -> bool:
+    """A batch is there; whether this step waited for it, and not a thread that loads ahead."""
+    is_of_loop = session.steps.is_of_loop()
+    if is_of_loop:
+        session.recorder.span(Kind.INPUT, "input", begin, clock())
+    return is_of_loop
+
+
+SHORTEST_WAIT_NS: Final = 20_000
+"""What is there already costs less, and may be asked for thousands of times a step."""
+
+
+def around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, whose time is the device's: and a device waits for its peers."""
+
+    def waiting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        if current.session is None:
+            return original(*args, **kwargs)
+        begin = clock()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end = clock()
+            if end - begin >= SHORTEST_WAIT_NS:
+                _waited(begin, end)
+
+    return waiting
+
+
+def _record(session: Session, begin: int, end: int) -> None:
+    if session.steps.concerns():
+        session.recorder.span(Kind.COLLECTIVE, "device", begin, end)
+
+
+_waited: Final = guard(_record, unless=lambda: False)

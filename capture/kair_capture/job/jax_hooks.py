@@ -1,0 +1,234 @@
+"""How capture sees a JAX job: hooks that find steps, compilation and waits by themselves.
+
+Puts the hooks into a process that has JAX, once.
+
+JAX's profiler for a few steps.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.monitoring
+import jax.profiler
+
+from kair_capture.job.compiled_hooks import STEP_MARK, ProfilerTurns, TrainingCalls, XplaneProfile, watching
+from kair_capture.job.hooks import around_wait, attempt, guard, replace
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.settings import Settings
+
+
+class JaxProfile(XplaneProfile):
+    """One use of it, without its tracer of Python frames."""
+
+    @classmethod
+    def started(cls, run_dir: Path, start: Callable[..., Any]) -> "JaxProfile | None":
+        """Starts it by `start`, JAX's own `start_trace`; None where another profile is under way."""
+        profile = cls(run_dir)
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        begun = profile.begin(lambda folder: start(folder, profiler_options=options), (RuntimeError,))
+        return profile if begun else None
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A scope of the script's, in the recording too."""
+        scope: AbstractContextManager[object] = jax.profiler.TraceAnnotation(name)
+        return scope
+
+    def _marked(self, step: int) -> AbstractContextManager[object]:
+        # What StepTraceAnnotation is made of, which marks the job's own steps.
+        mark: AbstractContextManager[object] = jax.profiler.TraceAnnotation(STEP_MARK, step_num=step, _r=1)
+        return mark
+
+    def _wait(self) -> None:
+        # The host runs ahead of the devices: a profile is of whole steps if they have nothing left at either end.
+        jax.block_until_ready(jax.live_arrays())
+
+    def _end(self) -> None:
+        jax.profiler.stop_trace()
+
+
+_COMPILATION: Final = "/jax/core/compile/"
+_GRADIENTS: Final = ("grad", "value_and_grad")
+
+
+class JaxJob:
+    """JAX, as a session asks it."""
+
+    marks_input = False
+    refusal: str | None = None
+    """There always is a profiler, though at times the job has it."""
+
+    def __init__(self, turns: ProfilerTurns) -> None:
+        self._turns = turns
+
+    def place(self) -> tuple[int, int] | None:
+        """As jax.distributed has it."""
+        # Asked for its processes, JAX would start its devices; a job that has not yet may have its reasons.
+        if not _has_devices() or jax.process_count() == 1:
+            return None
+        return jax.process_index(), jax.process_count()
+
+    def description(self) -> Mapping[str, Any]:
+        """Version and devices."""
+        has_devices = _has_devices()
+        return {
+            "framework": "jax",
+            "framework_version": str(jax.__version__),
+            "device": jax.default_backend() if has_devices else "unknown",
+            "local_devices": jax.local_device_count() if has_devices else 0,
+        }
+
+    def watch_communication(self) -> None:
+        """Nobody tells of it: collectives are part of what is compiled."""
+
+    def communication(self) -> None:
+        """Nobody tells of it."""
+
+    def start_profile(self) -> JaxProfile | None:
+        """The profiler, where the job does not use it itself."""
+        profile = self._turns.start()
+        assert profile is None or isinstance(profile, JaxProfile)
+        return profile
+
+
+class _Installed:
+    """What is in this process already."""
+
+    job: JaxJob | None = None
+
+
+def arm(settings: Settings) -> None:
+    """Installs the hooks; the session starts with the first step."""
+    if _Installed.job is None:
+        _Installed.job = _install(settings)
+    job, armed = _Installed.job, clock()
+    current.arm("jax", lambda begin: Session(settings, job, begin=armed if begin is None else begin), settings.run_dir)
+
+
+def _install(settings: Settings) -> JaxJob:
+    start = jax.profiler.start_trace
+    turns = ProfilerTurns(lambda: JaxProfile.started(settings.run_dir, start))
+    attempt(lambda: _watch_profiler(turns), "JAX")
+    if settings.hooks:
+        calls = TrainingCalls("jax", lambda: not _is_clean())
+        for part in (_watch_calls, _watch_gradients, _watch_compilation):
+            attempt(lambda part=part: part(calls), "JAX")  # type: ignore[misc]  # mypy takes no default in a lambda
+        attempt(_watch_marks, "JAX")
+    if settings.collectives:
+        attempt(_watch_waits, "JAX")
+    return JaxJob(turns)
+
+
+def _watch_profiler(turns: ProfilerTurns) -> None:
+    """The job's own use of it goes before capture's."""
+    from jax._src import profiler
+
+    replace(profiler, "start_trace", turns.giving_way)
+    jax.profiler.start_trace = profiler.start_trace
+
+
+def _watch_calls(calls: TrainingCalls) -> None:
+    for name in ("jit", "pmap"):
+        replace(jax, name, lambda jit: watching(jit, calls))
+
+
+def _watch_gradients(calls: TrainingCalls) -> None:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        def differentiate(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            made = original(*args, **kwargs)
+
+            @wraps(made)
+            def gradient(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                calls.gradient_taken()
+                return made(*args, **kwargs)
+
+            return gradient
+
+        return differentiate
+
+    def around_now(original: Callable[..., Any]) -> Callable[..., Any]:
+        def differentiate(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            calls.gradient_taken()
+            return original(*args, **kwargs)
+
+        return differentiate
+
+    for name in _GRADIENTS:
+        replace(jax, name, around)
+    replace(jax, "vjp", around_now)
+
+
+def _watch_compilation(calls: TrainingCalls) -> None:
+    def ended(event: str, seconds: float, **_: object) -> None:
+        if event.startswith(_COMPILATION):
+            end = clock()
+            calls.compiled(end - round(seconds * 1e9), end)
+
+    jax.monitoring.register_event_duration_secs_listener(ended)
+
+
+def _watch_marks() -> None:
+    """A script that marks its steps for the profiler marks them for capture too."""
+    began = guard(lambda session: session.steps.phase_begins(), unless=lambda: False, begins="jax")
+    ended = guard(lambda session: session.steps.step(), unless=lambda: False)
+
+    def around_enter(original: Callable[..., Any]) -> Callable[..., Any]:
+        def enter(mark: Any) -> Any:  # noqa: ANN401
+            began()
+            return original(mark)
+
+        return enter
+
+    def around_exit(original: Callable[..., Any]) -> Callable[..., Any]:
+        def leave(mark: Any, *error: Any) -> Any:  # noqa: ANN401
+            try:
+                return original(mark, *error)
+            finally:
+                ended()
+
+        return leave
+
+    replace(jax.profiler.StepTraceAnnotation, "__enter__", around_enter)
+    replace(jax.profiler.StepTraceAnnotation, "__exit__", around_exit)
+
+
+def _watch_waits() -> None:
+    """Where the host stands still until the device has a value."""
+    from jax._src.array import ArrayImpl
+
+    replace(jax, "block_until_ready", around_wait)
+    replace(ArrayImpl, "block_until_ready", around_wait)
+    value = ArrayImpl._value
+    if not getattr(value.fget, "is_kairs", False):
+        getter = around_wait(value.fget)
+        getter.is_kairs = True  # type: ignore[attr-defined]  # a mark on a function of our own
+        ArrayImpl._value = property(getter)
+
+
+def _is_clean() -> bool:
+    """Whether nothing is being traced."""
+    return bool(_trace_state_clean())
+
+
+def _has_devices() -> bool:
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return True
+    return bool(backends_are_initialized())
+
+
+try:
+    from jax.core import trace_state_clean as _trace_state_clean
+except ImportError:
+    try:
+        from jax._src.core import trace_state_clean as _trace_state_clean
+    except ImportError:  # then a call within another one's tracing may count as a step
+
+        def _trace_state_clean() -> bool:
+            return True

@@ -1,1 +1,0 @@
-"""How capture sees a JAX job: hooks that find steps, compilation and waits by themselves."""

@@ -1,1 +1,0 @@
-"""How capture sees a TensorFlow job: hooks that find steps, tracing and waits by themselves."""

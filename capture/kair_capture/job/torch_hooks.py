@@ -1,0 +1,385 @@
+"""How capture sees a PyTorch job: hooks that find steps and scopes (torch_scopes.py), waits and communication.
+
+Puts the hooks into a process that has PyTorch, once.
+
+Records waits: for the data loader, and in collectives.
+
+Tells how a rank communicates: whom it sends to, and how often each of its process groups is used.
+
+Ranks that communicate alike run the same program, and may be compared with one another. A few steps tell it.
+
+PyTorch's profiler for a few steps, and its recording as a file with what capture adds.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed
+from torch.autograd.profiler import profile as autograd_profile
+from torch.profiler import ProfilerActivity, record_function
+from torch.profiler.profiler import _KinetoProfile
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from kair_capture.files import add_to_json
+from kair_capture.job.framework import Communication, StepMarks
+from kair_capture.job.hooks import around_next, attempt, input_begins, input_ended, replace
+from kair_capture.job.recorder import clock
+from kair_capture.job.session import Session, current
+from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, is_compiling
+from kair_capture.ring import Kind
+from kair_capture.settings import Settings
+
+
+class _Waiting(threading.local):
+    depth = 0
+
+
+class Waits:
+    """Wrappers around the few functions in which PyTorch stands still."""
+
+    def __init__(self, input_ended: Callable[[], None]) -> None:
+        self._waiting = _Waiting()
+        self._input_ended = input_ended
+
+    def install_input(self) -> None:
+        """Around a data loader's `next`."""
+        replace(_BaseDataLoaderIter, "__next__", self._around_next)
+
+    def install_collectives(self) -> None:
+        """Around what waits for communication in Python. DistributedDataParallel's backward does so elsewhere."""
+        if not torch.distributed.is_available():
+            return
+        from torch._C._distributed_c10d import Work
+
+        replace(Work, "wait", self._around("wait"))
+        # With buffers (batch norm), forward begins by this.
+        replace(torch.distributed, "_broadcast_coalesced", self._around("broadcast"))
+
+    def install_functional(self) -> None:
+        """Around the wait of DTensor's and FSDP2's collectives, once their module is there."""
+        from torch.distributed import _functional_collectives
+
+        replace(_functional_collectives, "wait_tensor", self._around("wait"))
+
+    def _around_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return around_next(original, began=beginning_alone(input_begins), ended=guarded(self._after_input))
+
+    def _after_input(self, session: Session, begin: int) -> None:
+        if input_ended(session, begin):
+            self._input_ended()
+
+    def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            waited = guarded(_after_wait)
+
+            def waiting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                if is_compiling() or current.session is None or self._waiting.depth:
+                    return original(*args, **kwargs)
+                self._waiting.depth = 1
+                begin = clock()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self._waiting.depth = 0
+                    waited(name, begin)
+
+            return waiting
+
+        return wrap
+
+
+def _after_wait(session: Session, name: str, begin: int) -> None:
+    if session.steps.concerns():
+        session.recorder.span(Kind.COLLECTIVE, name, begin, clock())
+
+
+_MOST_GROUPS_TOLD: Final = 1000
+
+
+class CommunicationFinder:
+    """Counts from `begin` to `end`; outside of that it costs a call of two words."""
+
+    def __init__(self) -> None:
+        self._sends: set[int] = set()
+        self._receives: set[int] = set()
+        self._calls: dict[str, int] = {}
+        self._counts = False
+
+    def install(self) -> None:
+        """Around sends and receives, which all go through a process group's."""
+        if not torch.distributed.is_available():
+            return
+        from torch._C._distributed_c10d import ProcessGroup
+
+        replace(ProcessGroup, "send", self._around(self._sends))
+        replace(ProcessGroup, "recv", self._around(self._receives))
+
+    def begin(self) -> None:
+        """Counts from here on."""
+        self._sends.clear()
+        self._receives.clear()
+        self._calls = _calls_so_far()
+        self._counts = True
+
+    def end(self) -> Communication:
+        """What there was since."""
+        self._counts = False
+        sizes = {name: len(_ranks_of(group)) for name, group in _groups()}
+        since = {name: count - self._calls.get(name, 0) for name, count in _calls_so_far().items()}
+        groups = sorted((sizes[name], calls) for name, calls in since.items() if calls > 0)
+        several = tuple((size, calls) for size, calls in groups if size > 1)
+        return Communication(tuple(sorted(self._sends)), tuple(sorted(self._receives)), several)
+
+    def _around(self, seen: set[int]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            def transfer(group: Any, tensors: Any, peer: int, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                if self._counts and not is_compiling():
+                    self._note(seen, group, peer)
+                return original(group, tensors, peer, *args, **kwargs)
+
+            return transfer
+
+        return wrap
+
+    def _note(self, seen: set[int], group: object, peer: int) -> None:
+        """The other end as a rank of the job; it is counted within the group."""
+        with suppress(AttributeError, KeyError, StopIteration, TypeError):
+            seen.add(next(rank for rank, place in _ranks_of(group).items() if place == peer))
+
+
+def _calls_so_far() -> dict[str, int]:
+    """How many collectives each group of this rank has had; a backend that does not count is left out.
+
+    By its name: a group that is held here outlives its destruction, and its threads may abort a process that ends.
+    """
+    found: dict[str, int] = {}
+    for name, group in _groups():
+        try:
+            found[name] = group._get_sequence_number_for_group()
+        except (AttributeError, RuntimeError, TypeError):
+            continue
+    return found
+
+
+def _groups() -> list[tuple[str, Any]]:
+    names = torch.distributed.distributed_c10d._world.pg_names
+    return [(str(names[group]), group) for group in list(names)[:_MOST_GROUPS_TOLD]]
+
+
+def _ranks_of(group: Any) -> dict[int, int]:  # noqa: ANN401
+    """Rank of the job → rank in the group."""
+    ranks: dict[int, int] = torch.distributed.distributed_c10d._world.pg_group_ranks[group]
+    return ranks
+
+
+_MOST_COLLECTIVES: Final = 100_000
+
+
+class TorchProfile(StepMarks):
+    """One use of the profiler."""
+
+    suffix = ".json"
+
+    def __init__(self) -> None:
+        """Starts it."""
+        self.is_lost = False
+        self._is_over = False
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            activities.append(ProfilerActivity.CUDA)
+        # Every window is one cycle of its own; without acc_events PyTorch up to 2.11 warns that it forgets others.
+        self._profile = _KinetoProfile(activities=activities, acc_events=True)
+        self._profile.start()
+        # And with it, when the profile ends, every event becomes an object of Python's, 50 µs each.
+        assert self._profile.profiler is not None
+        self._profile.profiler.acc_events = False
+
+    def scope(self, name: str) -> AbstractContextManager[object]:
+        """A scope of the script's, in the recording too."""
+        scope: AbstractContextManager[object] = record_function(name)
+        return scope
+
+    def stop(self) -> None:
+        """Ends the recording. Takes 2 to 6 µs an event."""
+        if not self.is_lost:
+            self._is_over = True
+            self._profile.stop()
+
+    def discard(self) -> None:
+        """Ends the recording; nothing is kept of what is not saved."""
+        self.stop()
+
+    def yield_to(self, other: object) -> bool:
+        """Gives the recording up where another profiler than this one is about to start. Whether it did."""
+        if self.is_lost or self._is_over or other is self._profile.profiler:
+            return False
+        self.is_lost = True
+        self._profile.stop()
+        return True
+
+    def save(self, path: Path, details: Mapping[str, Any]) -> None:
+        """Writes Kineto JSON, 1.4 µs an event, and `details` into it as `kair`."""
+        self._profile.export_chrome_trace(str(path))
+        add_to_json(path, "kair", details)
+
+    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
+        """The flight recorder's entries of that time (Unix, ns); empty where it is off (TORCH_FR_BUFFER_SIZE)."""
+        with suppress(ImportError, AttributeError, RuntimeError, ValueError, TypeError):
+            from torch._C._distributed_c10d import _dump_fr_trace_json
+
+            entries = json.loads(_dump_fr_trace_json(includeCollectives=True, onlyActive=False)).get("entries", [])
+            own = [entry for entry in entries if begin <= entry.get("time_created_ns", 0) < end]
+            return [{**entry, "frames": []} for entry in own[:_MOST_COLLECTIVES]]
+        return []
+
+    def _marked(self, step: int) -> AbstractContextManager[object]:
+        # As torch.profiler's schedule does.
+        return self.scope(f"ProfilerStep#{step}")
+
+
+class ProfilerOwner:
+    """Knows who has the process' one profiler: the job's own use of it goes before capture's."""
+
+    def __init__(self) -> None:
+        self._own: TorchProfile | None = None
+        self._starts_own = False
+        self._others = 0
+
+    def install(self) -> None:
+        """Watches the profiler that torch.profiler is made of."""
+        replace(autograd_profile, "_prepare_trace", self._around_prepare)
+        replace(autograd_profile, "__exit__", self._around_exit)
+
+    def start(self) -> TorchProfile | None:
+        """A profile for capture; None where the job itself profiles."""
+        if self._others or torch._C._autograd._profiler_enabled():
+            return None
+        self._starts_own = True
+        try:
+            self._own = TorchProfile()
+        finally:
+            self._starts_own = False
+        return self._own
+
+    def _around_prepare(self, original: Any) -> Any:  # noqa: ANN401
+        def prepare(profiler: Any) -> Any:  # noqa: ANN401
+            if not self._starts_own:
+                self._make_way(profiler)
+            return original(profiler)
+
+        return prepare
+
+    def _make_way(self, profiler: object) -> None:
+        own, self._own = self._own, None
+        self._others += 1
+        if own is not None:
+            # What ends badly here would otherwise be the job's own profiler's trouble.
+            with suppress(Exception):
+                own.yield_to(profiler)
+
+    def _around_exit(self, original: Any) -> Any:  # noqa: ANN401
+        def leave(profiler: Any, *args: Any) -> Any:  # noqa: ANN401
+            own = self._own
+            if own is None or profiler is not own._profile.profiler:
+                self._others = max(0, self._others - 1)
+            return original(profiler, *args)
+
+        return leave
+
+
+_MOST_GROUPS: Final = 1000
+_OTHER_RELEASE: Final = (AttributeError, KeyError, RuntimeError, TypeError)
+"""What a release of PyTorch raises that keeps its process groups elsewhere."""
+
+
+class TorchJob:
+    """PyTorch, as a session asks it."""
+
+    def __init__(self, owner: ProfilerOwner, communication: CommunicationFinder) -> None:
+        self._owner, self._communication = owner, communication
+
+    marks_input = True
+    refusal: str | None = None
+    """There always is a profiler, though at times the job has it."""
+
+    def place(self) -> tuple[int, int] | None:
+        """As torch.distributed has it."""
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return None
+
+    def description(self) -> Mapping[str, Any]:
+        """Versions, device and process groups."""
+        return {
+            "framework": "torch",
+            "framework_version": str(torch.__version__),
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "process_groups": _process_groups(),
+        }
+
+    def watch_communication(self) -> None:
+        """Sends, receives, and calls of each process group are counted."""
+        if self.place() is not None:
+            with suppress(*_OTHER_RELEASE):
+                self._communication.begin()
+
+    def communication(self) -> Communication | None:
+        """Of the steps since; None where there is one process alone."""
+        with suppress(*_OTHER_RELEASE):
+            return self._communication.end() if self.place() is not None else None
+        return None
+
+    def start_profile(self) -> TorchProfile | None:
+        """The profiler, where the job does not use it itself."""
+        return self._owner.start()
+
+
+class _Installed:
+    """What is in this process already."""
+
+    job: TorchJob | None = None
+
+
+def install(settings: Settings) -> TorchJob:
+    """Registers every hook that the settings want, and says how to ask the framework. Twice is once."""
+    if _Installed.job is not None:
+        return _Installed.job
+    owner = ProfilerOwner()
+    owner.install()
+    scopes = ScopeFinder()
+    waits = Waits(scopes.input_ended)
+    communication = CommunicationFinder()
+    if settings.hooks:
+        for part in (scopes.install, waits.install_input):
+            attempt(part, "PyTorch")
+    if settings.collectives:
+        for part in (waits.install_collectives, waits.install_functional, communication.install):
+            attempt(part, "PyTorch")
+    _Installed.job = TorchJob(owner, communication)
+    return _Installed.job
+
+
+def start_session(settings: Settings, begin: int | None) -> Session:
+    """A session of this process. Raises OSError."""
+    return Session(settings, install(settings), begin=begin)
+
+
+def arm(settings: Settings) -> None:
+    """Installs the hooks; the session starts with the first sign of training."""
+    install(settings)
+    current.arm("torch", lambda begin: start_session(settings, begin), settings.run_dir)
+
+
+def _process_groups() -> dict[str, list[int]]:
+    try:
+        world = torch.distributed.distributed_c10d._world
+        groups = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
+        return dict(list(groups.items())[:_MOST_GROUPS])
+    except (AttributeError, KeyError, TypeError):
+        return {}

@@ -1,0 +1,368 @@
+"""Finds forward, backward and optimizer in a job that says nothing about them.
+
+Finds the models that a job calls, among all objects of the process, without a hook on every module.
+
+Watches one model's calls without a hook on it: hooks are saved, copied and compiled with the model.
+
+Tells how long backward waits for DistributedDataParallel at its end, which happens out of Python's sight.
+
+How much a model is given: a rank with larger batches takes longer, and no clock tells why.
+
+The guard of hooks in PyTorch, which stay out of what torch.compile traces.
+"""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from kair_capture.job.hooks import Arguments, Hook, guard, replace
+from kair_capture.job.recorder import Recorder, clock
+from kair_capture.job.session import Session
+from kair_capture.ring import Kind
+
+_MOST_OPTIMIZERS: Final = 8
+"""Past these nothing is looked for: a job that makes an optimizer in every step would pay for it in every step."""
+
+
+class _Open(threading.local):
+    """What is under way on each thread."""
+
+    forwards = 0
+    forward_began = 0
+    backwards = 0
+
+
+class ScopeFinder:
+    """The hooks. The models that the job calls are looked for when an optimizer runs first."""
+
+    def __init__(self) -> None:
+        self._open = _Open()
+        self._optimizer: int | None = None
+        self._optimizer_began = 0
+        self._optimizer_calls = 0
+        self._known_optimizers: set[int] = set()
+        self._known_models: WeakSet[nn.Module] = WeakSet()
+        self._forward_seen = False
+        self._phase_ended = 0
+        """When the last phase of this step was over: from there to backward is forward, where no model was found."""
+        self._waits = GradientWaits()
+
+    def install(self) -> None:
+        """Registers the hooks of this process, which stay."""
+        register_optimizer_step_pre_hook(beginning(self._before_optimizer))
+        register_optimizer_step_post_hook(guarded(self._after_optimizer))
+        let_replicas_go()
+        replace(torch.autograd, "backward", self._around_backward)
+        replace(torch.amp.GradScaler, "step", self._around_scaler)
+
+    def input_ended(self) -> None:
+        """The loop has its data: forward begins here at the earliest."""
+        self._phase_ended = clock()
+
+    def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        began, ended = beginning(self._before_backward), guarded(self._after_backward)
+
+        def backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if is_compiling():
+                return original(*args, **kwargs)
+            began()
+            begin = clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ended(begin)
+
+        return backward
+
+    def _around_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        skipped = guarded(self._skipped)
+
+        def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            before = self._optimizer_calls
+            result = original(scaler, optimizer, *args, **kwargs)
+            if self._optimizer_calls == before:
+                skipped(id(optimizer))
+            return result
+
+        return step
+
+    def _skipped(self, session: Session, optimizer: int) -> None:
+        session.steps.optimizer_ran(optimizer, skipped=True)
+        self._step_is_over()
+
+    def _before_backward(self, session: Session) -> None:
+        self._open.backwards += 1
+        # One within another is activation checkpointing's.
+        if self._open.backwards > 1:
+            return
+        session.steps.phase_begins()
+        session.steps.backwards += 1
+        if not self._forward_seen and self._phase_ended:
+            session.recorder.scope("forward", self._phase_ended)
+        self._forward_seen = False
+        session.steps.in_backward = True
+
+    def _after_backward(self, session: Session, begin: int) -> None:
+        self._open.backwards = max(0, self._open.backwards - 1)
+        if self._open.backwards:
+            return
+        session.steps.in_backward = False
+        self._waits.backward_ended(session.recorder, begin)
+        session.recorder.scope("backward", begin)
+        self._phase_ended = clock()
+
+    def _before_optimizer(self, session: Session, optimizer: Optimizer, *_: object) -> None:
+        self._optimizer_calls += 1
+        # One within another is sharded: both are told, the outer one is meant.
+        if self._optimizer is not None and self._optimizer != id(optimizer):
+            return
+        session.steps.phase_begins()
+        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < _MOST_OPTIMIZERS:
+            self._known_optimizers.add(id(optimizer))
+            self._find_models(optimizer)
+        self._optimizer, self._optimizer_began = id(optimizer), clock()
+
+    def _after_optimizer(self, session: Session, optimizer: Optimizer, *_: object) -> None:
+        if self._optimizer != id(optimizer):
+            return
+        self._optimizer = None
+        session.recorder.scope("optimizer", self._optimizer_began)
+        session.steps.optimizer_ran(id(optimizer))
+        self._step_is_over()
+
+    def _step_is_over(self) -> None:
+        self._phase_ended, self._forward_seen = clock(), False
+
+    def _find_models(self, optimizer: Optimizer) -> None:
+        models = find_roots(optimizer)
+        for model in models.callable:
+            if model not in self._known_models:
+                watch_calls(model, guarded(self._before_forward), guarded(self._after_forward))
+        self._waits.watch([model for model in models.data_parallel if model not in self._known_models])
+        self._known_models.update((*models.callable, *models.data_parallel))
+
+    def _before_forward(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._open.forwards += 1
+        if self._open.forwards == 1:
+            session.steps.phase_begins()
+            self._open.forward_began = clock()
+            if session.steps.sampled and torch.is_grad_enabled():
+                session.given(bytes_in((args, kwargs)))
+
+    def _after_forward(self, session: Session) -> None:
+        self._open.forwards = max(0, self._open.forwards - 1)
+        if self._open.forwards:
+            return
+        if torch.is_grad_enabled():
+            session.recorder.scope("forward", self._open.forward_began)
+            self._forward_seen = True
+        else:
+            session.recorder.scope("evaluation", self._open.forward_began)
+
+
+@dataclass(frozen=True)
+class Models:
+    """Of one optimizer."""
+
+    callable: tuple[nn.Module, ...]
+    """Those on which hooks see forward, and change nothing."""
+    data_parallel: tuple[nn.Module, ...]
+    """Those whose gradients DistributedDataParallel reduces."""
+
+
+def find_roots(optimizer: Optimizer) -> Models:
+    """The outermost modules with some of the optimizer's parameters. Takes 0.1 s in a process of 10⁶ objects."""
+    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    modules = _modules()
+    inner = {id(child) for module in modules for child in module._modules.values()}
+    roots = [module for module in modules if id(module) not in inner and _has_any(module, wanted)]
+    parallel = [module for module in modules if issubclass(type(module), DistributedDataParallel)]
+    compiles = _compiles()
+    return Models(
+        tuple(root for root in roots if not compiles or _stays_outside(root)),
+        () if compiles else tuple(module for module in parallel if _has_any(module, wanted)),
+    )
+
+
+def _modules() -> list[nn.Module]:
+    """All there are. By type, not isinstance: that asks the object, and a lazy one would answer by doing something."""
+    objects = gc.get_objects()
+    types = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module)}
+    return [found for found in objects if type(found) in types]
+
+
+def _has_any(module: nn.Module, wanted: set[int]) -> bool:
+    return any(id(parameter) in wanted for parameter in module.parameters())
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has traced anything: a new hook on what it traced would make it trace again."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return bool(counters and counters["frames"])
+
+
+def _stays_outside(root: nn.Module) -> bool:
+    """Whether a hook on this module is called outside of what is compiled."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    optimized = getattr(frames, "OptimizedModule", None)
+    return optimized is not None and issubclass(type(root), optimized)
+
+
+_SLOT: Final = "_compiled_call_impl"
+"""Where a module keeps what is called instead of itself (`Module.compile`); it is left out of copies and files."""
+
+Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
+
+
+class WatchedCall:
+    """A model's call with something before and after it."""
+
+    def __init__(self, model: nn.Module, before: Before, after: Callable[[], None]) -> None:
+        self._call: Callable[..., Any] = model._call_impl
+        self._before, self._after = before, after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """What the model itself does."""
+        if is_compiling():
+            return self._call(*args, **kwargs)
+        self._before(args, kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        finally:
+            self._after()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """None, which is what the slot of a module holds that nobody watches."""
+        return type(None), ()
+
+
+def watch_calls(model: nn.Module, before: Before, after: Callable[[], None]) -> None:
+    """From here on `before`, with what the model is given, and `after` are called around it.
+
+    One that is compiled in place is left as it is.
+    """
+    # By its dictionary: a compiled model hands attributes on to the one it wraps.
+    if _SLOT in vars(nn.Module) and vars(model).get(_SLOT) is None:
+        vars(model)[_SLOT] = WatchedCall(model, before, after)
+
+
+def let_replicas_go() -> None:
+    """Keeps `DataParallel`'s replicas, which are made of a model's dictionary, from calling that model."""
+    replace(nn.Module, "_replicate_for_data_parallel", _around_replicate)
+
+
+def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
+    def replicate(model: nn.Module) -> Any:  # noqa: ANN401
+        replica = original(model)
+        if isinstance(vars(replica).get(_SLOT), WatchedCall):
+            del vars(replica)[_SLOT]
+        return replica
+
+    return replicate
+
+
+_LEARNED: Final = 3
+"""Backward passes after which it is known which parameters come last."""
+_KEPT: Final = 3
+"""How many of the last ones of each pass stay watched: 0.3 µs each."""
+
+
+class GradientWaits:
+    """From the last gradient to the end of backward, a thread does nothing but wait for the reductions."""
+
+    def __init__(self) -> None:
+        self._models: list[_Gradients] = []
+
+    def watch(self, models: Sequence[nn.Module]) -> None:
+        """From here on these models' gradients are seen; first all of them, later those that come last."""
+        self._models += map(_Gradients, models)
+
+    def backward_ended(self, recorder: Recorder, begin: int) -> None:
+        """At the end of a backward pass, whose begin is given (CLOCK_MONOTONIC, ns)."""
+        last = max((model.last for model in self._models), default=0)
+        if last > begin:
+            recorder.span(Kind.COLLECTIVE, "gradients", last, clock())
+        for model in self._models:
+            model.learn()
+
+
+class _Gradients:
+    """One model's."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.last = 0
+        self._order: list[int] = []
+        self._kept: set[int] = set()
+        self._passes = 0
+        self._handles: dict[int, Any] = {}
+        for number, parameter in enumerate(model.parameters()):
+            if parameter.requires_grad:
+                hook = partial(self._seen, number)
+                handle = parameter.register_post_accumulate_grad_hook(hook)
+                self._handles[number] = handle
+
+    def learn(self) -> None:
+        """After a backward pass: which parameters came last; the others are let go once that is known."""
+        if not self._order:
+            return
+        self._passes += 1
+        self._kept.update(self._order[-_KEPT:])
+        self._order.clear()
+        if self._passes == _LEARNED:
+            for number in self._handles.keys() - self._kept:
+                self._handles.pop(number).remove()
+
+    def _seen(self, number: int, _: object) -> None:
+        self.last = clock()
+        if self._passes < _LEARNED:
+            self._order.append(number)
+
+
+_MOST: Final = 256
+"""Values that are looked at: batches are a few tensors, and what has more is no batch."""
+
+
+def bytes_in(value: object) -> int:
+    """Of all tensors in nested lists, tuples and mappings; 0 where there are none, or too many values."""
+    found, waiting, seen = 0, [value], 0
+    while waiting:
+        one = waiting.pop()
+        seen += 1
+        if isinstance(one, Tensor):
+            found += one.numel() * one.element_size()
+        elif isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one
+        if seen + len(waiting) > _MOST:
+            return 0
+    return found
+
+
+is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+
+
+def guarded(hook: Hook[Arguments]) -> Callable[Arguments, None]:
+    """`hook` without its session, and without errors; see `guard`."""
+    return guard(hook, unless=is_compiling)
+
+
+def beginning(hook: Hook[Arguments]) -> Callable[Arguments, None]:
+    """The same for a hook that is a sign of training with PyTorch."""
+    return guard(hook, unless=is_compiling, begins="torch")
+
+
+def beginning_alone(hook: Hook[Arguments]) -> Callable[Arguments, None]:
+    """The same for one that jobs of other frameworks meet too."""
+    return guard(hook, unless=is_compiling, begins="torch", alone=True)

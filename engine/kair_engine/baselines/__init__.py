@@ -1,1 +1,0 @@
-"""Saved profiles of healthy runs, kept beside the store's jobs."""

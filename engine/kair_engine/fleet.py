@@ -1,0 +1,183 @@
+"""All jobs of a store together: how often stragglers occur, what they cost, and on which hosts.
+
+Puts the costs of all jobs together: the distribution of S, sizes, weeks, and hosts that come up again.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import numpy as np
+
+from kair_engine.errors import InputError
+from kair_engine.ranks import Rank
+from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs, StragglerCost
+from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.whatif import WhatifResult
+from kair_engine.trace.model import Job, KairWarning, Trace, hosts_of
+from kair_engine.whatif.analysis import model_asked_of, price_fixes
+from kair_engine.whatif.prices import SLOW
+
+RECURS: Final = 0.01
+"""Chance of a host's being accused as often as it is, in any of them, below which that is no chance."""
+
+
+def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarning]) -> FleetResult:
+    """The fleet of `jobs`, which are priced."""
+    known = _slowdowns(jobs)
+    costs = [job.cost_per_day for job in jobs if job.cost_per_day is not None]
+    return FleetResult(
+        store=store,
+        jobs=tuple(sorted(jobs, key=lambda job: (-(job.gpu_hours_per_day or 0.0), job.name))),
+        replayed=len(known),
+        with_straggler=_with_straggler(jobs),
+        slow=_slow(jobs),
+        median_slowdown=_quantile(known, 0.5),
+        slowdown_90=_quantile(known, 0.9),
+        worst_slowdown=max(known, default=None),
+        waste=_waste(jobs),
+        gpu_hours_per_day=_gpu_hours(jobs),
+        cost_per_day=sum(costs) if costs else None,
+        distribution=distribution(known),
+        groups=(*_groups("size", jobs, _size), *_groups("week", jobs, lambda job: (0, job.week))),
+        hosts=recurring(jobs),
+        warnings=tuple(warnings),
+    )
+
+
+def week_of(moment: str) -> str:
+    """The ISO week of a time in ISO 8601: `2026-W30`."""
+    year, week, _ = datetime.fromisoformat(moment).isocalendar()
+    return f"{year}-W{week:02}"
+
+
+def distribution(slowdowns: Sequence[float]) -> tuple[ShareOfJobs, ...]:
+    """The empirical distribution function, a point for each value that there is."""
+    values, times = np.unique(np.asarray(slowdowns, dtype=np.float64), return_counts=True)
+    shares = np.cumsum(times) / max(len(slowdowns), 1)
+    return tuple(ShareOfJobs(float(value), float(share)) for value, share in zip(values, shares, strict=True))
+
+
+def recurring(jobs: Sequence[FleetJob]) -> tuple[FleetHost, ...]:
+    """Every host, with how likely chance alone would accuse it as often.
+
+    Under chance each job that ran on `h` hosts and accuses `a` of them picks any `a`: the number of jobs in which a
+    host is picked is a sum of independent events of probabilities a/h (Poisson-binomial).
+    """
+    ran_on: dict[str, list[FleetJob]] = defaultdict(list)
+    for job in jobs:
+        for host in job.job_hosts:
+            ran_on[host].append(job)
+    hosts = [_host(name, there, len(ran_on)) for name, there in ran_on.items()]
+    return tuple(sorted(hosts, key=lambda one: (-one.accused, -one.accused / one.jobs, one.host)))
+
+
+def _host(name: str, there: Sequence[FleetJob], hosts: int) -> FleetHost:
+    accused_in = tuple(job.name for job in there if name in job.accused_hosts)
+    p_value = None
+    if accused_in:
+        chances = [len(job.accused_hosts) / len(job.job_hosts) for job in there]
+        p_value = min(1.0, _at_least(len(accused_in), chances) * hosts)
+    recurs = p_value is not None and len(accused_in) > 1 and p_value < RECURS
+    return FleetHost(name, len(there), len(accused_in), accused_in, p_value, recurs)
+
+
+def _at_least(times: int, chances: Sequence[float]) -> float:
+    """How likely so many of independent events come about, or more."""
+    exactly = np.array([1.0])
+    for chance in chances:
+        exactly = np.convolve(exactly, [1 - chance, chance])
+    return float(exactly[times:].sum())
+
+
+def _groups(
+    by: Literal["size", "week"], jobs: Sequence[FleetJob], key: Callable[[FleetJob], tuple[int, str]]
+) -> list[FleetGroup]:
+    """In the order of what `key` gives first; they are called by what it gives second."""
+    members: dict[tuple[int, str], list[FleetJob]] = defaultdict(list)
+    for job in jobs:
+        members[key(job)].append(job)
+    return [_group(by, name, members[order, name]) for order, name in sorted(members)]
+
+
+def _group(by: Literal["size", "week"], name: str, jobs: Sequence[FleetJob]) -> FleetGroup:
+    known = _slowdowns(jobs)
+    return FleetGroup(
+        by=by,
+        group=name,
+        jobs=len(jobs),
+        with_straggler=_with_straggler(jobs),
+        slow=_slow(jobs),
+        median_slowdown=_quantile(known, 0.5),
+        worst_slowdown=max(known, default=None),
+        gpu_hours_per_day=_gpu_hours(jobs),
+        waste=_waste(jobs),
+    )
+
+
+def _size(job: FleetJob) -> tuple[int, str]:
+    """Up to the next power of two: 1, 2, 3-4, 5-8 …"""
+    most = 1 << max(job.world_size - 1, 0).bit_length()
+    return most, f"{most // 2 + 1}-{most}" if most > 2 else f"{most}"
+
+
+def _slowdowns(jobs: Sequence[FleetJob]) -> list[float]:
+    return [job.slowdown for job in jobs if job.slowdown is not None]
+
+
+def _with_straggler(jobs: Sequence[FleetJob]) -> int:
+    return sum(job.verdict == "straggler" for job in jobs)
+
+
+def _slow(jobs: Sequence[FleetJob]) -> int:
+    return sum(slowdown >= SLOW for slowdown in _slowdowns(jobs))
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    return float(np.quantile(values, share, method="inverted_cdf")) if values else None
+
+
+def _gpu_hours(jobs: Sequence[FleetJob]) -> float:
+    return sum(job.gpu_hours_per_day or 0.0 for job in jobs)
+
+
+def _waste(jobs: Sequence[FleetJob]) -> float | None:
+    """Every device's time counts alike."""
+    known = [(job.waste, job.world_size) for job in jobs if job.waste is not None]
+    return sum(waste * devices for waste, devices in known) / sum(devices for _, devices in known) if known else None
+
+
+def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
+    """The cost of all the trace's steps, whose triage is `triaged`."""
+    replayed = _replayed(trace)
+    accused = tuple(sorted({rank for finding in triaged.findings for rank in _accused(finding)}))
+    return StragglerCost(
+        verdict=triaged.verdict,
+        cause=triaged.findings[0].cause if triaged.findings else None,
+        accused_ranks=accused,
+        accused_hosts=hosts_of(trace.job, accused),
+        job_hosts=hosts_of(trace.job, trace.job.ranks),
+        slowdown=replayed.slowdown if replayed else None,
+        waste=replayed.waste if replayed else None,
+        gpu_hours_per_day=replayed.gpu_hours_per_day if replayed else None,
+        recorded_at=_recorded_at(trace.job),
+    )
+
+
+def _replayed(trace: Trace) -> WhatifResult | None:
+    try:
+        return price_fixes(model_asked_of(trace), ())
+    except InputError:
+        return None
+
+
+def _accused(finding: Finding) -> Sequence[Rank]:
+    return () if finding.pattern == "job_wide" else finding.ranks
+
+
+def _recorded_at(job: Job) -> str | None:
+    begins = job.step_times.begin_ns
+    if not job.absolute_time or not begins or min(begins) <= 0:
+        return None
+    return datetime.fromtimestamp(min(begins) // 10**9, UTC).isoformat()

@@ -1,1 +1,0 @@
-"""Distances of every rank from every other, by scipy or, of many, by machine code that numba makes (`kair[fast]`)."""

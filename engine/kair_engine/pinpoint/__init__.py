@@ -1,1 +1,0 @@
-"""Stage 2: which of a rank's operations differ from the same operations on its peers."""

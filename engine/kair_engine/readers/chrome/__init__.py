@@ -1,1 +1,0 @@
-"""Chrome's JSON as other profilers than PyTorch's write it: Ascend, rocprof, Horovod, Composer."""

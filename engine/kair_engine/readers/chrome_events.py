@@ -1,0 +1,190 @@
+"""Events of Chrome's JSON, in a list or under `traceEvents`, read whole; a list may lack its end.
+
+What the readers of Chrome's JSON share: a rank's rows with the steps that its ranges tell.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
+from kair_engine.readers.identity import host_of
+from kair_engine.readers.step_marks import Steps
+from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
+
+_LARGEST: Final = 1 << 31
+_LASTING: Final = ("X", "B", "E")
+_NOTHING: Final = msgspec.Raw(b"")
+_TIME: Final = re.compile(rb'^"?\s*(-?\d{1,18})(?:\.(\d+))?\s*"?$')
+_MOST_DIGITS: Final = 18
+_LONGEST_NAME: Final = 100_000
+
+
+class ChromeEvent(msgspec.Struct, gc=False):
+    """One event; times stay text, because microseconds since 1970 do not fit a float64."""
+
+    ph: Any = ""
+    name: Any = ""
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    pid: Any = 0
+    tid: Any = 0
+    id: Any = None
+    args: Any = None
+
+    @property
+    def text(self) -> str:
+        """The name, whatever it is."""
+        return self.name[:_LONGEST_NAME] if isinstance(self.name, str) else str(self.name)[:_LONGEST_NAME]
+
+    @property
+    def begin(self) -> int | None:
+        """Its time in ns, None where it has none."""
+        return nanoseconds(self.ts)
+
+    def of_args(self, *names: str) -> Any:  # noqa: ANN401
+        """The first of these arguments that is there."""
+        if not isinstance(self.args, Mapping):
+            return None
+        return next((self.args[name] for name in names if name in self.args), None)
+
+
+class _Wrapped(msgspec.Struct, gc=False):
+    traceEvents: list[ChromeEvent]  # noqa: N815 (Chrome's name)
+
+
+@dataclass(frozen=True)
+class ChromeTrace:
+    """All events of a file, and how many could not be understood."""
+
+    events: list[ChromeEvent]
+    bad: int
+    is_cut: bool
+
+    def process_names(self) -> dict[str, str]:
+        """The names of processes, by their ids as text."""
+        found = {}
+        for event in self.events:
+            if event.ph == "M" and event.name == "process_name" and isinstance(name := event.of_args("name"), str):
+                found[str(event.pid)] = name
+        return found
+
+    def complete(self) -> Iterator[tuple[ChromeEvent, int, int]]:
+        """Events with a length: (event, begin, duration) in ns, those of pairs of begin and end among them."""
+        waiting: dict[tuple[str, str], list[tuple[ChromeEvent, int]]] = {}
+        for event in self.events:
+            # Half of a file may be arrows, of which no times are needed here.
+            if event.ph not in _LASTING or (begin := event.begin) is None:
+                continue
+            if event.ph == "X":
+                duration = nanoseconds(event.dur)
+                if duration is not None:
+                    yield event, begin, duration
+            elif event.ph == "B":
+                waiting.setdefault((str(event.pid), str(event.tid)), []).append((event, begin))
+            elif begun := waiting.get((str(event.pid), str(event.tid))):
+                first, start = begun.pop()
+                yield first, start, begin - start
+
+    def warnings(self, source: Path) -> tuple[KairWarning, ...]:
+        """What is said of a file that could not be read whole."""
+        found = []
+        if self.is_cut:
+            text = f"{source.name} is cut off or damaged; the events before that place are used"
+            found.append(short_warning("truncated_file", text))
+        if self.bad:
+            text = f"{self.bad} events of {source.name} could not be understood and are left out"
+            found.append(short_warning("bad_events", text))
+        return tuple(found)
+
+
+def load(source: Path) -> ChromeTrace:
+    """The events of a file. Raises NotATraceError where there are none, InputError where it is too large."""
+    blocks, held, size = BlockReader(source), [], 0
+    for block in blocks:
+        held.append(block)
+        size += len(block)
+        if size > _LARGEST:
+            raise InputError(f"{source.name} holds more than 2 GiB of text", "record fewer steps")
+    text = b"".join(held).removeprefix(b"\xef\xbb\xbf").strip()
+    try:
+        if text.startswith(b"{"):
+            return ChromeTrace(msgspec.json.decode(text, type=_Wrapped).traceEvents, 0, blocks.damaged)
+        # Horovod never closes its list; Chrome's format lets it go.
+        closed = text if text.endswith(b"]") else text.rstrip(b", \r\n") + b"]"
+        return ChromeTrace(msgspec.json.decode(closed, type=list[ChromeEvent]), 0, blocks.damaged)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _by_lines(text.splitlines())
+
+
+def _by_lines(lines: Iterable[bytes]) -> ChromeTrace:
+    """One event a line, as all these profilers write it: what is damaged stays within its line."""
+    events, bad = [], 0
+    for line in lines:
+        stripped = line.strip().removeprefix(b"[").strip(b", \t")
+        if not stripped.startswith(b"{"):
+            continue
+        try:
+            events.append(msgspec.json.decode(stripped, type=ChromeEvent))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            bad += 1
+    if not events:
+        raise NotATraceError("no events in it")
+    return ChromeTrace(events, bad, is_cut=True)
+
+
+def nanoseconds(raw: msgspec.Raw) -> int | None:
+    """Microseconds as text, quoted or not, in ns."""
+    text = bytes(raw)
+    whole, point, fraction = text.strip(b'"').partition(b".")
+    # As nearly all are written; what is not is looked at closely.
+    if whole.isdigit() and len(whole) <= _MOST_DIGITS and (fraction.isdigit() or not point):
+        return int(whole + fraction[:3].ljust(3, b"0"))
+    match = _TIME.match(text)
+    if match is None:
+        return None
+    whole, fraction = match.groups()
+    part = int((fraction or b"")[:3].ljust(3, b"0"))
+    value = int(whole) * 1000
+    return value - part if whole.startswith(b"-") else value + part
+
+
+def written(
+    source: Path,
+    out: Path,
+    ranks: Sequence[RankRecording],
+    *,
+    form: str,
+    rank_known: bool,
+    has_device: bool,
+    mark: str,
+    device: str | None = None,
+    world_size: int | None = None,
+    warnings: tuple[KairWarning, ...] = (),
+) -> FragmentInfo:
+    """Writes the ranks' rows; `mark` says how steps would have been marked. Raises InputError where there are none."""
+    if not any(len(one.rows) for one in ranks):
+        raise InputError(f"{source.name} holds no operations")
+    steps = ranks[0].steps
+    about = About(
+        format=form,
+        rank_known=rank_known,
+        has_device=has_device,
+        absolute_time=int(steps.begin.min()) > EPOCH_NS,
+        world_size=world_size,
+        device=device,
+        warnings=(*steps.warnings(source, mark), *warnings),
+    )
+    return write_recording(source, out, ranks, about)
+
+
+def recording(rank: int, rows: Rows, steps: Steps, main_lane: str, source: Path) -> RankRecording:
+    """One rank's part; the host is the one that folders name."""
+    return RankRecording(rank, rows, steps, main_lane, host_of(source))

@@ -1,0 +1,135 @@
+"""What Kair's capture leaves in the file besides: what a rank had of the processor in its steps, and what it sent."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from statistics import mean, median
+from typing import Any, Final, NamedTuple
+
+from kair_engine.stats import usual_rate
+from kair_engine.trace.model import NOT_TOLD, ProcessorLimits, SentToHost
+
+_MOST: Final = 1 << 62
+_MOST_STEPS: Final = 1_000_000
+_MOST_CPUS: Final = 1 << 16
+_NICE: Final = range(-20, 20)
+
+
+class StepProcessor(NamedTuple):
+    """Of one step; NOT_TOLD where that is not known."""
+
+    cpu_ns: int
+    delay_ns: int
+    throttled: int
+    communication_delay_ns: int
+    halted: int = NOT_TOLD
+    """Windows of earlier versions do not tell it, nor what follows."""
+    given_bytes: int = NOT_TOLD
+    """What models were given."""
+    helpers_cpu_ns: int = NOT_TOLD
+
+
+UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
+
+
+def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
+    """step → what the training thread had in it, and its models were given; empty for files of others."""
+    had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
+    given = {row[0]: _figure(row[1]) for row in rows_of(header, "given", (2,))}
+    return {
+        step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD))
+        for step in had.keys() | given.keys()
+    }
+
+
+def _step_processor(row: list[Any]) -> StepProcessor:
+    """Of a row of the file, which windows of earlier versions end earlier."""
+    had = StepProcessor(*map(_figure, row[1:6]))
+    return had._replace(helpers_cpu_ns=_figure(row[6])) if len(row) > 6 else had
+
+
+def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
+    """Those of a list that begin with the number of a step."""
+    listed = _ours(header).get(name)
+    for one in listed[:_MOST_STEPS] if isinstance(listed, list) else ():
+        if isinstance(one, list) and len(one) in lengths and type(one[0]) is int:
+            yield one
+
+
+def limits_of(header: Mapping[str, Any]) -> ProcessorLimits | None:
+    """What the training thread may have; None for files of others, and where nothing of it is told."""
+    told = _ours(header).get("limits")
+    if not isinstance(told, dict):
+        return None
+    nice, cpus, quota = (told.get(name) for name in ("nice", "cpus", "quota"))
+    found = ProcessorLimits(
+        nice if type(nice) is int and nice in _NICE else None,
+        tuple(sorted({one for one in cpus[:_MOST_CPUS] if type(one) is int and 0 <= one < _MOST_CPUS}))
+        if isinstance(cpus, list)
+        else (),
+        float(quota) if isinstance(quota, float | int) and 0 < quota < _MOST_CPUS else None,
+    )
+    return None if found == ProcessorLimits() else found
+
+
+def _ours(header: Mapping[str, Any]) -> dict[str, Any]:
+    ours = header.get("kair")
+    return ours if isinstance(ours, dict) else {}
+
+
+def _figure(value: object) -> int:
+    return value if type(value) is int and 0 <= value < _MOST else NOT_TOLD
+
+
+_MOST_SENT: Final = 1 << 50
+_MOST_PEERS: Final = 1024
+
+
+class _Row(NamedTuple):
+    """Of one step; windows of earlier versions do not tell what has a default."""
+
+    size: int
+    rate: int
+    again: int
+    round_trip_us: int = 0
+    queued_us: int | None = None
+    busy_us: int | None = None
+
+
+def sent_of(header: Mapping[str, Any]) -> tuple[SentToHost, ...]:
+    """By the two ends' addresses; empty for files of others."""
+    between: dict[tuple[str, str], list[_Row]] = defaultdict(list)
+    for _, own, peer, *figures in rows_of(header, "sent", (6, 9)):
+        if not all(type(one) is int and 0 <= one < _MOST_SENT for one in figures):
+            continue
+        row, here, there = _Row(*figures), _address(own), _address(peer)
+        if row.size and row.rate and here is not None and there is not None and here != there:
+            between[here, there].append(row)
+    return tuple(_sent(*ends, rows) for ends, rows in sorted(between.items())[:_MOST_PEERS])
+
+
+def _sent(own: str, peer: str, rows: Sequence[_Row]) -> SentToHost:
+    once = [1] * len(rows)
+    round_trips = [row.round_trip_us * 1e3 for row in rows if row.round_trip_us]
+    queued = [row.queued_us * 1e3 for row in rows if row.queued_us is not None]
+    busy = [row.busy_us * 1e3 for row in rows if row.busy_us is not None]
+    return SentToHost(
+        own,
+        peer,
+        steps=len(rows),
+        bytes_per_step=sum(row.size for row in rows) / len(rows),
+        bytes_per_s=float(usual_rate([row.rate for row in rows], once)),
+        retransmitted_per_step=sum(row.again for row in rows) / len(rows),
+        round_trip_ns=median(round_trips) if round_trips else None,
+        queued_ns=median(queued) if queued else None,
+        busy_ns_per_step=mean(busy) if busy else None,
+    )
+
+
+def _address(text: object) -> str | None:
+    """As it is written for IPv4 where it is one of those, and without its scope; None for what is no address."""
+    try:
+        address = ip_address(text.partition("%")[0]) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if address is None else str(getattr(address, "ipv4_mapped", None) or address)

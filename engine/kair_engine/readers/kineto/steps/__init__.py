@@ -1,1 +1,0 @@
-"""Steps of a recording: where they are, and what each consists of."""

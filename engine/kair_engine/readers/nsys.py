@@ -1,0 +1,307 @@
+"""Nsight Systems reports, exported to SQLite: one file to one fragment, a rank for each process with a GPU.
+
+One process' operations with their kinds, phases and links, and the marks among them.
+
+Which rank a process is: from the environment that the report keeps, or from what the process says of itself.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.arrays import present
+from kair_engine.errors import InputError
+from kair_engine.readers.fragment_writer import EPOCH_NS, About, Coded, RankRecording, Rows, steps_from, write_recording
+from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.kineto.classify import UNKNOWN, NameClass, host_phases
+from kair_engine.readers.kineto.classify import name_class_of as class_of
+from kair_engine.readers.launch_queue import before_their_calls
+from kair_engine.readers.nsys_report import NONE, HostRows, Process, Report, in_order, opened, processes_of
+from kair_engine.readers.step_marks import Mark
+from kair_engine.trace.columns import Int64s
+from kair_engine.trace.format import INSIDE_UNKNOWN, KINDS, PHASES
+from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
+
+
+def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+    """Writes `source` as the fragment `out`, and says what it holds.
+
+    The rank of a process is what its marks state, of a single process also what its environment or the file's name
+    does; otherwise processes count on from `rank_hint`, or from 0 with `rank_known` false. Raises NotATraceError where
+    it is another database, InputError where it is damaged or no GPU did anything in it, OSError when the disk is full.
+    """
+    with opened(source) as report:
+        processes = processes_of(report)
+        if not processes:
+            hint = "record with nsys profile --trace=cuda,nvtx, and export that"
+            raise InputError(f"{source.name} holds no operations of a GPU", hint)
+        known = environment(report)
+        ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
+        base, device = _epoch(report), _device(report)
+        host = host_of(source, host_name(report))
+    recordings = [_recording(process, rank, base, host) for process, rank in zip(processes, ranks, strict=True)]
+    warnings = (*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source))
+    about = About(
+        format="nsys",
+        rank_known=are_known,
+        has_device=True,
+        absolute_time=base > EPOCH_NS,
+        world_size=known.world_size if known.rank is not None else None,
+        device=device,
+        warnings=warnings,
+    )
+    return write_recording(source, out, recordings, about)
+
+
+def _ranks(
+    processes: list[Process], of_environment: int | None, source: Path, rank_hint: int | None
+) -> tuple[list[int], bool]:
+    """The processes' ranks, and whether they are known."""
+    said = [said_rank(process.said) for process in processes]
+    stated = [rank for rank in said if rank is not None]
+    if len(stated) == len(processes) == len(set(stated)):
+        return stated, True
+    single = of_environment if len(processes) == 1 else None
+    named = next((rank for rank in (single, rank_hint, rank_from_name(source)) if rank is not None), None)
+    first = named or 0
+    return list(range(first, first + len(processes))), named is not None
+
+
+def _epoch(report: Report) -> int:
+    """What the report's times count from, in ns since 1970; 0 where it does not say."""
+    (began,) = next(report.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)), (0,))
+    return began if isinstance(began, int) and EPOCH_NS < began < 1 << 62 else 0
+
+
+def _device(report: Report) -> str | None:
+    names = (name for (name,) in report.rows("TARGET_INFO_GPU", ("name",)))
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def _graphs(processes: list[Process], source: Path) -> Iterator[KairWarning]:
+    launches = sum(
+        int(np.count_nonzero(np.isin(process.device.name, _named(process, INSIDE_UNKNOWN)))) for process in processes
+    )
+    if launches:
+        text = f"{source.name} has {launches} launches of CUDA graphs without what is in them"
+        yield short_warning("graphs_as_a_whole", f"{text}: record with nsys profile --cuda-graph-trace=node")
+
+
+def _named(process: Process, ending: str) -> list[int]:
+    return [number for number, name in enumerate(process.names) if name.endswith(ending)]
+
+
+def _recording(process: Process, rank: int, base: int, host: str | None) -> RankRecording:
+    thread = main_thread(process)
+    rows = rows_of(process, base, thread)
+    steps = steps_from(marks_of(process, base, thread), rows)
+    return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host)
+
+
+# A report has few names, and each of them many times.
+name_class_of: Final = lru_cache(1 << 14)(class_of)
+_PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
+_INPUT: Final = KINDS.index("input")
+
+
+def main_thread(process: Process) -> int:
+    """The thread that marks most ranges, else that calls most: the one that runs the training loop."""
+    threads, of = _numbered(process.host.thread)
+    ranges = np.bincount(of, weights=process.host.is_range, minlength=len(threads)).tolist()
+    rows = np.bincount(of, minlength=len(threads)).tolist()
+    best = max(range(len(threads)), key=lambda at: (ranges[at], rows[at]), default=None)
+    return 0 if best is None else threads[best]
+
+
+def _numbered(values: Int64s) -> tuple[list[int], Int64s]:
+    """Each value once, in the order of first use, and the place there of every one."""
+    found = in_order(values)
+    keys = np.array(found, np.int64)
+    by_value = np.argsort(keys)
+    return found, by_value[np.searchsorted(keys, values, sorter=by_value)]
+
+
+def marks_of(process: Process, base: int, thread: int) -> list[Mark]:
+    """The ranges of its main thread, which may be steps, `base` ns later than the report has them."""
+    host = process.host.where((process.host.is_range > 0) & (process.host.thread == thread))
+    columns = (host.name.tolist(), (host.start + base).tolist(), (host.end + base).tolist())
+    return [Mark(process.names[name], start, end) for name, start, end in zip(*columns, strict=True)]
+
+
+def rows_of(process: Process, base: int, thread: int) -> Rows:
+    """All rows of a process, `base` ns later than the report has them."""
+    rows, host, device = Rows(), _held_up(process), process.device
+    phase = _host_phases(replace(process, host=host), thread)
+    threads, lane = _numbered(host.thread)
+    kind = _host_kinds(process)
+    rows.extend(
+        (lane, [f"thread {number & 0xFFFFFF}" for number in threads]),
+        (host.name, process.names),
+        kind,
+        host.start + base,
+        host.end - host.start,
+        phase=np.where(kind == _INPUT, PHASES.index("input"), phase),
+        correlation=host.correlation,
+        moment=host.start + base,
+    )
+    launched, phase = _launches(host, phase, device.correlation, device.start)
+    rows.extend(
+        _lanes(process),
+        (device.name, process.names),
+        _device_kinds(process),
+        device.start + base,
+        device.end - device.start,
+        phase=phase,
+        correlation=device.correlation,
+        moment=launched + base,
+        size=device.size,
+    )
+    return rows
+
+
+def _held_up(process: Process) -> HostRows:
+    """Its rows on threads, with calls that the profiler held up beginning when its work was done."""
+    host = process.host
+    if not len(overheads := np.flatnonzero(host.is_overhead)):
+        return host
+    waits = np.array([name_class_of(name) is NameClass.SYNCHRONIZE for name in process.names], bool)
+    is_call = (host.is_range == 0) & (host.is_overhead == 0) & ~waits[host.name]
+    _, start, duration = before_their_calls(
+        overheads, is_call, host.thread, host.start, host.end - host.start, threads_told=True
+    )
+    return replace(host, start=start, end=start + duration)
+
+
+def _host_kinds(process: Process) -> Int64s:
+    call, of_range = np.zeros((2, len(process.names)), np.int64)
+    for at in present(process.host.name).tolist():
+        call[at], of_range[at] = map(KINDS.index, _kinds_on_host(process.names[at]))
+    return np.where(process.host.is_range > 0, of_range[process.host.name], call[process.host.name])
+
+
+def _kinds_on_host(name: str) -> tuple[str, str]:
+    """The kind of a call of that name, and of a range."""
+    name_class = name_class_of(name)
+    kinds = {NameClass.DATA_LOADER: "input", NameClass.GARBAGE_COLLECTION: "gc"}
+    of_range = kinds.get(name_class, "scope")
+    return "sync" if name_class is NameClass.SYNCHRONIZE else "host", of_range
+
+
+def _host_phases(process: Process, thread: int) -> Int64s:
+    """The phase of every host row, from the ranges around it; all unknown where no range tells phases."""
+    host = process.host
+    ranges: npt.NDArray[np.bool_] = host.is_range > 0
+    class_of_name = np.zeros(len(process.names), np.int8)
+    for at in present(host.name[ranges]).tolist():
+        class_of_name[at] = name_class_of(process.names[at])
+    classes = class_of_name[host.name]
+    if not (ranges & np.isin(classes, _PHASE_CLASSES)).any():
+        return np.full(len(host.start), UNKNOWN, np.int64)
+    codes = host_phases(
+        start=host.start, end=host.end, thread=host.thread, name_class=classes, is_scope=ranges, main_thread=thread
+    )
+    return codes.astype(np.int64)
+
+
+def _launches(host: HostRows, phase: Int64s, correlation: Int64s, start: Int64s) -> tuple[Int64s, Int64s]:
+    """When each operation was launched, and in which phase: by the last call of its number, else its own begin."""
+    calls = np.flatnonzero(host.correlation != NONE)
+    calls = calls[np.argsort(host.correlation[calls], kind="stable")]
+    if not len(calls):
+        return start, np.full(len(start), UNKNOWN, np.int64)
+    at = np.searchsorted(host.correlation[calls], correlation, "right") - 1
+    call = calls[np.maximum(at, 0)]
+    # NONE is less than every number, and so before the first.
+    linked = (at >= 0) & (host.correlation[call] == correlation)
+    return np.where(linked, host.start[call], start), np.where(linked, phase[call], UNKNOWN)
+
+
+def _lanes(process: Process) -> Coded:
+    devices, device = _numbered(process.device.device)
+    streams, stream = _numbered(process.device.stream)
+    pairs, lane = _numbered(device * len(streams) + stream)
+    names = []
+    for pair in pairs:
+        of, number = divmod(pair, len(streams))
+        names.append(f"stream {devices[of]}/{streams[number]}" if len(devices) > 1 else f"stream {streams[number]}")
+    return lane, names
+
+
+def _device_kinds(process: Process) -> Int64s:
+    device = process.device
+    kinds = np.zeros(len(process.names), np.int64)
+    for at in present(device.name[device.is_copy == 0]).tolist():
+        kinds[at] = KINDS.index(_kernel_kind(process.names[at]))
+    return np.where(device.is_copy > 0, KINDS.index("memory"), kinds[device.name])
+
+
+def _kernel_kind(name: str) -> str:
+    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
+        return "compute"
+    # Which ranks a transfer is between is not recorded: it must not be matched as if all took part.
+    return "send" if "sendrecv" in name.lower() else "collective"
+
+
+# (rank, world size) of launchers, the training's own first: a launcher of one task a node counts nodes.
+_VARIABLES: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PALS_RANKID", "PALS_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+_NAMES: Final = frozenset(name for pair in _VARIABLES for name in pair)
+_ASSIGNMENT: Final = re.compile(r"(?:^|[;\s])([A-Z0-9_]{4,24})=\"?(\d{1,7})\"?(?=[;\s]|$)")
+_SAID: Final = re.compile(r"^(?:MPI )?(?:global )?rank[ _:=#-]*(\d{1,7})$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the environment says of the process that was profiled."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+def environment(report: Report) -> Environment:
+    """Rank and world size of the launched process; nothing where a world of one says nothing."""
+    values: dict[str, int] = {}
+    texts = [
+        value
+        for name, value in report.rows("META_DATA_CAPTURE", ("name", "value"))
+        if isinstance(value, str) and isinstance(name, str) and name.endswith("ENVIRONMENT_VARIABLE")
+    ]
+    texts += [
+        value
+        for name, value in report.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
+        if name == "DeviceEnvironment" and isinstance(value, str)
+    ]
+    for text in texts:
+        for name, number in _ASSIGNMENT.findall(text):
+            if name in _NAMES:
+                values.setdefault(name, int(number))
+    for rank_name, size_name in _VARIABLES:
+        rank, size = values.get(rank_name), values.get(size_name)
+        if rank is not None and rank < MAX_RANKS and (size is None or rank < size) and (size or 0) != 1:
+            return Environment(rank, size if size is not None and size <= MAX_RANKS else None)
+    return Environment()
+
+
+def said_rank(texts: Iterable[str]) -> int | None:
+    """The rank that marks or names of a process state (`MPI Rank 3`), where all of them state one."""
+    found = {int(match[1]) for text in texts if (match := _SAID.match(text.strip()))}
+    return found.pop() if len(found) == 1 else None
+
+
+def host_name(report: Report) -> str | None:
+    """The name of the host that was profiled."""
+    named = (value for name, value in report.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value")) if name == "Hostname")
+    return next((value for value in named if isinstance(value, str) and value), None)

@@ -1,1 +1,0 @@
-"""Nsight Systems' reports as exported to SQLite: a rank for each process that uses a GPU."""

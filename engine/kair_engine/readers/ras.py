@@ -1,0 +1,269 @@
+"""What NCCL's RAS prints of a job (`ncclras -v`, or as JSON): how far each rank of it came in each communicator.
+
+NCCL's RAS tells, of each communicator, how many operations of each kind its ranks have launched, and who is silent.
+
+Its text lists only ranks that differ from most: whoever is not listed is in the one class of ranks that is not. Its
+JSON lists all. Ranks are those in the communicator; they are the job's where that has as many as the job has GPUs.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
+from kair_engine.trace.format import write_fragment
+from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, listed, short_warning
+
+_ROW: Final = re.compile(r"^ *(\d+) +(\d+) +\d+ +\d+(?:-\d+)? +(\d+) +\d+ +[A-Z]+ +[A-Z,]+ *$")
+_TOTALS: Final = re.compile(r"^ *\d+(?: +\d+){1,4} *$")
+_BLOCK: Final = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) ([A-Z]+)")
+_COUNTS: Final = re.compile(r"Communicator ranks have different (\w+) operation counts")
+_CLASS: Final = re.compile(r"^ +(\d+) ranks have (?:launched up to operation (\d+)|not launched any)")
+_ALONE: Final = re.compile(r"^ +Rank (\d+) has (?:launched up to operation (\d+)|not launched any)")
+_LISTED: Final = re.compile(r"^ +Rank (\d+) -- (.*)$")
+_MISSING: Final = re.compile(r"^ +The missing ranks?: ([\d, ]+)$")
+
+
+@dataclass
+class Communicator:
+    """What is told of one communicator."""
+
+    name: str
+    size: int
+    counts: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Kind of operation → rank → how many of them it has launched; of text those kinds in which ranks differ."""
+    unclear: set[str] = field(default_factory=set)
+    """Kinds of which the ranks differ, and it is not told who they are."""
+    missing: dict[int, str] = field(default_factory=dict)
+    """Ranks whose process did not answer, and what that is."""
+    devices: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """Rank → its host, process and device, where all are listed."""
+
+
+def of_text(text: str) -> tuple[list[Communicator], int]:
+    """The communicators of which something is told, and how many GPUs the job has (0 where that is not told)."""
+    sizes: dict[int, int] = {}
+    found: dict[str, Communicator] = {}
+    classes: dict[tuple[str, str], list[tuple[int, int, list[int]]]] = {}
+    gpus, in_summary = 0, False
+    one, kind, block = None, "", ""
+    for line in text.splitlines():
+        if line.startswith("Job summary"):
+            in_summary = True
+        elif line.startswith("Communicators"):
+            in_summary = False
+        if in_summary and _TOTALS.match(line):
+            gpus = int(line.split()[-1])
+        if row := _ROW.match(line):
+            sizes[int(row[1])] = int(row[3])
+        elif head := _BLOCK.match(line):
+            name, kind, block = f"#{head[1]}-{head[2]} {head[3]}", "", head[4]
+            size = min(sizes.get(int(head[1]), 0), MAX_RANKS)
+            one = found.setdefault(name, Communicator(name, size)) if size else None
+        elif one is None or not line.startswith(" "):
+            one = one if line.startswith(" ") or block == "MISMATCH" else None
+        elif block == "INCOMPLETE":
+            _take_missing(one, line)
+        elif counts := _COUNTS.search(line):
+            kind = counts[1]
+        elif kind:
+            _take_class(classes.setdefault((one.name, kind), []), line)
+    for (name, kind), of_kind in classes.items():
+        _assign(found[name], kind, of_kind)
+    return list(found.values()), gpus
+
+
+def _take_missing(one: Communicator, line: str) -> None:
+    if listed := _LISTED.match(line):
+        one.missing[int(listed[1])] = listed[2]
+    elif numbers := _MISSING.match(line):
+        one.missing |= {int(number): "" for number in numbers[1].split(",") if number.strip()}
+
+
+def _take_class(classes: list[tuple[int, int, list[int]]], line: str) -> None:
+    """A class is (how many ranks, how many operations, which ranks)."""
+    if of_class := _CLASS.match(line):
+        classes.append((int(of_class[1]), int(of_class[2] or 0), []))
+    elif alone := _ALONE.match(line):
+        classes.append((1, int(alone[2] or 0), [int(alone[1])]))
+    elif (listed := _LISTED.match(line)) and classes:
+        classes[-1][2].append(int(listed[1]))
+
+
+def _assign(one: Communicator, kind: str, classes: Sequence[tuple[int, int, list[int]]]) -> None:
+    listed = {rank: value for _, value, ranks in classes for rank in ranks}
+    unlisted = [value for count, value, ranks in classes if len(ranks) < count]
+    if len(unlisted) > 1:
+        one.unclear.add(kind)
+        return
+    others = (rank for rank in range(one.size) if rank not in listed and rank not in one.missing)
+    one.counts[kind] = dict(sorted({**listed, **dict.fromkeys(others, unlisted[0] if unlisted else -1)}.items()))
+
+
+def of_json(value: Mapping[str, Any]) -> tuple[list[Communicator], int]:
+    """The same of its JSON: every rank with all its counts."""
+    found = []
+    for at, told in enumerate(_dicts(value.get("communicators"))):
+        one = Communicator(f"#{at} {str(told.get('hash', ''))[:40]}", _count(told.get("size")))
+        for rank in _dicts(told.get("ranks")):
+            number = _count(rank.get("rank"))
+            one.devices[number] = _device(rank)
+            for kind, count in _items(rank.get("collective_counts")):
+                one.counts.setdefault(str(kind)[:40], {})[number] = _count(count)
+        for rank in _dicts(told.get("missing_ranks")):
+            number = _count(rank.get("rank"))
+            one.devices[number] = _device(rank)
+            if any(value is True for _, value in _items(rank.get("status"))):
+                one.missing[number] = "process {1} on {0}, GPU {2}".format(*_device(rank))
+        found.append(one)
+    return found, len({device for one in found for device in one.devices.values()})
+
+
+def _device(rank: Mapping[str, Any]) -> tuple[Any, ...]:
+    return str(rank.get("host", ""))[:80], _count(rank.get("pid")), _count(rank.get("nvml_dev"))
+
+
+def _dicts(value: object) -> Iterator[Mapping[str, Any]]:
+    return (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else iter(())
+
+
+def _items(value: object) -> Iterator[tuple[Any, Any]]:
+    return iter(value.items()) if isinstance(value, Mapping) else iter(())
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else 0
+
+
+_LARGEST: Final = 256 << 20
+_KEPT_CALLS: Final = 64
+_ONE_QUERY: Final = (
+    "one answer of RAS does not tell a hang from a job that runs: ask again, and see whether the counts stand still"
+)
+
+
+def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
+    """Writes an empty fragment `out`, and says how far the ranks came of which RAS tells that they differ.
+
+    Ranks are the job's where a communicator has all its GPUs, and are translated to these where RAS lists all; of
+    others a warning tells. Raises InputError where JSON is damaged, NotATraceError where no communicator is told.
+    """
+    content = _content(source)
+    try:
+        is_json = content.lstrip()[:1] == b"{"
+        communicators, gpus = of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{source.name} is cut off or damaged", "ask RAS again: ncclras -v -f json") from error
+    if not gpus or gpus > MAX_RANKS:
+        raise NotATraceError("it is no answer of RAS: it does not say how many GPUs the job has")
+    progress: dict[int, list[GroupProgress]] = {rank: [] for rank in range(gpus)}
+    warnings = (
+        [short_warning("one_query", _ONE_QUERY)] if any(one.counts or one.missing for one in communicators) else []
+    )
+    names = _job_ranks(communicators, gpus)
+    for one in communicators:
+        if all(rank in names.get(one.name, {}) for rank in range(one.size)):
+            for rank, groups in _progress(one, names[one.name]).items():
+                progress[rank] += groups
+            warnings += [_unclear(one, kind) for kind in sorted(one.unclear)]
+        else:
+            warnings += list(_untranslated(one))
+    info = FragmentInfo(
+        source=str(source),
+        format="ras",
+        ranks=tuple(progress),
+        rank_known=True,
+        world_size=gpus,
+        hosts={},
+        device=None,
+        has_device=False,
+        absolute_time=True,
+        operations=0,
+        layout=None,
+        step_times=StepTimes((), (), (), (), ()),
+        warnings=tuple(warnings),
+        calls={rank: tuple(groups) for rank, groups in progress.items()},
+    )
+    write_fragment(out, (), msgspec.to_builtins(info, str_keys=True))
+    return info
+
+
+def _content(source: Path) -> bytes:
+    held, size = [], 0
+    for block in BlockReader(source):
+        held.append(block)
+        size += len(block)
+        if size > _LARGEST:
+            raise InputError(f"{source.name} is too large for an answer of RAS")
+    return b"".join(held)
+
+
+def _job_ranks(communicators: Sequence[Communicator], gpus: int) -> dict[str, dict[int, int]]:
+    """Communicator → its ranks → the job's."""
+    of_all = next((one for one in communicators if one.size == gpus), None)
+    if of_all is None:
+        return {}
+    job_rank = {device: rank for rank, device in of_all.devices.items()}
+    found = {one.name: {rank: rank for rank in range(gpus)} for one in communicators if one.size == gpus}
+    for one in communicators:
+        if one.name not in found:
+            found[one.name] = {rank: job_rank[of] for rank, of in one.devices.items() if of in job_rank}
+    return found
+
+
+def _progress(one: Communicator, job_rank: dict[int, int]) -> dict[int, list[GroupProgress]]:
+    found: dict[int, list[GroupProgress]] = {rank: [] for rank in job_rank.values()}
+    members = tuple(job_rank[rank] for rank in range(one.size))
+    for kind, counts in one.counts.items():
+        known = {rank: count for rank, count in counts.items() if count >= 0 and rank < one.size}
+        least = min(known.values(), default=0)
+        if len(set(known.values())) < 2:
+            continue
+        operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() if kind != "collective" else ""
+        for rank, count in known.items():
+            numbers = range(max(least, count - _KEPT_CALLS), count + 1)
+            calls = tuple(CollectiveCall(number, operation, "returned") for number in numbers if number > 0)
+            found[job_rank[rank]].append(
+                GroupProgress(
+                    f"{one.name} {kind}", "", members, count, NOT_NUMBERED, tells_completion=False, calls=calls
+                )
+            )
+    if len(one.missing) <= one.size // 2:
+        for rank, words in one.missing.items():
+            if rank < one.size:
+                lost = GroupProgress(
+                    f"{one.name} processes", words, members, NOT_NUMBERED, NOT_NUMBERED, unreachable=True
+                )
+                found[job_rank[rank]].append(lost)
+    return found
+
+
+def _unclear(one: Communicator, kind: str) -> KairWarning:
+    text = f"the ranks of communicator {one.name} have launched different numbers of {kind}, and it is not told which"
+    return short_warning("ranks_untold", f"{text}: ask with ncclras -v")
+
+
+def _untranslated(one: Communicator) -> Iterator[KairWarning]:
+    """Who is behind in a communicator whose ranks are not known as the job's."""
+    for kind, counts in one.counts.items():
+        known = {rank: count for rank, count in counts.items() if count >= 0}
+        behind = [rank for rank, count in known.items() if count < max(known.values())]
+        if behind:
+            text = (
+                f"of communicator {one.name} rank {listed(behind)} has launched fewer {kind} than the others; "
+                "which rank of the job that is is not told (ncclras -v -f json tells)"
+            )
+            yield short_warning("ranks_untold", text)
+    if one.missing:
+        what = ", ".join(filter(None, one.missing.values()))[:100]
+        text = f"of communicator {one.name} rank {listed(list(one.missing))} does not answer ({what})"
+        yield short_warning("ranks_untold", f"{text}; which rank of the job that is is not told")

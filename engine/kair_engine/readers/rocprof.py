@@ -1,0 +1,236 @@
+"""rocprof's traces: Chrome's JSON of `rocprof --hip-trace --roctx-trace`, and JSON of `rocprofv3`; one rank a file."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.chrome_events import load, recording, written
+from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.fragment_writer import Rows, steps_from
+from kair_engine.readers.identity import rank_from_name
+from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.step_marks import Mark
+from kair_engine.trace.model import FragmentInfo
+
+_TOOL: Final = "rocprofiler-sdk-tool"
+_LARGEST: Final = 1 << 31
+_COPIES: Final = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD"}
+_HINT: Final = "record with rocprofv3 --runtime-trace --output-format json, or rocprof --hip-trace --roctx-trace"
+
+
+def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
+    """Writes `source` as the fragment `out`, and says what it holds.
+
+    The rank is `rank_hint`, else the one its name states, else 0 with `rank_known` false. Raises NotATraceError,
+    InputError where no operation of a GPU is in it, OSError when the disk is full.
+    """
+    with_head = BlockReader(source, block_size=4096)
+    head = next(iter(with_head), b"")
+    trace = _SdkTrace(source) if _TOOL.encode() in head else _HipTrace(source)
+    trace.read()
+    if not any(text.startswith("stream") for text in trace.rows.lanes.texts):
+        raise InputError(f"{source.name} holds no operations of a GPU", _HINT)
+    found = rank_hint if rank_hint is not None else rank_from_name(source)
+    rank = recording(found or 0, trace.rows, steps_from(trace.marks, trace.rows), trace.main_lane, source)
+    return written(
+        source,
+        out,
+        [rank],
+        form="rocprof",
+        rank_known=found is not None,
+        has_device=True,
+        device=trace.device,
+        mark='roctxRangePush("step 12")',
+        warnings=trace.warnings,
+    )
+
+
+class _HipTrace:
+    """Chrome's JSON: a process each for the API, ranges, copies and every GPU."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self.rows, self.marks = Rows(), list[Mark]()
+        self.main_lane = "thread host"
+        self.device: str | None = "AMD GPU"
+        self.warnings: tuple[Any, ...] = ()
+
+    def read(self) -> None:
+        trace = load(self._source)
+        processes = trace.process_names()
+        self.warnings = trace.warnings(self._source)
+        for event, start, duration in trace.complete():
+            process = processes.get(str(event.pid), "")
+            begin, end = event.of_args("BeginNs"), event.of_args("EndNs")
+            if str(begin).isdecimal() and str(end).isdecimal() and len(str(begin)) < 19 and len(str(end)) < 19:
+                # Microseconds are rounded; these are not.
+                start, duration = int(begin), int(end) - int(begin)  # noqa: PLW2901
+            if process.startswith("GPU") and "Barrier" not in process:
+                self.rows.add(f"stream {process[3:]}/{event.tid}", event.text, kernel_kind(event.text), start, duration)
+            elif process == "COPY":
+                self.rows.add("stream copy", _copy_name(event.text), "memory", start, duration)
+            elif process == "CPU HIP API":
+                self.rows.add(f"thread {event.tid}", event.text, call_kind(event.text), start, duration)
+            elif process == "Markers and Ranges":
+                self.marks.append(Mark(event.text, start, start + duration))
+                self.rows.add(self.main_lane, event.text, "scope", start, duration)
+
+
+class _SdkTrace:
+    """rocprofv3's JSON: records of each kind, with the names of kernels and calls beside them."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self.rows, self.marks = Rows(), list[Mark]()
+        self.main_lane = "thread host"
+        self.device: str | None = None
+        self.warnings: tuple[Any, ...] = ()
+        self._launched: dict[int, int] = {}
+        """When the call with that correlation began."""
+        self._busy: dict[int, int] = {}
+        """How much a thread has recorded; a range says more than a call."""
+
+    def read(self) -> None:
+        (tool, *_) = self._tools()
+        records, names = _mapping(tool.get("buffer_records")), _operation_names(tool)
+        self.device = next((name for one in _list(tool.get("agents")) if (name := _gpu(one))), None)
+        for kind in ("hip_api", "rccl_api"):
+            self._add_calls(records.get(kind), names, kind)
+        self._add_ranges(records.get("marker_api"), _marker_texts(tool))
+        if self._busy:
+            self.main_lane = f"thread {max(self._busy, key=lambda thread: self._busy[thread])}"
+        self._add_kernels(records.get("kernel_dispatch"), _kernel_names(tool))
+        self._add_copies(records.get("memory_copy"), names)
+
+    def _add_calls(self, records: object, names: Mapping[tuple[int, int], str], kind: str) -> None:
+        for one, start, end in _timed(records):
+            thread, number = _int(one.get("thread_id")), _correlation(one)
+            name = names.get((_int(one.get("kind")), _int(one.get("operation"))), kind)
+            self._launched[number] = start
+            self._busy[thread] = self._busy.get(thread, 0) + 1
+            self.rows.add(f"thread {thread}", name, call_kind(name), start, end - start, correlation=number)
+
+    def _add_ranges(self, records: object, texts: Mapping[int, str]) -> None:
+        for one, start, end in _timed(records):
+            thread, text = _int(one.get("thread_id")), texts.get(_correlation(one))
+            if text is not None and end > start:
+                self.marks.append(Mark(text, start, end))
+                self._busy[thread] = self._busy.get(thread, 0) + 1000
+                self.rows.add(f"thread {thread}", text, "scope", start, end - start)
+
+    def _add_kernels(self, records: object, names: Mapping[int, str]) -> None:
+        for one, start, end in _timed(records):
+            info = _mapping(one.get("dispatch_info"))
+            name, number = names.get(_int(info.get("kernel_id")), "kernel"), _correlation(one)
+            queue = _handle(one.get("stream_id")) or _handle(info.get("queue_id"))
+            moment = self._launched.get(number, start)
+            kind = kernel_kind(name)
+            self.rows.add(f"stream {queue}", name, kind, start, end - start, correlation=number, moment=moment)
+
+    def _add_copies(self, records: object, names: Mapping[tuple[int, int], str]) -> None:
+        for one, start, end in _timed(records):
+            name = _copy_name(names.get((_int(one.get("kind")), _int(one.get("operation"))), ""))
+            number, size = _correlation(one), _int(one.get("bytes"))
+            moment = self._launched.get(number, start)
+            lane = "stream copy"
+            self.rows.add(lane, name, "memory", start, end - start, correlation=number, size=size, moment=moment)
+
+    def _tools(self) -> list[Mapping[str, Any]]:
+        held, size = [], 0
+        for block in BlockReader(self._source):
+            held.append(block)
+            size += len(block)
+            if size > _LARGEST:
+                raise InputError(f"{self._source.name} holds more than 2 GiB of text", "record fewer steps")
+        try:
+            document = msgspec.json.decode(b"".join(held))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            text = f"{self._source.name} is cut off or damaged: its names stand at its end"
+            raise InputError(text, "record it again") from error
+        tools = [one for one in _list(_mapping(document).get(_TOOL)) if isinstance(one, Mapping)]
+        if not tools:
+            raise NotATraceError(f"no {_TOOL} in it")
+        return tools
+
+
+def kernel_kind(name: str) -> str:
+    """The kind of a kernel: whom a transfer of RCCL is with is not told."""
+    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
+        return "compute"
+    return "send" if "sendrecv" in name.lower() else "collective"
+
+
+def call_kind(name: str) -> str:
+    """The kind of a call to HIP or RCCL."""
+    return "sync" if "Synchronize" in name else "host"
+
+
+def _copy_name(name: str) -> str:
+    kind = next((short for long, short in _COPIES.items() if long in name.upper()), "")
+    return f"Memcpy {kind}".rstrip()
+
+
+def _timed(records: object) -> Iterator[tuple[Mapping[str, Any], int, int]]:
+    for one in _list(records):
+        if isinstance(one, Mapping):
+            start, end = one.get("start_timestamp"), one.get("end_timestamp")
+            if isinstance(start, int) and isinstance(end, int):
+                yield one, start, end
+
+
+def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
+    """(kind, operation) → its name."""
+    found = {}
+    for kind, one in enumerate(_list(_mapping(tool.get("strings")).get("buffer_records"))):
+        for operation, name in enumerate(_list(_mapping(one).get("operations"))):
+            if isinstance(name, str):
+                found[kind, operation] = name
+    return found
+
+
+def _marker_texts(tool: Mapping[str, Any]) -> dict[int, str]:
+    """Correlation → a range's text."""
+    entries = map(_mapping, _list(_mapping(tool.get("strings")).get("marker_api")))
+    return {_int(one.get("key")): text for one in entries if isinstance(text := one.get("value"), str)}
+
+
+def _kernel_names(tool: Mapping[str, Any]) -> dict[int, str]:
+    found = {}
+    for at, one in enumerate(_list(tool.get("kernel_symbols"))):
+        symbol = _mapping(one)
+        name = symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name")
+        number = symbol.get("kernel_id", at)
+        if isinstance(name, str) and isinstance(number, int):
+            found[number] = name
+    return found
+
+
+def _gpu(agent: object) -> str | None:
+    """The name of an agent that is a GPU (type 2)."""
+    of = _mapping(agent)
+    name = of.get("product_name") or of.get("name")
+    return name if of.get("type") in (2, "GPU") and isinstance(name, str) and name else None
+
+
+def _correlation(record: Mapping[str, Any]) -> int:
+    return _int(_mapping(record.get("correlation_id")).get("internal"))
+
+
+def _handle(value: object) -> int:
+    return max(_int(_mapping(value).get("handle")), 0)
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

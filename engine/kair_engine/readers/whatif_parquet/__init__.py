@@ -1,1 +1,0 @@
-"""What-if traces: the Parquet format of the ByteDance StragglerAnalysis artifact."""

@@ -1,0 +1,388 @@
+"""Which steps of ranks belong together where nothing numbers them, since recordings begin at other moments.
+
+Ranks meet in collectives. Their numbers (`Seq`) tell which are the same. Without numbers it is told by which of them
+follow one another, and by when they end: members leave a collective together, so that the ends of the same steps lie
+equally far apart, by whatever clocks, while those of others differ as iterations do. Where these do not either, the
+clock tells.
+
+Whether recordings can be of one run: a constant offset of their clocks must fit all collectives that they share.
+
+Nobody leaves a collective before its last member came. So each one that two recordings share bounds by how much one's
+clock can be ahead of the other's, from both sides, and in one run one offset is within the bounds of all. Recordings of
+two runs drift apart with every step that took longer in one of them, and no offset fits more than a few.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Floats, Ints, dense
+from kair_engine.frozen import dataclass
+from kair_engine.stats import median
+from kair_engine.timeline.collectives import ordinal
+from kair_engine.trace.columns import Columns, read_columns
+from kair_engine.trace.format import STREAM_PREFIX
+from kair_engine.trace.model import KairWarning, Trace, short_warning
+
+_AGREEING: Final = 0.9
+"""Share of the collectives, or of the steps, that two ranks must have in common in the same way."""
+_FEWEST: Final = 8
+"""Collectives that two ranks must have in common before their ends tell anything."""
+_MARGIN: Final = 3.0
+"""How many times as far apart the ends of other steps must be."""
+_RESOLUTION_NS: Final = 1_000.0
+_MOST_STEPS: Final = 100_000
+_LOOKED_AT: Final = 64
+"""Steps, of those that two ranks may have in common, whose ends are compared."""
+_AT_ONCE: Final = 0.05
+"""Of a step: so near to one another collectives end by clocks of hosts that are not known to be one."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """rank → by how much it numbers its steps higher than the job does, for those that could be told; and by what."""
+
+    more: dict[int, int]
+    told_by: frozenset[str]
+
+    def warnings(self) -> list[KairWarning]:
+        """That steps were matched, where that was needed."""
+        if not any(self.more.values()):
+            return []
+        by = " and ".join(sorted(self.told_by))
+        text = f"recordings begin at other moments on each rank: their steps are matched by {by}"
+        return [short_warning("steps_matched", text)]
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """The collectives of one rank, in order of their starts; texts as numbers that all ranks share."""
+
+    step: Ints
+    group: Ints
+    number: Ints
+    """Its sequence number in its group, -1 for none."""
+    key: Ints
+    """What it is: name, group and bytes."""
+    end_ns: Ints
+
+    def of(self, groups: Ints) -> "_Calls":
+        """Those in some groups."""
+        chosen = np.isin(self.group, groups)
+        return _Calls(*(getattr(self, name)[chosen] for name in ("step", "group", "number", "key", "end_ns")))
+
+
+def aligned(
+    fragments: Sequence[Path], counted: Collection[int], numbered: Collection[int], clocks: Mapping[int, str]
+) -> Alignment:
+    """The common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common already.
+
+    `clocks` names the clock of each rank whose times are absolute; an empty name stands for one that is not known.
+    """
+    calls = _calls(fragments)
+    more = dict.fromkeys(numbered, 0)
+    first = min((rank for rank in counted if rank in calls), key=lambda rank: int(calls[rank].end_ns[0]), default=None)
+    if not more and first is not None:
+        more[first] = 0
+    told_by: set[str] = set()
+    waiting = [rank for rank in more if rank in calls]
+    for placed in waiting:
+        for rank in sorted(counted):
+            if rank in more or rank not in calls:
+                continue
+            if (found := _offset(calls[placed], calls[rank], _clock(clocks, placed, rank))) is not None:
+                offset, by = found
+                more[rank] = more[placed] + offset
+                told_by.add(by)
+                waiting.append(rank)
+    if not numbered:
+        highest = max(more.values(), default=0)
+        more = {rank: off - highest for rank, off in more.items()}
+    return Alignment({rank: off for rank, off in more.items() if rank in counted}, frozenset(told_by))
+
+
+def _clock(clocks: Mapping[int, str], one: int, other: int) -> bool | None:
+    """Whether two ranks share a clock; None where the times of one of them are its own."""
+    if one not in clocks or other not in clocks:
+        return None
+    return bool(clocks[one]) and clocks[one] == clocks[other]
+
+
+def _calls(fragments: Sequence[Path]) -> dict[int, _Calls]:
+    import polars as pl  # for few jobs
+
+    columns = [pl.col("rank", "step", "start_ns"), (pl.col("start_ns") + pl.col("duration_ns")).alias("end")]
+    texts = [pl.col(name).cast(pl.String).fill_null("") for name in ("name", "group")]
+    numbers = [pl.col(name).fill_null(-1) for name in ("group_seq", "bytes")]
+    rows = (
+        pl.scan_parquet(list(fragments))
+        .filter(pl.col("kind").cast(pl.String) == "collective")
+        .select(*columns, *texts, *numbers)
+        .with_columns(key=pl.struct("name", "group", "bytes").rank("dense").cast(pl.Int64))
+        .with_columns(group=pl.col("group").rank("dense").cast(pl.Int64))
+        .sort("rank", "start_ns")
+        .collect()
+    )
+    found: dict[int, _Calls] = {}
+    for (rank,), of_rank in rows.group_by(["rank"], maintain_order=True):
+        of = (of_rank[name].to_numpy().astype(np.int64) for name in ("step", "group", "group_seq", "key", "end"))
+        found[int(rank)] = _Calls(*of)
+    return found
+
+
+def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, str] | None:
+    """How much higher `other` numbers the steps that both ran, and what tells that; None where nothing does."""
+    shared = np.intersect1d(one.group, other.group)
+    if not len(shared):
+        return None
+    one, other = one.of(shared), other.of(shared)
+    if (off := _by_number(one, other)) is not None:
+        return off, "the numbers of collectives (Seq)"
+    candidates = list(_candidates(one, other))
+    if not candidates:
+        return None
+    candidates.sort(key=lambda candidate: candidate.spread_ns)
+    best = candidates[0]
+    if len(candidates) > 1 and candidates[1].spread_ns + _RESOLUTION_NS >= _MARGIN * (best.spread_ns + _RESOLUTION_NS):
+        return best.offset, "when their collectives end"
+    nearest = min(candidates, key=lambda candidate: abs(candidate.apart_ns))
+    if one_clock or (one_clock is False and abs(nearest.apart_ns) <= _AT_ONCE * _step_ns(one)):
+        return nearest.offset, "the clock"
+    return None
+
+
+def _by_number(one: _Calls, other: _Calls) -> int | None:
+    """By the collectives that have one number in one group on both."""
+    found = []
+    for calls in (one, other):
+        numbered = calls.number >= 0
+        ids = np.stack((calls.group[numbered], calls.number[numbered]))
+        found.append(dict(zip(zip(*ids.tolist(), strict=True), calls.step[numbered].tolist(), strict=True)))
+    offsets = Counter(found[1][call] - step for call, step in found[0].items() if call in found[1])
+    if not offsets:
+        return None
+    off, often = offsets.most_common(1)[0]
+    return off if often >= _AGREEING * offsets.total() else None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    offset: int
+    apart_ns: float
+    """By how much the ends of its collectives lie apart, by the ranks' clocks."""
+    spread_ns: float
+    """By how much that differs between collectives."""
+
+
+def _candidates(one: _Calls, other: _Calls) -> Iterator[_Candidate]:
+    """The offsets by which at least half of the steps of one rank are the same as the other's."""
+    if max(int(np.ptp(calls.step)) for calls in (one, other)) > _MOST_STEPS:
+        return
+    kinds: dict[bytes, int] = {}
+    (first, mine, kind), (their_first, theirs, their_kind) = _steps(one, kinds), _steps(other, kinds)
+    fewest = max(min(len(mine), len(theirs)) / 2, 1)
+    for behind in range(1 - len(mine), len(theirs)):
+        here, there = max(-behind, 0), max(behind, 0)
+        length = min(len(mine) - here, len(theirs) - there)
+        alike = np.flatnonzero(kind[here : here + length] == their_kind[there : there + length])
+        if length < fewest or len(alike) < _AGREEING * length:
+            continue
+        looked_at = alike[np.unique(np.linspace(0, len(alike) - 1, _LOOKED_AT).astype(np.int64))].tolist()
+        apart = np.concatenate([other.end_ns[theirs[there + at]] - one.end_ns[mine[here + at]] for at in looked_at])
+        if len(apart) >= _FEWEST:
+            usual = float(np.median(apart))
+            spread = float(np.median(np.abs(apart - usual)))
+            yield _Candidate(their_first - first + behind, usual, spread)
+
+
+def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Ints]:
+    """(the first step, the places of each step's collectives, equal numbers for steps that have the same ones).
+
+    `kinds` numbers them, for all ranks. Collectives on several streams can begin in any order: those of one key follow
+    one another.
+    """
+    first = int(calls.step.min())
+    order = np.lexsort((calls.end_ns, calls.key, calls.step))
+    bounds = np.searchsorted(calls.step[order], np.arange(first + 1, int(calls.step.max()) + 1))
+    places = np.split(order, bounds)
+    kind = [kinds.setdefault(calls.key[of_step].tobytes(), len(kinds)) for of_step in places]
+    return first, places, np.array(kind, np.int64)
+
+
+def _step_ns(calls: _Calls) -> float:
+    """What a step usually takes, from the last collective of one to that of the next."""
+    steps, of = np.unique(calls.step, return_inverse=True)
+    ends = np.zeros(len(steps), np.int64)
+    np.maximum.at(ends, of, calls.end_ns)
+    return float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0
+
+
+# Of the others (a broadcast, a reduce) a member may leave before the last one came.
+_LEFT_TOGETHER: Final = re.compile(r"(?i)all[-_]?(reduce|gather)|reduce[-_]?scatter|all[-_]?to[-_]?all|barrier")
+_TOLERANCE_NS: Final = 50_000
+"""50 µs by which members may miss each other, as in clocks.py."""
+_DRIFT: Final = 500e-6
+"""No clock that is kept in time runs faster or slower by more: NTP's own limit."""
+_MOST_MISFITS: Final = 0.25
+"""Of what two recordings share: single ends are closed late or early, two runs had 0.4 and more of misfits."""
+_FEWEST_SHARED: Final = 3
+"""Collectives in common that tell anything: some offset fits two of any."""
+_ONCE: Final = 0.1
+"""Of what ends lie apart: so little is left where a clock was set once in between."""
+_SHARED_LOOKED_AT: Final = 100
+_PARTNERS: Final = 3
+"""Next members in the order of ranks that each member is compared with: of 7 ranks all."""
+
+Pair = tuple[int, int]
+"""Two files, by their places."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How well the collectives of two files fit each other."""
+
+    misfits: float
+    """The share that the best offset of their clocks does not fit."""
+    fits: bool
+    in_known_group: bool
+
+
+def shared(
+    trace: Trace, steps: Sequence[int], files: Mapping[tuple[int, int], int], marked: Collection[int]
+) -> dict[Pair, Shared]:
+    """Pairs of files that share collectives in `steps`; `files` has the place of that of each (rank, step).
+
+    The k-th of a name and group in a step is one collective, where all ranks' steps are `marked`; else those of one
+    number in a group are. In what group an operation ran that names none is not known: two files fit then if any call
+    of a step does.
+    """
+    rows = _rows(trace, steps)
+    if not len(rows):
+        return {}
+    file = np.array([files.get(cell, NONE) for cell in zip(*_lists(rows, "rank", "step"), strict=True)], dtype=np.int64)
+    by_number = not set(np.unique(rows.of["rank"]).tolist()) <= set(marked)
+    call, block = _numbered(rows) if by_number else _by_order(rows)
+    known = (file != NONE) & (call != NONE)
+    start = rows.of["start_ns"].astype(np.int64)
+    columns = np.stack((call, file, block, start, start + rows.of["duration_ns"]))[:, known]
+    if not known.any():
+        return {}
+    found = ((pair, _fit(times)) for pair, times in _of_pairs(columns))
+    return {pair: fit for pair, fit in found if fit is not None}
+
+
+def _lists(rows: Columns, *names: str) -> list[list[int]]:
+    return [rows.of[name].tolist() for name in names]
+
+
+def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
+    """The collectives that all members leave together, in order of (rank, step, start).
+
+    Without calls on threads, which stand for collectives where nothing times these: they return at once.
+    """
+    rows = read_columns(trace, ("kind", "lane", "name", "group", "group_seq", "start_ns", "duration_ns"), steps)
+    streams = [lane for lane in rows.texts["lane"] if lane.startswith(STREAM_PREFIX)]
+    together = [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)]
+    timed = [name for name in together if name.startswith("gloo:")]
+    telling = rows.is_any("name", together) & (rows.is_any("lane", streams) | rows.is_any("name", timed))
+    rows = rows.chosen(rows.is_any("kind", ("collective",)) & telling)
+    return rows.chosen(np.lexsort((rows.of["start_ns"], rows.of["step"], rows.of["rank"])))
+
+
+def _by_order(rows: Columns) -> tuple[Ints, Ints]:
+    """(the collective of each row, what of its step it is: 0 of a known group) by their order in the step."""
+    rank, step, name, group = (rows.of[of].astype(np.int64) for of in ("rank", "step", "name", "group"))
+    cell = dense(np.stack((rank, step, name, group)))
+    turn, count = ordinal(cell[None]), np.bincount(cell)[cell]
+    # In order, one too few would shift all that follow.
+    call = dense(np.stack((step, name, group, turn, count)))
+    return call, np.where(group == NONE, 1 + dense(np.stack((name, turn))), 0)
+
+
+def _numbered(rows: Columns) -> tuple[Ints, Ints]:
+    """The same by their numbers in their groups; NONE for those without."""
+    group, number = (rows.of[of].astype(np.int64) for of in ("group", "group_seq"))
+    call = dense(np.stack((group, number)))
+    return np.where((group == NONE) | (number == NONE), NONE, call), np.zeros_like(call)
+
+
+def _of_pairs(columns: Ints) -> Iterator[tuple[Pair, Ints]]:
+    """Per pair of files (block, begin and end on the one, begin and end on the other) of what they share, by time."""
+    columns = columns[:, np.lexsort((columns[1], columns[0]))]
+    again = np.concatenate(([False], (np.diff(columns[:2], axis=1) == 0).all(axis=0)))
+    columns = columns[:, ~again]
+    first = np.flatnonzero(np.diff(columns[0], prepend=NONE))
+    sizes = np.diff(np.concatenate((first, [columns.shape[1]])))
+    found = []
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        index = first[sizes == size][:, None] + np.arange(size)
+        for distance in range(1, min(_PARTNERS, size // 2) + 1):
+            other = np.roll(index, -distance, axis=1)
+            if 2 * distance == size:  # each pair would be there twice
+                index, other = index[:, :distance], other[:, :distance]
+            here, there = columns[:, index.reshape(-1)], columns[:, other.reshape(-1)]
+            swap = here[1] > there[1]
+            one, two = np.where(swap, there, here), np.where(swap, here, there)
+            found.append(np.stack((one[1], two[1], one[2], one[3], one[4], two[3], two[4])))
+    if not found:
+        return
+    together = np.concatenate(found, axis=1)
+    together = together[:, np.lexsort((together[3], together[1], together[0]))]
+    bounds = np.flatnonzero((np.diff(together[:2], axis=1, prepend=NONE) != 0).any(axis=0))
+    for begin, end in zip(bounds, [*bounds[1:], together.shape[1]], strict=True):
+        yield (int(together[0, begin]), int(together[1, begin])), together[2:, begin:end]
+
+
+def _fit(times: Ints) -> Shared | None:
+    """Of a pair's collectives (block, begins and ends), in order of time; None where there are too few to tell."""
+    blocks = np.unique(times[0]).tolist()
+    of_block = [_fit_of(times[1:, times[0] == block].astype(float), in_known_group=block == 0) for block in blocks]
+    if blocks[0] == 0 and of_block[0] is not None:
+        return of_block[0]
+    told = [one for one in of_block if one is not None]
+    return min(told, key=lambda one: one.misfits, default=None)
+
+
+def _fit_of(times: Floats, *, in_known_group: bool) -> Shared | None:
+    """None where there are too few collectives to tell."""
+    begin, end, other_begin, other_end = times
+    if len(begin) < _FEWEST_SHARED:
+        return None
+    drifted = _drift(end, other_end - end)
+    apart = other_end - end - drifted
+    least, most = other_begin - end - drifted - _TOLERANCE_NS, other_end - begin - drifted + _TOLERANCE_NS
+    best = _most_covered(least, most)
+    misfits = float(np.mean((least > best) | (most < best)))
+    return Shared(misfits, misfits <= _MOST_MISFITS or _was_set_once(apart), in_known_group)
+
+
+def _drift(at: Floats, apart: Floats) -> Floats:
+    """What two clocks drift apart, as far as clocks do: a line through the medians of the recording's halves."""
+    half = len(at) // 2
+    between = float(median(at[half:]) - median(at[:half]))
+    slope = float(median(apart[half:]) - median(apart[:half])) / between if between > 0 else 0.0
+    return np.asarray(np.clip(slope, -_DRIFT, _DRIFT) * (at - at[0]))
+
+
+def _most_covered(least: Floats, most: Floats) -> float:
+    """The offset that lies within most of the bounds."""
+    at = np.concatenate((least, most))
+    order = np.lexsort((np.repeat((0, 1), len(least)), at))
+    within = np.cumsum(np.repeat((1, -1), len(least))[order])
+    return float(at[order][np.argmax(within)])
+
+
+def _was_set_once(apart: Floats) -> bool:
+    """Whether ends lie apart by one time up to some collective, and by another from there on."""
+    apart = apart[:: -(-len(apart) // _SHARED_LOOKED_AT)]
+    spread = _spread(apart)
+    places = range(1, len(apart))
+    return any(_spread(apart[:at]) + _spread(apart[at:]) <= _ONCE * spread for at in places)
+
+
+def _spread(apart: Floats) -> float:
+    return float(np.abs(apart - median(apart)).sum())

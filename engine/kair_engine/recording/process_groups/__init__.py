@@ -1,1 +1,0 @@
-"""Process groups of communication that names none, derived from all ranks' recordings together."""

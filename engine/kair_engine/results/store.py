@@ -1,0 +1,221 @@
+"""Answers about what is kept: the store's jobs, the one in use, an import; the cache.
+
+What stragglers cost each job of a store, and how that is spread over all of them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.causes import Cause
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import Verdict
+from kair_engine.trace.model import KairWarning
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """One job of the store."""
+
+    name: str
+    in_use: bool
+    imported_at: str
+    """UTC, ISO 8601."""
+    source: str
+    world_size: int
+    ranks: int
+    steps: int
+    operations: int
+    path: str
+    last_verdict: Verdict | None
+    """Of the last triage of all its steps; null before the first."""
+    last_summary: str | None
+    triaged_at: str | None
+    """UTC, ISO 8601."""
+    slowdown: float | None = None
+    """S, of all its steps; null, as the four below, before `kair jobs --whatif` or `kair fleet`."""
+    waste: float | None = None
+    """1 - 1/S."""
+    gpu_hours_per_day: float | None = None
+    """Of all devices of the job, what is wasted."""
+    cost_per_day: float | None = None
+    """In the currency of what a GPU hour costs; null where that was not given."""
+    cause: Cause | None = None
+    """Of the finding that costs most; null too where nothing was found."""
+
+
+@dataclass(frozen=True)
+class JobsResult:
+    """The store's jobs, by name."""
+
+    store: str
+    current: str | None
+    """The job that commands take when none is named, where one was chosen."""
+    jobs: tuple[ListedJob, ...]
+    warnings: tuple[KairWarning, ...]
+    """About jobs that are damaged and left out."""
+    removed: tuple[str, ...] = ()
+    """Jobs that were removed just now."""
+
+
+@dataclass(frozen=True)
+class UseResult:
+    """The job that is in use now."""
+
+    store: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """The job as it lies in the store."""
+
+    store: str
+    name: str
+    source: str
+    world_size: int
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    operations: int
+    warnings: tuple[KairWarning, ...]
+
+
+@dataclass(frozen=True)
+class CacheResult:
+    """The cache of parsed traces."""
+
+    folder: str
+    """Where it is."""
+    entries: int
+    """Trace files that need not be parsed again."""
+    bytes: int
+    """What they take."""
+    limit_bytes: int
+    """Beyond this, what was not used for longest goes."""
+    removed_entries: int
+    """By this command."""
+    removed_bytes: int
+    """What those took."""
+    warnings: tuple[KairWarning, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StragglerCost:
+    """What stragglers cost one job, all its steps taken together."""
+
+    verdict: Verdict
+    """Of the triage."""
+    cause: Cause | None
+    """Of the finding that costs most; None where nothing was found."""
+    accused_ranks: tuple[Rank, ...]
+    """Of all findings; empty where nobody is to blame."""
+    accused_hosts: tuple[str, ...]
+    """Where those ranks run, as far as that was recorded."""
+    job_hosts: tuple[str, ...]
+    """All of the job."""
+    slowdown: float | None
+    """S: step time over the step time without stragglers [W]; None where the job cannot be replayed."""
+    waste: float | None
+    """1 - 1/S."""
+    gpu_hours_per_day: float | None
+    """Of all devices of the job, what is wasted."""
+    recorded_at: str | None
+    """When its first step began, UTC, ISO 8601; None where the recording's clock does not tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetJob(StragglerCost):
+    """One job of the fleet."""
+
+    name: str
+    world_size: int
+    ranks: int
+    """That were recorded."""
+    steps: int
+    week: str
+    """ISO 8601, `2026-W30`: in which it was recorded, or else imported."""
+    cost_per_day: float | None
+    """In the currency of what a GPU hour costs; None where that was not given."""
+
+
+@dataclass(frozen=True)
+class ShareOfJobs:
+    """One step of the distribution function of S."""
+
+    slowdown: float
+    share: float
+    """Of the jobs, those whose S is this or less."""
+
+
+@dataclass(frozen=True)
+class FleetGroup:
+    """Jobs of one size, or of one week."""
+
+    by: Literal["size", "week"]
+    """What they have in common."""
+    group: str
+    """The week, or from how many ranks to how many: `5-8`."""
+    jobs: int
+    with_straggler: int
+    """Jobs in which a rank, host or link is accused."""
+    slow: int
+    """Jobs whose S is SLOW or more."""
+    median_slowdown: float | None
+    """None where no job of the group can be replayed."""
+    worst_slowdown: float | None
+    """The largest S of the group."""
+    gpu_hours_per_day: float
+    """Wasted by all of them."""
+    waste: float | None
+    """Of their devices' time."""
+
+
+@dataclass(frozen=True)
+class FleetHost:
+    """One host, in the jobs that ran on it."""
+
+    host: str
+    jobs: int
+    accused: int
+    """In how many of them ranks of it are accused."""
+    accused_in: tuple[str, ...]
+    """Those jobs."""
+    p_value: float | None
+    """How likely it would be accused in so many jobs if each job accused hosts of its own at random, corrected for the
+    number of hosts; None where it is accused in none."""
+    recurs: bool
+    """Whether that comes about less often than one time in a hundred, and in two jobs or more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetResult:
+    """How often stragglers occur, and what they cost."""
+
+    store: str
+    jobs: tuple[FleetJob, ...]
+    """Those that waste most first."""
+    replayed: int
+    """Jobs that S is known of: the distribution is over these."""
+    with_straggler: int
+    """Jobs in which a rank, host or link is accused."""
+    slow: int
+    """Jobs whose S is 1.05 or more."""
+    median_slowdown: float | None
+    """Half of the jobs are slowed no more than this; None where none can be replayed."""
+    slowdown_90: float | None
+    """Nine of ten jobs are slowed no more than this."""
+    worst_slowdown: float | None
+    """The largest S of all."""
+    waste: float | None
+    """Of the time of all jobs' devices."""
+    gpu_hours_per_day: float
+    """Wasted by all jobs."""
+    cost_per_day: float | None
+    """In the currency of what a GPU hour costs; None where that was not given."""
+    distribution: tuple[ShareOfJobs, ...]
+    """Of S over the jobs, one point for each value."""
+    groups: tuple[FleetGroup, ...]
+    """By size, then by week."""
+    hosts: tuple[FleetHost, ...]
+    """Those that are accused most often first."""
+    warnings: tuple[KairWarning, ...]
+    """About jobs that are left out."""

@@ -1,0 +1,276 @@
+"""Answers that accuse nobody: what was recorded, and how long it took.
+
+The inventory of a recording: ranks, layout, steps, operators, clocks.
+
+Step times: over the ranks, and on each.
+
+The breakdown by operator: how long each ran on all ranks, by type, and how that differs between ranks.
+
+The time-frequency view's answer: how often an operator ran, per window and rank.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kair_engine.ranks import Rank
+from kair_engine.results import TimedOn
+from kair_engine.trace.model import KairWarning, Layout
+
+
+@dataclass(frozen=True)
+class ClockInfo:
+    """How far the ranks' clocks agree."""
+
+    source: Literal["collectives", "none", "recorded"]
+    residual_us: float | None
+    """Median disagreement of collective ends after correction."""
+    max_offset_us: float
+
+
+@dataclass(frozen=True)
+class OperatorUse:
+    """How often an operator ran, on all ranks together."""
+
+    operator: str
+    count: int
+    phases: tuple[str, ...]
+    """Those it ran in; none where the recording does not tell."""
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one rank's recording holds of the chosen steps."""
+
+    rank: Rank
+    files: int
+    """That hold it."""
+    steps: int
+    """Of the chosen ones, those that it has whole."""
+    operations: int
+    """Of the chosen steps."""
+    collectives: int
+    """Collectives, sends and receives among them."""
+    odd: tuple[str, ...]
+    """Why it cannot be compared with its peers: codes of warnings; empty where it can."""
+
+
+@dataclass(frozen=True)
+class InfoResult:
+    """What the recording holds."""
+
+    format: str
+    world_size: int
+    ranks: tuple[Rank, ...]
+    missing_ranks: tuple[Rank, ...]
+    hosts: dict[str, tuple[int, ...]]
+    layout: Layout | None
+    roles: dict[str, tuple[int, ...]]
+    device: str | None
+    steps: tuple[int, ...]
+    operations: int
+    """Of the chosen steps, all ranks together; the rows that mark steps are none."""
+    operations_by_kind: dict[str, int]
+    collectives: int
+    """Of all chosen steps, with sends and receives: each once for all of its members."""
+    matched_collectives: int
+    clock: ClockInfo
+    warnings: tuple[KairWarning, ...]
+    operators: tuple[OperatorUse, ...] = ()
+    """Only when asked for, the most frequent first."""
+    by_rank: tuple[RankRecord, ...] = ()
+    """What is odd first."""
+    timed_on: TimedOn = "host"
+    """Whose step times all commands print: the devices' where hosts run ahead of them."""
+    launch_queue_depth: dict[int, int] = field(default_factory=dict)
+    """rank → how many launches can wait for its device before its host has to; empty where none was seen to wait."""
+    launch_queue_per_stream: bool | None = None
+    """Whether each stream has a queue that deep, or all of a process share it; null where no depth is known."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step on one rank."""
+
+    step: int
+    rank: Rank
+    begin_us: float
+    """From the first step's earliest begin, on the job's clock."""
+    duration_us: float
+    """On the device where hosts run ahead: from the end of the step before to the end of its last operation."""
+    operations: int
+    complete: bool
+    host_us: float | None = None
+    """What its host took for the step, from its mark's begin to its end; null where that is `duration_us`."""
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """One step over all ranks."""
+
+    step: int
+    ranks: int
+    median_us: float
+    max_us: float
+    slowest_rank: Rank
+    complete: bool
+    slow: bool
+    """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""
+
+
+@dataclass(frozen=True)
+class ScopeTime:
+    """A part of the step on one rank, over all steps that capture kept."""
+
+    scope: str
+    """A phase, `self` (the step without waiting), `waiting` (in collectives), or a scope of the script."""
+    rank: Rank | None
+    """None for the median of all ranks."""
+    steps: int
+    """That tell it; sampled ones are left out, which the profiler makes longer."""
+    median_us: float
+    """Of a step."""
+    peers_us: float | None
+    """The median of the other ranks; None of all ranks, and where there is one alone."""
+    since_step: int | None = None
+    """The first step after the largest lasting change against the peers; None where chance explains what there is."""
+    before_us: float | None = None
+    """The median before that."""
+    after_us: float | None = None
+    """And from there on."""
+    change_us: float | None = None
+    """How much longer than the peers it became, beyond what it was before."""
+    p_value: float | None = None
+    """How likely chance makes such a change in any of the rows."""
+    waits: bool = False
+    """It is waiting, or became longer by waiting: another rank's fault."""
+
+
+@dataclass(frozen=True)
+class StepsResult:
+    """The time of every step, over the ranks and on each."""
+
+    summary: tuple[StepSummary, ...]
+    steps: tuple[StepTime, ...]
+    step_time_us: float
+    """The mean over the complete steps of the median rank's time (of the longest rank's, where no collective makes
+    ranks wait for one another): the step time of all commands."""
+    warnings: tuple[KairWarning, ...]
+    scopes: tuple[ScopeTime, ...] = ()
+    """Those of a captured job, where they were asked for; the largest changes first."""
+    timed_on: TimedOn = "host"
+    """Whose times these are: the devices' where hosts run ahead of them."""
+
+
+OperatorType = Literal[
+    "compute", "memory", "communication", "waiting", "unmatched", "input", "garbage_collection", "idle"
+]
+"""What an operator's time is spent on. A collective has two: its transfer (`communication`), and `waiting` before that.
+
+`unmatched` is communication whose other members are not recorded: how much of it is waiting nobody can tell. `idle` is
+what hosts alone kept their devices (or threads) from work; it has no operator.
+"""
+
+
+@dataclass(frozen=True)
+class TypeTime:
+    """All operators of one type."""
+
+    type: OperatorType
+    """What the time is spent on."""
+    total_us: float
+    """Self time over the chosen steps and all ranks. What runs at once counts each by itself."""
+    share: float
+    """Of the time of all types."""
+    median_us: float
+    """Per step, the median of the ranks that have any."""
+    min_us: float
+    """Per step, of the rank that spent least."""
+    max_us: float
+    """Per step, of the rank that spent most."""
+    max_rank: Rank
+    """The rank that spent most."""
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """One operator, as far as it is of one type."""
+
+    operator: str | None
+    """None where hosts left devices or threads idle."""
+    type: OperatorType
+    """What the time is spent on."""
+    total_us: float
+    """Self time over the chosen steps and all ranks."""
+    share: float
+    """Of the time of all types."""
+    calls: float
+    """Per step, the mean of the ranks that ran it."""
+    ranks: int
+    """How many ran it."""
+    median_us: float
+    """Per step, the median of the ranks that ran it."""
+    min_us: float
+    """Per step, of the rank that spent least."""
+    max_us: float
+    """Per step, of the rank that spent most on it."""
+    max_rank: Rank
+    """The rank that spent most."""
+    by_rank_us: tuple[float, ...] = ()
+    """Per step, an entry for each of the result's `ranks`; only when asked for."""
+    input_bytes: float | None = None
+    """What a call is given, the median of the ranks whose recordings tell; None where none does."""
+    by_rank_input_bytes: tuple[float | None, ...] = ()
+    """The same of each of the result's `ranks`; only when asked for, and where some rank's recording tells."""
+
+
+@dataclass(frozen=True)
+class OperatorsResult:
+    """Where the time of all ranks goes."""
+
+    ranks: tuple[Rank, ...]
+    steps: tuple[int, ...]
+    step_time_us: float
+    total_us: float
+    """The time of all types: what shares are parts of."""
+    by_type: tuple[TypeTime, ...]
+    """Those that there are, the largest first."""
+    operators: tuple[OperatorTime, ...]
+    """Those that were asked for, the largest first, at most `limit` of them."""
+    total_operators: int
+    """How many there are of those that were asked for."""
+    unlisted_us: float
+    """The time of those that are not listed."""
+    warnings: tuple[KairWarning, ...]
+
+
+@dataclass(frozen=True)
+class DegradedWindow:
+    """A window in which a rank ran the operator less often than its peers."""
+
+    rank: Rank
+    window: int
+    start_us: float
+    count: int
+    expected: float
+    state: Literal["missing", "degraded"]
+
+
+@dataclass(frozen=True)
+class RankCounts:
+    """How often one rank ran the operator, per window."""
+
+    rank: Rank
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FrequencyResult:
+    """The time-frequency view [K, figure 4]."""
+
+    operator: str
+    """The operator or phase counted; `*` is every operation."""
+    window_us: float
+    windows: int
+    counts: tuple[RankCounts, ...]
+    degraded: tuple[DegradedWindow, ...]
+    warnings: tuple[KairWarning, ...]

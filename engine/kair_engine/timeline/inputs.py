@@ -1,0 +1,187 @@
+"""What a step is given: batches, the shapes of inputs, and where they are fetched.
+
+What operators are given in a step: the dimensions of their inputs, added up per rank.
+
+Bytes say little of how much there is to do: beside weights, which are as large on all ranks, many more tokens are few
+more bytes. So dimensions are kept apart, and only those that differ between ranks are compared (input_growth.py).
+
+What ranks gave their models in a step, as capture tells it: the size of their batches.
+
+Where a training loop fetches its batches without any mark of it: between the optimizer and the model's operators.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
+from kair_engine.frozen import dataclass
+from kair_engine.timeline.roles import main_lane_rows
+from kair_engine.trace.model import NOT_TOLD, Trace
+from kair_engine.trace.operations import INPUT, PHASE_NAMES, SCOPE, Operations, lane_order
+
+MOST_DIMENSIONS = 24
+"""Dimensions of a call beyond this many tell nothing of a batch, as those of optimizers that take all parameters at
+once."""
+
+
+class Given(NamedTuple):
+    """Calls of one sort: what ran, the operator whose inputs are told, and how many dimensions its tensors have."""
+
+    operator: str
+    told_by: str
+    layout: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class InputShapes:
+    """Of every sort of calls that the ranks made."""
+
+    sorts: tuple[Given, ...]
+    calls: Floats
+    """(sorts × ranks)."""
+    dimensions: Floats
+    """(sorts × MOST_DIMENSIONS × ranks): each dimension summed over the calls; 0 beyond the layout's."""
+    elements: Floats
+    """(sorts × ranks): the product of a call's dimensions, summed over the calls."""
+
+
+def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
+    """Of these rows, as far as their inputs' dimensions are recorded."""
+    ranks = len(ops.ranks)
+    told_by = ops.given_by[rows]
+    code = np.where(told_by == NONE, NONE, NONE if ops.inputs is None else ops.inputs[told_by])
+    known = np.flatnonzero(code != NONE)
+    if not len(known):
+        return _nothing(ranks)
+    rows, told_by, code = rows[known], told_by[known], code[known]
+    codes, place = np.unique(code, return_inverse=True)
+    parsed = [_parsed(ops.inputs_text[one]) for one in codes.tolist()]
+    layouts = list(dict.fromkeys(layout for layout, _ in parsed))
+    number, widest = {of: at for at, of in enumerate(layouts)}, max(len(of) for _, of in parsed)
+    layout = np.array([number[of] for of, _ in parsed])[place]
+    sizes = np.stack([np.pad(of, (0, widest - len(of))) for _, of in parsed])
+    # Dimensions can be any number: their product as a logarithm first, so that nothing overflows.
+    product = np.exp([min(float(np.log(np.maximum(of, 1.0)).sum()), 600.0) for _, of in parsed])
+    columns = np.stack((ops.name[rows], ops.name[told_by], layout))
+    sort = dense(columns)
+    _, first, sort = np.unique(sort, return_index=True, return_inverse=True)
+    cell, cells = sort * ranks + ops.rank[rows], len(first) * ranks
+
+    def total(weights: Floats | None = None) -> Floats:
+        return np.bincount(cell, weights=weights, minlength=cells).reshape(len(first), ranks).astype(float)
+
+    dimensions = np.zeros((len(first), MOST_DIMENSIONS, ranks))
+    for at in range(widest):
+        dimensions[:, at] = total(sizes[place, at])
+    return InputShapes(
+        tuple(
+            Given(ops.name_text[name], ops.name_text[by], layouts[of]) for name, by, of in columns[:, first].T.tolist()
+        ),
+        total(),
+        dimensions,
+        total(product[place]),
+    )
+
+
+def joined_shapes(parts: Sequence[InputShapes]) -> InputShapes:
+    """Those of some ranks, then of others."""
+    sorts = tuple(dict.fromkeys(sort for part in parts for sort in part.sorts))
+    place = {sort: at for at, sort in enumerate(sorts)}
+
+    def together(values: Sequence[Floats]) -> Floats:
+        ranks = sum(of.shape[-1] for of in values)
+        result, begin = np.zeros((len(sorts), *values[0].shape[1:-1], ranks)), 0
+        for part, of in zip(parts, values, strict=True):
+            result[[place[sort] for sort in part.sorts], ..., begin : begin + of.shape[-1]] = of
+            begin += of.shape[-1]
+        return result
+
+    return InputShapes(
+        sorts,
+        together([part.calls for part in parts]),
+        together([part.dimensions for part in parts]),
+        together([part.elements for part in parts]),
+    )
+
+
+def _nothing(ranks: int) -> InputShapes:
+    return InputShapes((), np.zeros((0, ranks)), np.zeros((0, MOST_DIMENSIONS, ranks)), np.zeros((0, ranks)))
+
+
+@lru_cache(maxsize=1 << 16)
+def _parsed(text: str) -> tuple[tuple[int, ...], Floats]:
+    """How many dimensions each tensor has, and all of them."""
+    tensors = [[float(one) for one in of.split(",")] for of in text.split(";")]
+    flat = [one for of in tensors for one in of][:MOST_DIMENSIONS]
+    return tuple(map(len, tensors)), np.array(flat)
+
+
+def batch_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
+    """(steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
+    times = trace.job.step_times
+    if not times.given_bytes:
+        return None
+    of = np.array([times.step, times.rank, times.given_bytes], np.int64)
+    of = of[:, np.isin(of[0], steps) & np.isin(of[1], ranks) & (of[2] != NOT_TOLD)]
+    if not of.size:
+        return None
+    found = np.full((len(steps), len(ranks)), np.nan)
+    found[np.searchsorted(steps, of[0]), np.searchsorted(ranks, of[1])] = of[2]
+    return found
+
+
+OPTIMIZER: Final = PHASE_NAMES.index("optimizer")
+AFTER_A_BATCH: Final = re.compile(
+    r".*(embedding|linear|matmul|mm\b|gemm|conv|(layer|batch|group|instance|rms)_?norm|lstm|gru|rnn|attention|einsum)",
+    re.IGNORECASE,
+)
+"""Names of what a model does to a batch, and nobody who draws or reads one and moves it."""
+OF_OTHERS: Final = ("c10d", "_c10d", "autograd::", "aten::empty")
+"""What the names of other operations of a loop begin with; what a stage receives into is empty."""
+
+
+def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:
+    """Per rank, in ns: the host's gaps (one per row) in which it may have fetched a batch.
+
+    0 where fetches are marked, and where no name tells what the model does, as in a graph that a compiler fused.
+    They lie after the optimizer, or the step's begin, and before the model's first operator. The one before that
+    operator is the model's own, unless it comes straight after the optimizer.
+    """
+    rows = _in_turn(ops)
+    if not len(rows):
+        return np.zeros(len(ops.ranks))
+    is_first = np.r_[True, np.diff(ops.rank[rows]) != 0]
+    is_optimizer = ops.phase[rows] == OPTIMIZER
+    after_optimizer = ~is_optimizer & ~is_first & np.roll(is_optimizer, 1)
+    of_model, of_others = (named[rows] for named in _named(ops))
+    begins, ends = is_first | after_optimizer, is_optimizer | of_model | of_others
+    place = np.arange(len(rows))
+    begun, ended = (np.maximum.accumulate(np.where(of, place, NONE)) for of in (begins, ends))
+    fetches = (begun > ended) | after_optimizer & of_model
+    is_known = np.zeros(len(ops.ranks), dtype=bool)
+    is_known[ops.rank[rows[of_model]]] = True
+    is_known[ops.rank[ops.kind == INPUT]] = False
+    found = rows[fetches & is_known[ops.rank[rows]]]
+    return np.bincount(ops.rank[found], weights=gap[found], minlength=len(ops.ranks)).astype(float)
+
+
+def _in_turn(ops: Operations) -> Ints:
+    """What runs one after the other, by rank and time: the main thread's outermost operations, or streams'."""
+    if ops.has_device:
+        rows = np.flatnonzero(ops.on_stream)
+    else:
+        rows = np.flatnonzero(main_lane_rows(ops) & (ops.kind != SCOPE) & (ops.nesting.parent == NONE))
+    return lane_order(ops.rank, ops.start_ns, ops.duration_ns, rows)
+
+
+def _named(ops: Operations) -> tuple[Bools, Bools]:
+    """Whether each row is what a model does to a batch, and whether it is of the rest of the loop."""
+    names = {code: ops.name_text[code] for code in present(ops.name).tolist()}
+    of_others = np.isin(ops.name, [code for code, name in names.items() if name.startswith(OF_OTHERS)])
+    of_model = np.isin(ops.name, [code for code, name in names.items() if AFTER_A_BATCH.match(name)])
+    others = of_others | ops.communication
+    return np.asarray(of_model & ~others), np.asarray(others)

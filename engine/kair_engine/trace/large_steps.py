@@ -1,0 +1,213 @@
+"""Reads a large step some ranks at a time: what is held of all ranks is how they meet, and no more.
+
+Ranks meet in communication, a few operations of thousands. What a rank does by itself is reduced while its rows are
+there, and goes. So memory follows the communication of a step and not its operations.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+
+from kair_engine.arrays import Bools, is_one_of, whole_parts
+from kair_engine.frozen import dataclass
+from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.columns import Columns, joined, ranks_together
+from kair_engine.trace.loading import each_step, operations_of, read_rows
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+
+Thing = TypeVar("Thing")
+Answer = TypeVar("Answer")
+
+LARGE: Final = 4_000_000
+"""Operations of a step from which on it is not held whole, at 220 bytes each and more for a replay."""
+AT_A_TIME: Final = 500_000
+"""Operations of some ranks that are read together."""
+CLOSE_UP: Final = 1_000_000
+"""Operations of a large step that are held to be looked at one by one, more or less."""
+FEWEST: Final = 8
+"""Ranks that are held then in any case: with fewer there is no median to be late against."""
+
+
+@dataclass
+class LargeStep:
+    """A step of which only the meetings are held: communication, and the ranks' step scopes."""
+
+    trace: Trace
+    step: int
+    meetings: Columns
+    """None are left once a close-up is taken."""
+
+    @classmethod
+    def read(cls, trace: Trace, step: int, look: Callable[[Operations], Thing]) -> "tuple[LargeStep, list[Thing]]":
+        """Reads the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
+        looked, met = [], []
+        for rows in _some_ranks_each(trace, step):
+            met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
+            looked.append(look(_operations_of_some(trace, rows, step)))
+            del rows
+        return cls(trace, step, joined(met)), looked
+
+    @classmethod
+    def met(cls, trace: Trace, step: int) -> "LargeStep":
+        """The same without a look at the rest."""
+        return cls.read(trace, step, lambda _: None)[0]
+
+    def operations(self) -> Operations:
+        """The meetings of all ranks."""
+        meetings = Columns(dict(self.meetings.of), self.meetings.texts)
+        return operations_of(self.trace, meetings, self.step)
+
+    @property
+    def ranks_held(self) -> int:
+        """How many ranks have as many operations as may be held, all being alike."""
+        times = self.trace.job.step_times
+        of_rank = [n for step, n in zip(times.step, times.operations, strict=True) if step == self.step]
+        return min(max(int(CLOSE_UP * len(of_rank) / max(sum(of_rank), 1)), FEWEST), len(of_rank))
+
+    def detail(self, ranks: Collection[int]) -> Operations:
+        """All operations of some ranks, and the meetings of the others, which then are held nowhere else."""
+        rows = self.meetings.chosen(np.flatnonzero(~np.isin(self.meetings.of["rank"], list(ranks))))
+        self.meetings = self.meetings.chosen(np.zeros(0, dtype=np.int64))
+        rows = joined([rows, read_rows(self.trace.of_ranks(ranks), [self.step])])
+        return operations_of(self.trace, rows, self.step)
+
+
+def of_steps(
+    part: Trace,
+    of_step: Callable[[Operations], Answer],
+    look: Callable[[Operations], Thing],
+    of_large: Callable[[LargeStep, list[Thing]], Answer],
+) -> Iterator[Answer]:
+    """`of_step` of every chosen step in order; of those that are too large `of_large`, and what `look` came to."""
+    large = set(large_steps(part))
+    if not large:
+        # map, not a comprehension: that would hold one step while the next is read.
+        yield from map(of_step, each_step(part))
+        return
+    for step in part.steps:
+        if step in large:
+            yield of_large(*LargeStep.read(part, step, look))
+        else:
+            yield from map(of_step, each_step(part.select([step])))
+
+
+def each_part(trace: Trace) -> Iterator[Operations]:
+    """The chosen steps' operations in order, those of a step that is too large some ranks at a time, in their order.
+
+    Times of its parts count from one origin.
+    """
+    large = set(large_steps(trace))
+    if not large:
+        yield from each_step(trace)
+        return
+    times = trace.job.step_times
+    for step in trace.steps:
+        if step not in large:
+            yield from each_step(trace.select([step]))
+            continue
+        origin = min(begin for begin, of in zip(times.begin_ns, times.step, strict=True) if of == step)
+        yield from (_since(_operations_of_some(trace, rows, step), origin) for rows in _some_ranks_each(trace, step))
+
+
+def large_steps(trace: Trace) -> list[int]:
+    """Those of the chosen steps that are not held whole."""
+    return [step for step, operations in operations_of_steps(trace).items() if operations > LARGE]
+
+
+def as_of_some(trace: Trace, ranks: Iterable[int], operations: int | None = None) -> Trace:
+    """The trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations, or so many."""
+    most, limit = most_operations(trace), CLOSE_UP if operations is None else operations
+    chosen, held = list[int](), 0
+    for rank in dict.fromkeys(ranks):
+        held += most.get(rank, 0)
+        if len(chosen) >= FEWEST and held > limit:
+            break
+        chosen.append(rank)
+    return trace.of_ranks(chosen)
+
+
+def most_operations(trace: Trace) -> dict[int, int]:
+    """rank → its operations in that of the chosen steps in which it has most."""
+    times, steps, most = trace.job.step_times, set(trace.steps), dict[int, int]()
+    for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
+        if step in steps:
+            most[rank] = max(most.get(rank, 0), n)
+    return most
+
+
+def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
+    """The trace as of some ranks each, in order, which have as many operations in the step as are read together.
+
+    Ranks whose rows lie in the same row groups are not told apart.
+    """
+    times = trace.job.step_times
+    of_rank = {rank: n for rank, at, n in zip(times.rank, times.step, times.operations, strict=True) if at == step}
+    ranks, fragments, held = list[int](), dict[Path, None](), 0
+    for members, files in _told_apart(trace, step, sorted(of_rank)):
+        more = sum(of_rank[rank] for rank in members)
+        if ranks and held + more > AT_A_TIME:
+            yield replace(trace, only=frozenset(ranks), fragments=tuple(fragments))
+            ranks, fragments, held = [], {}, 0
+        ranks += members
+        fragments |= files
+        held += more
+    if ranks:
+        yield replace(trace, only=frozenset(ranks), fragments=tuple(fragments))
+
+
+def _told_apart(trace: Trace, step: int, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:
+    """Ranks that are read together at least, with the files that hold them."""
+    numbers = np.array(ranks)
+    first, last, files = 0, -1, dict[Path, None]()
+
+    def members() -> list[int]:
+        return ranks[int(np.searchsorted(numbers, first)) : int(np.searchsorted(numbers, last, side="right"))]
+
+    for low, high, fragment in ranks_together(trace, step):
+        if files and low > last:
+            yield members(), files
+            first, files = low, {}
+        first = first if files else low
+        last = max(last, high)
+        files[fragment] = None
+    if files:
+        yield members(), files
+
+
+def _operations_of_some(trace: Trace, rows: Columns, step: int) -> Operations:
+    return replace(operations_of(trace, rows, step), in_device_job=trace.job.has_device)
+
+
+def _since(ops: Operations, origin_ns: int) -> Operations:
+    later = ops.origin_ns - origin_ns
+    return replace(ops, origin_ns=origin_ns, begin_ns=ops.begin_ns + later, start_ns=ops.start_ns + later)
+
+
+def _some_ranks_each(trace: Trace, step: int) -> Iterator[Columns]:
+    for part in ranks_at_a_time(trace, step):
+        rows = read_rows(part, [step])
+        if np.any(np.diff(rows.of["rank"]) < 0):
+            rows = rows.chosen(np.argsort(rows.of["rank"], kind="stable"))
+        bounds = np.append(np.flatnonzero(np.diff(rows.of["rank"], prepend=-1)), len(rows))
+        pieces = list(whole_parts(bounds, AT_A_TIME))
+        for begin, end in pieces:
+            yield rows if len(pieces) == 1 else rows.chosen(np.arange(bounds[begin], bounds[end]))
+
+
+def _is_meeting(rows: Columns) -> Bools:
+    scope = (rows.of["kind"] == SCOPE) & rows.is_any("name", (STEP_SCOPE,))
+    return np.asarray(is_one_of(rows.of["kind"], (COLLECTIVE, SEND, RECV)) | scope)
+
+
+def _without_unused_texts(rows: Columns) -> Columns:
+    of, texts = dict(rows.of), dict(rows.texts)
+    for name in ("lane", "name", "group"):
+        present = rows.present(name)
+        place = np.full(len(texts[name]) + 1, -1, dtype=of[name].dtype)
+        place[present] = np.arange(len(present))
+        of[name], texts[name] = place[of[name]], [rows.texts[name][code] for code in present]
+    return Columns(of, texts)

@@ -1,0 +1,189 @@
+"""From the operations table to one step's arrays."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.arrays import NONE, is_one_of
+from kair_engine.trace.batches import require_memory, step_batches
+from kair_engine.trace.columns import Columns, read_columns
+from kair_engine.trace.model import DerivedGroups, Job, Trace
+from kair_engine.trace.operations import (
+    COLLECTIVE,
+    COMPUTE,
+    HOST,
+    INPUT,
+    KIND_NAMES,
+    PHASE_NAMES,
+    RECV,
+    SCOPE,
+    SEND,
+    STEP_SCOPE,
+    Operations,
+)
+
+_GIVEN_INPUTS = (COMPUTE, HOST, INPUT)
+_CODED = ("lane", "name", "group", "inputs")
+_NULLABLE = ("group_seq", "peer", "correlation", "bytes")
+_COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
+
+
+def each_step(trace: Trace) -> Iterator[Operations]:
+    """The chosen steps' operations in order.
+
+    A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
+    Raises InputError where one of them takes more memory than there is.
+    """
+    if trace.memory is not None:
+        yield from trace.memory.each(step_batches(trace), lambda steps: each_step(_unremembered(trace, steps)))
+        return
+    require_memory(trace)
+    for steps in step_batches(trace):
+        yield from _steps_of(trace, steps)
+
+
+def _unremembered(trace: Trace, steps: Sequence[int]) -> Trace:
+    return replace(trace, steps=tuple(steps), memory=None)
+
+
+def load_step(trace: Trace, step: int) -> Operations:
+    """One step of all ranks; only that step's row groups are read."""
+    return next(each_step(trace.select([step])))
+
+
+def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
+    columns, texts = _coded(trace, read_rows(trace, steps))
+    if len(steps) == 1:
+        ops = _operations(columns, steps[0], trace.job, texts)
+        del columns
+        yield ops
+        return
+    for step in steps:
+        rows = np.flatnonzero(columns["step"] == step)
+        yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job, texts)
+
+
+def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
+    """The rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
+    read = read_columns(trace, _COLUMNS, steps)
+    read.recode("kind", KIND_NAMES, np.int8)
+    read.recode("phase", PHASE_NAMES, np.int64)
+    if trace.job.communicates:
+        unnamed = read.is_any("name", trace.job.communicates) & (read.of["kind"] == COMPUTE)
+        read.of["kind"] = np.where(unnamed, np.int8(COLLECTIVE), read.of["kind"])
+    return read
+
+
+def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
+    """Rows of one step as `read_rows` gives them, of all ranks or of some."""
+    columns, texts = _coded(trace, read)
+    return _operations(columns, step, trace.job, texts)
+
+
+def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
+    """The columns of the rows, and what the codes of lanes, names and groups in them stand for."""
+    texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
+    coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
+    wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
+    columns = {**read.of, **coded, **wide}
+    if not np.any((columns["bytes"] >= 0) & is_one_of(columns["kind"], _GIVEN_INPUTS)):
+        del columns["bytes"]
+    if not texts["inputs"]:
+        del columns["inputs_code"]
+    if trace.job.derived is not None:
+        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
+    return columns, texts
+
+
+def _with_derived_groups(
+    columns: dict[str, npt.NDArray[Any]], texts: dict[str, dict[int, str]], derived: DerivedGroups
+) -> tuple[dict[str, npt.NDArray[Any]], dict[int, str]]:
+    """The columns with the process groups and peers that the rows themselves do not state, and the groups' names."""
+    group, peer = columns["group_code"].copy(), columns["peer"].copy()
+    stated = texts["group"]
+    names = {text for lanes in derived.of_lane.values() for text in lanes.values()}
+    names |= set(derived.of_rank.values())
+    names |= {of_rank.name for of_rank in derived.of_transfers.values() if of_rank is not None}
+    first_free = max(stated, default=NONE) + 1
+    code_of = {text: code for code, text in enumerate(sorted(names - set(stated.values())), first_free)}
+    code_of |= {text: code for code, text in stated.items()}
+    lane_of = {text: code for code, text in texts["lane"].items()}
+    unstated = np.flatnonzero((group == NONE) & is_one_of(columns["kind"], (COLLECTIVE, SEND, RECV)))
+    rank, lane = columns["rank"][unstated], columns["lane_code"][unstated]
+    collective = columns["kind"][unstated] == COLLECTIVE
+    for number, lanes in derived.of_lane.items():
+        for lane_text, text in lanes.items():
+            chosen = collective & (rank == number) & (lane == lane_of.get(lane_text, NONE))
+            group[unstated[chosen]] = code_of[text]
+    for number, text in derived.of_rank.items():
+        group[unstated[rank == number]] = code_of[text]
+    for number, of_transfers in derived.of_transfers.items():
+        rows = unstated[~collective & (rank == number)]
+        members = np.array(of_transfers.ranks if of_transfers else (), dtype=np.int64)
+        known = rows[(peer[rows] >= 0) & (peer[rows] < len(members))]
+        place, peer[rows] = peer[known], NONE
+        if of_transfers is not None:
+            peer[known] = members[place]
+            group[known] = code_of[of_transfers.name]
+    return columns | {"group_code": group, "peer": peer}, {code: text for text, code in code_of.items()}
+
+
+def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Ranks as positions in `ranks`; NONE for those that are not among them."""
+    found = np.minimum(np.searchsorted(ranks, numbers), max(len(ranks) - 1, 0))
+    return np.where(ranks[found] == numbers, found, NONE) if len(ranks) else np.full(len(numbers), NONE)
+
+
+def _operations(
+    columns: dict[str, npt.NDArray[Any]], step: int, job: Job, texts: dict[str, dict[int, str]]
+) -> Operations:
+    """One step's rows as operations. Ranks without a scope row for the step are left out.
+
+    The step's own times are its scope's, on the host; where hosts run ahead, those of its devices.
+    """
+    step_codes = [code for code, text in texts["name"].items() if text == STEP_SCOPE]
+    is_scope = (columns["kind"] == SCOPE) & np.isin(columns["name_code"], step_codes)
+    ranks, first = np.unique(columns["rank"][is_scope], return_index=True)
+    known = np.isin(ranks, job.ranks)
+    ranks, scope_rows = ranks[known].astype(np.int64), np.flatnonzero(is_scope)[first[known]]
+    scope = {name: values[scope_rows] for name, values in columns.items()}
+    begin, length = scope["start_ns"], scope["duration_ns"]
+    if job.host_times is not None:
+        times = np.array([job.times_of[rank, step] for rank in ranks.tolist()], np.int64).reshape(-1, 2)
+        begin, length = times[:, 0], times[:, 1]
+    origin = int(begin.min()) if len(begin) else 0
+    numbers = columns["rank"]
+    if not np.isin(numbers, ranks).all() or np.any(np.diff(numbers) < 0):
+        rows = np.flatnonzero(np.isin(numbers, ranks))
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        columns = {name: columns.pop(name)[rows] for name in list(columns)}
+    return Operations(
+        step=step,
+        origin_ns=origin,
+        ranks=ranks,
+        begin_ns=begin - origin,
+        length_ns=length,
+        main_lane=scope["lane_code"],
+        rank=np.searchsorted(ranks, columns["rank"]),
+        lane=columns["lane_code"],
+        name=columns["name_code"],
+        kind=columns["kind"],
+        phase=columns["phase"],
+        occurrence=columns["occurrence"],
+        start_ns=columns["start_ns"] - origin,
+        duration_ns=columns["duration_ns"],
+        group=columns["group_code"],
+        group_seq=columns["group_seq"],
+        peer=_positions(columns["peer"], ranks),
+        correlation=columns["correlation"],
+        name_text=texts["name"],
+        lane_text=texts["lane"],
+        group_text=texts["group"],
+        input_bytes=columns.get("bytes"),
+        inputs=columns.get("inputs_code"),
+        inputs_text=texts["inputs"],
+        runs_ahead=job.host_times is not None,
+    )

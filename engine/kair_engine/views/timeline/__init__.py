@@ -1,1 +1,0 @@
-"""A step over time: ranks as rows, what each does in every window of time."""

@@ -1,0 +1,197 @@
+"""What threads lose because they stand still, by what the kernel measured.
+
+Takes from what threads did as much as the kernel measured that they had no core.
+
+Adds up what was measured of ranks' threads over several batches of steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import field
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
+from kair_engine.frozen import dataclass
+from kair_engine.results.whatif import FIX_KINDS, LackOfCores
+from kair_engine.timeline.host_time import MEASURED, UNTOLD_SHARE, ProcessorTimes
+from kair_engine.timeline.roles import main_lane_rows
+from kair_engine.trace.operations import Operations
+from kair_engine.whatif.operators.dependencies import NodeParts
+
+_OWN = tuple(FIX_KINDS.index(name) for name in ("compute", "input", "host", "gc"))
+_COMMUNICATION_KIND = FIX_KINDS.index("communication")
+LACKED, HELPED, ALWAYS_READY = 0.4, 0.8, 0.98
+"""Threads that wait busily lack a core for this share of their own time, helpers compute for this share of that, and
+they are ready or compute for this share of it. As seen: 0.5, 0.98 to 1.03, and 0.99; of threads that sleep 0.47 to
+0.68, 1.0 to 1.4 and 0.80 to 0.97."""
+
+
+@dataclass(frozen=True)
+class MeasuredStops:
+    """What was measured of the ranks of some steps, each a cell, beside the parts that their time is made of."""
+
+    cell: Ints
+    """Per part the place of its cell."""
+    own: Bools
+    """Parts that a measured main thread spent on its own work: what it waited for others is none."""
+    transfer: Bools
+    """Parts that a measured rank's communication took, waiting excluded."""
+    told: Bools
+    """Per cell: whether it was measured."""
+    own_ns: Floats
+    """Per cell the sum of its thread's own parts."""
+    idle_ns: Floats
+    """Per cell what the thread did not compute of its own time, and at least what it waited for a core."""
+    stopped_ns: Floats
+    """Per cell what of that it was not ready either, where a signal stopped the process."""
+    at_once: Floats
+    """Per cell the share of the thread's own time in which all threads of its process stood still at once: stopped by
+    a signal, or by a quota."""
+    delay_ns: Floats
+    communication_delay_ns: Floats
+    throttled: Floats
+    cpu_ns: Floats
+    halted: Floats
+    helpers_cpu_ns: Floats
+
+    @classmethod
+    def of(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
+        """Puts the parts of the steps `recorded` beside what was measured."""
+        first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
+        cell = first[parts.step] + parts.rank.astype(np.int64)
+        measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
+        told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
+        cpu, delay, throttled, of_communication, halted, helpers = (
+            np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED
+        )
+        own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
+        for at, ops in enumerate(recorded):
+            mine = np.flatnonzero(own & (parts.step == at))
+            own[mine] = main_lane_rows(ops)[parts.row[mine]]
+        # After all that a step waits for, its main thread goes on until the next one begins.
+        own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
+        transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION_KIND) & told[cell]
+        own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1]).astype(np.float64)
+        idle = np.maximum(own_ns - cpu, delay)
+        stopped = np.where(halted > 0, idle - delay, 0.0)
+        together = stopped + np.where(throttled > 0, delay, 0.0)
+        at_once = np.minimum(together / np.maximum(own_ns, 1.0), 1.0)
+        return cls(
+            cell,
+            own,
+            transfer,
+            told,
+            own_ns,
+            idle,
+            stopped,
+            at_once,
+            delay,
+            of_communication,
+            throttled,
+            cpu,
+            halted,
+            helpers,
+        )
+
+    @property
+    def wait_busily(self) -> bool:
+        """Whether threads and their helpers seem to take turns on one core, always ready: then most of it is waiting.
+
+        Threads that sleep until their helpers are done are idle meanwhile, and those that others keep from a core have
+        no helpers that compute for as long.
+        """
+        own, delay, cpu, helpers = (
+            float(of[self.told].sum()) for of in (self.own_ns, self.delay_ns, self.cpu_ns, self.helpers_cpu_ns)
+        )
+        return delay > LACKED * own and helpers > HELPED * delay and cpu + delay > ALWAYS_READY * own
+
+    def borne_out_ns(self, found: Floats) -> Floats:
+        """Per part what of the stops `found` can be: no more than threads did not compute meanwhile."""
+        share = np.where(self.told, self._share(found, self.own, self.idle_ns), 1.0)
+        return np.asarray(found * share[self.cell])
+
+    def of_threads_ns(self, value: Floats, found: Floats) -> Floats:
+        """Per part what the training threads would save with cores enough.
+
+        That is `found`, which was borne out, and as much more of the thread's own time, in proportion, as it was ready
+        without a core, or stopped. No more than there is.
+        """
+        rest = np.where(self.own, value - found, 0.0)
+        missing = np.maximum(self.delay_ns + self.stopped_ns - self._sum(found, self.own), 0.0)
+        return np.asarray(found + rest * self._share(rest, self.own, missing)[self.cell])
+
+    def of_transfers_ns(self, value: Floats) -> Floats:
+        """Per part what transfers would save if nothing stopped all threads at once: the share that own time loses."""
+        return np.where(self.transfer, value * self.at_once[self.cell], 0.0)
+
+    def of_communication_ns(self, value: Floats) -> Floats:
+        """Per part what transfers would save at most: as much, in proportion, as their threads lacked a core."""
+        transfers = np.where(self.transfer, value, 0.0)
+        share = self._share(transfers, self.transfer, self.communication_delay_ns)
+        return np.asarray(transfers * np.maximum(share, self.at_once)[self.cell])
+
+    def lost_ns(self, of_threads: Floats) -> Floats:
+        """Per cell the sum of what its training thread would save."""
+        return self._sum(of_threads, self.own)
+
+    def _sum(self, of: Floats, parts: Bools) -> Floats:
+        sums = np.bincount(self.cell[parts], weights=of[parts], minlength=len(self.told))
+        return sums.astype(np.float64)
+
+    def _share(self, of: Floats, parts: Bools, most_ns: Floats) -> Floats:
+        """Per cell what share of its `parts` is no more than `most_ns`."""
+        return np.asarray(np.minimum(most_ns / np.maximum(self._sum(of, parts), 1.0), 1.0))
+
+
+_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _HALTED, _HELPED, _TOLD, _STEPS = range(9)
+"""Columns of the sums."""
+
+
+@dataclass
+class CoresTally:
+    """Sums per rank."""
+
+    of_rank: dict[int, Floats] = field(default_factory=dict)
+
+    def add(self, measured: MeasuredStops, lost_ns: Floats, ranks: Sequence[Ints]) -> None:
+        """Adds a batch; per step `ranks` are those that it has."""
+        told = measured.told.astype(float)
+        columns = np.stack(
+            [
+                measured.delay_ns,
+                measured.cpu_ns,
+                lost_ns,
+                measured.communication_delay_ns,
+                measured.throttled,
+                measured.halted,
+                measured.helpers_cpu_ns,
+                told,
+                np.ones(len(told)),
+            ],
+            axis=1,
+        )
+        first = 0
+        for of_step in ranks:
+            mine = columns[first : first + len(of_step)]
+            first += len(of_step)
+            for rank, row in zip(of_step.tolist(), mine, strict=True):
+                self.of_rank[rank] = self.of_rank.get(rank, 0.0) + row
+
+    def result(self) -> LackOfCores | None:
+        """Per step that was measured; None where that are too few of some rank's."""
+        rows = [row for _, row in sorted(self.of_rank.items())]
+        if not rows or any(row[_TOLD] < (1 - UNTOLD_SHARE) * row[_STEPS] for row in rows):
+            return None
+
+        def by_rank(column: int) -> dict[int, float]:
+            return {rank: float(row[column] / row[_TOLD]) / 1e3 for rank, row in sorted(self.of_rank.items())}
+
+        return LackOfCores(
+            ready_by_rank_us=by_rank(_READY),
+            computed_by_rank_us=by_rank(_COMPUTED),
+            lost_by_rank_us=by_rank(_LOST),
+            communication_by_rank_us=by_rank(_COMMUNICATION),
+            helpers_by_rank_us=by_rank(_HELPED),
+            throttled=float(np.mean([row[_THROTTLED] / row[_TOLD] for row in rows])),
+            halted=float(np.mean([row[_HALTED] / row[_TOLD] for row in rows])),
+        )

@@ -1,1 +1,0 @@
-"""Finds what threads lose because they stand still: by their operations, by ticks, and by what the kernel measured."""

@@ -1,1 +1,0 @@
-"""Replays dependency graphs with other durations, whatever they are of."""

@@ -1,0 +1,156 @@
+"""What a command writes beside whole files: its answer, its progress, errors.
+
+Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does.
+
+Progress on stderr: a bar for a person who watches, for a log a line every now and then.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from kair_engine.errors import UsageError
+from kair_tui.render.text import clean, speaks_unicode, to_ascii
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from kair_engine.recording.importing import ImportOutcome
+
+
+MOST_SIGNS: Final = 1 << 20
+"""Of a text of commands: whoever names a device is not to fill the memory."""
+
+
+def write_answer(text: str) -> None:
+    """Writes `text` to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.write(text if speaks_unicode(sys.stdout) else to_ascii(text))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def say(text: str, *, ascii_only: bool = False) -> None:
+    """Writes one line of notes, warnings or errors to stderr, safe for a terminal."""
+    line = clean(text, ascii_only=ascii_only or not speaks_unicode(sys.stderr))
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def say_lines(text: str) -> None:
+    """Writes several lines (a traceback) to stderr, line breaks kept."""
+    for line in text.splitlines():
+        say(line)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads `stream` directly."""
+    with suppress(ValueError, AttributeError):
+        return bool(stream and stream.isatty())
+    return False
+
+
+def wants_color(stream: TextIO | None, *, no_color: bool) -> bool:
+    """Colour only on a terminal that has it, and unless it was declined."""
+    declined = no_color or bool(os.environ.get("NO_COLOR"))
+    return is_terminal(stream) and not declined and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def abandon_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def stdin_text(hint: str) -> str:
+    """All of stdin; `hint` tells how to do without. Raises UsageError where it is closed or no text."""
+    if sys.stdin is None or sys.stdin.closed:
+        raise UsageError("there is no terminal, and stdin is closed", hint)
+    try:
+        text = sys.stdin.read(MOST_SIGNS + 1)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"stdin is no text: byte {error.start} is not UTF-8") from None
+    if len(text) > MOST_SIGNS:
+        raise UsageError(f"stdin is larger than {MOST_SIGNS >> 20} MiB", hint)
+    return text
+
+
+_PATIENCE_S = 1.0
+_BETWEEN_LINES_S = 5.0
+
+Report = Callable[[int, int, str], None]
+"""Told that so much of so much is done, the last of it that."""
+
+
+class Watcher(Protocol):
+    """Whom work about the store reports to, the reading of files and all else."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+        """So much of so much is done, the last of it that; of a file with what came of it."""
+
+
+def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+    """Nobody watches this work."""
+
+
+class ProgressBar:
+    """What the engine reports to. Shows nothing until the work proves long."""
+
+    def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
+        self._quiet = quiet
+        self._is_watched = is_terminal(sys.stderr)
+        self._ascii_only = ascii_only
+        self._no_color = no_color
+        self._began = self._said = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
+        """Called by the engine as it goes."""
+        if self._quiet or time.monotonic() - self._began < _PATIENCE_S:
+            return
+        if not self._is_watched:
+            self._say(f"kair: {done} of {total}: {what}")
+            return
+        if self._bar is None:
+            self._start()
+        if self._bar is not None and self._task is not None:
+            label = clean(what, ascii_only=self._ascii_only)
+            self._bar.update(self._task, completed=done, total=total, description=label)
+
+    def _say(self, line: str) -> None:
+        if time.monotonic() - self._said >= _BETWEEN_LINES_S:
+            say(line, ascii_only=self._ascii_only)
+            self._said = time.monotonic()
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        label = TextColumn("{task.description}", markup=False)
+        console = Console(stderr=True, no_color=True if self._no_color else None)
+        columns = (label, MofNCompleteColumn()) if self._ascii_only else (label, BarColumn(), MofNCompleteColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task("", total=None)
+        self._bar.start()

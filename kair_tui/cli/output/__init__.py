@@ -1,1 +1,0 @@
-"""What a command writes: the answer, its progress, errors, whole files."""

@@ -1,0 +1,164 @@
+"""Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr.
+
+Follows a running job: looks again and again, and tells what is new in the format asked for.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kair_engine.errors import UsageError
+from kair_tui.cli.options import Presentation
+from kair_tui.cli.output import ProgressBar, is_terminal, say, wants_color, write_answer
+from kair_tui.render.answer import UNLIMITED, PageOptions
+from kair_tui.render.text import speaks_unicode
+from kair_tui.render.view import GRAPH_FORMATS
+from kair_tui.render.written import written
+
+if TYPE_CHECKING:
+    from kair_engine.results.watch import Alert, WatchResult
+    from kair_tui.cli.options import Following
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.view import View
+
+
+class Presenter:
+    """One command's way to the terminal."""
+
+    def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
+        """Raises UsageError for a field that this result does not have."""
+        self._wanted = wanted
+        self.view = load_view()
+        self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
+        self._keep = columns_to_keep(wanted, self.view, result_type)
+
+    def present(self, answer: "Answer") -> None:
+        """The answer, whole, then the warnings."""
+        write_answer(self.text(answer))
+        for warning in answer.warnings:
+            self.note(f"warning: {warning.message}")
+
+    def text(self, answer: "Answer") -> str:
+        """The answer as it is written to stdout."""
+        return written(answer, self.view, self._wanted.format, self._options(), self._keep)
+
+    def progress_bar(self) -> ProgressBar:
+        """What long work reports to."""
+        wanted = self._wanted
+        return ProgressBar(quiet=wanted.quiet, ascii_only=self.ascii_only, no_color=wanted.no_color)
+
+    def note(self, text: str) -> None:
+        """A line for the person, on stderr."""
+        if not self._wanted.quiet:
+            say(f"kair: {text}", ascii_only=self._wanted.ascii)
+
+    def detail(self, text: str) -> None:
+        """A line for the person who asked for more with `-v`."""
+        if self._wanted.verbose:
+            self.note(text)
+
+    def _options(self) -> PageOptions:
+        """What stdout can show."""
+        return replace(
+            stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color),
+            wide=self._wanted.format == "wide",
+        )
+
+
+def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
+    """What stdout can show; `ascii_only` also where it cannot encode more."""
+    width = UNLIMITED
+    if is_terminal(sys.stdout):
+        from shutil import get_terminal_size  # loads three compressions
+
+        width = get_terminal_size().columns
+    return PageOptions(
+        width=max(width, 40),
+        color=wants_color(sys.stdout, no_color=no_color),
+        ascii_only=ascii_only or not speaks_unicode(sys.stdout),
+    )
+
+
+def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: type[Any]) -> tuple[str, ...] | None:
+    """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
+    if wanted.fields is None:
+        return None
+    if wanted.format in (*GRAPH_FORMATS, "svg"):
+        raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
+    from kair_tui.render.tabular import chosen_fields, csv_names, field_names
+
+    is_csv = wanted.format == "csv"
+    known = csv_names(result_type, view) if is_csv else field_names(result_type, view.main)
+    return chosen_fields(wanted.fields, known)
+
+
+_LEAST_S: Final = 0.1
+_REDRAW: Final = "\x1b[H\x1b[2J"
+"""Cursor home, screen cleared."""
+
+
+def follow(
+    look: "Callable[[], Answer]",
+    presenter: Presenter,
+    form: str,
+    how: "Following",
+    is_found: "Callable[[Answer], bool]",
+) -> bool:
+    """Until the job is over, or `is_found`; whether it was."""
+    tell = _Teller(presenter, form, redraws=form in ("table", "wide") and is_terminal(sys.stdout) and not how.once)
+    once = how.once or form in ("json", "csv", "tree")
+    while True:
+        answer = look()
+        result: WatchResult = answer.result
+        found = is_found(answer)
+        is_last = once or found or result.state in ("over", "unattended")
+        tell.tell(answer, is_last=is_last)
+        if is_last:
+            return found
+        time.sleep(max(how.every, _LEAST_S))
+
+
+class _Teller:
+    """Writes the first look whole; of later ones a terminal is drawn anew, and others are told what is new."""
+
+    def __init__(self, presenter: Presenter, form: str, *, redraws: bool) -> None:
+        self._presenter, self._form, self._redraws = presenter, form, redraws
+        self._told: set[Alert] = set()
+        self._is_first = True
+        self._rows = 0
+
+    def tell(self, answer: "Answer", *, is_last: bool) -> None:
+        """Everything, or what is new."""
+        result: WatchResult = answer.result
+        new = [alert for alert in result.alerts if alert not in self._told]
+        self._told.update(new)
+        if self._form == "ndjson":
+            write_answer(self._records(answer, new, is_last=is_last))
+        elif self._is_first or self._redraws:
+            text = self._presenter.text(answer)
+            write_answer(f"{_REDRAW}{text}" if self._redraws else text)
+        elif new:
+            from kair_capture.coordinator.alert_text import in_words
+            from kair_tui.render.text import clean
+
+            ascii_only = self._presenter.ascii_only
+            write_answer("".join(f"{clean(in_words(alert), ascii_only=ascii_only)}\n" for alert in new))
+        self._is_first = False
+
+    def _records(self, answer: "Answer", new: "list[Alert]", *, is_last: bool) -> str:
+        """NDJSON of a stream: everything of the first look, then alerts, and one end."""
+        from kair_tui.render.document import encode, to_plain
+
+        if self._is_first:
+            lines = self._presenter.text(answer).splitlines(keepends=True)[:-1]
+            self._rows = len(lines) - 1
+        else:
+            result: WatchResult = answer.result
+            progress = {"record": "progress", "step": result.step, "step_time_us": result.step_time_us}
+            records = [progress | {"state": result.state}, *({"record": "alert", **to_plain(one)} for one in new)]
+            lines = [f"{encode(one)}\n" for one in records]
+            self._rows += len(lines)
+        end = [encode({"record": "end", "rows": self._rows}) + "\n"] if is_last else []
+        return "".join([*lines, *end])

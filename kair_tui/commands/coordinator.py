@@ -1,0 +1,99 @@
+"""`kair coordinator`: the process that hears a job's agents, until it is told to end."""
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.options import Option
+from kair_tui.cli.output import say
+
+if TYPE_CHECKING:
+    from kair_capture.places import JobPlaces
+
+JOB = Option("--job", "The job's name. Default: $KAIR_JOB.", metavar="NAME")
+
+
+def run(
+    store: Path,
+    *,
+    job: Annotated[str | None, JOB] = None,
+    listen: Annotated[
+        str, Option("--listen", "Where agents reach it. On other hosts they do at 0.0.0.0 only.", metavar="HOST:PORT")
+    ] = "127.0.0.1:7433",
+    advertise: Annotated[
+        str | None, Option("--advertise", "The name of this host for agents. Default: the system's.", metavar="HOST")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        Option("--key", "The file of the job's key. Default: one in the job's folder of the store.", metavar="FILE"),
+    ] = None,
+    max_overhead: Annotated[
+        str, Option("--max-overhead", "How much of the job's time sampling may take.", metavar="SHARE")
+    ] = "1%",
+    metrics: Annotated[
+        str | None, Option("--metrics", "Where Prometheus may ask, at /metrics. Default: nowhere.", metavar="HOST:PORT")
+    ] = None,
+    leave_after: Annotated[
+        float | None,
+        Option("--leave-after", "End so many seconds after the job. Default: stay.", metavar="S", minimum=0),
+    ] = None,
+    quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
+) -> int:
+    """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
+    from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
+    from kair_capture.files import BusyError
+    from kair_capture.wire import KeyFileError
+
+    settings = CoordinatorSettings(
+        places=_places(store, job),
+        listen=_address(listen, "--listen"),
+        advertise=advertise,
+        key_file=key,
+        max_overhead=share_of(max_overhead),
+        metrics=None if metrics is None else _address(metrics, "--metrics"),
+        leave_after_s=leave_after,
+    )
+    try:
+        coordinator = Coordinator(settings, (lambda _: None) if quiet else lambda text: say(f"kair: {text}"))
+    except BusyError as error:
+        raise InputError(f"job {settings.places.job} has a coordinator already ({error} is locked)") from error
+    except KeyFileError as error:
+        raise InputError(str(error)) from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: coordinator.stop())
+    if not quiet:
+        port = coordinator.endpoint.port
+        say(f"kair: coordinator of job {settings.places.job} at {settings.listen[0]}:{port}, store {store}")
+    coordinator.run()
+    return 0
+
+
+def share_of(text: str) -> float:
+    """`1%` or `0.01` as a share. Raises UsageError for what is none, or more than all."""
+    from kair_capture.settings import share_in
+
+    try:
+        return share_in(text)
+    except ValueError:
+        raise UsageError(f"--max-overhead must be a share such as 1% or 0.01, got {text!r}") from None
+
+
+def _places(store: Path, job: str | None) -> "JobPlaces":
+    from kair_capture.places import JobPlaces
+    from kair_capture.settings import safe_name
+
+    name = job or os.environ.get("KAIR_JOB")
+    if not name or not name.strip():
+        raise UsageError("which job? --job NAME, or $KAIR_JOB", "kair coordinator --job job123")
+    return JobPlaces(store, safe_name(name))
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    from kair_capture.places import address_of
+
+    try:
+        return address_of(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error

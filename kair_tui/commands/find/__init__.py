@@ -1,1 +1,0 @@
-"""Find the straggler: the investigation and its stages, and what runs several commands."""

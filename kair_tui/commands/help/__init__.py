@@ -1,1 +1,0 @@
-"""For people: the words that the answers use, and what a command does."""

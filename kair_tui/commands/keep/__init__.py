@@ -1,1 +1,0 @@
-"""Keep jobs: the store, baselines, the cache of parsed traces."""

@@ -1,1 +1,0 @@
-"""Look at the job: views that accuse nobody, and a machine measured."""

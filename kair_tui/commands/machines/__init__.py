@@ -1,1 +1,0 @@
-"""For machines: the commands and their answers described as JSON."""

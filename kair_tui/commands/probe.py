@@ -1,0 +1,89 @@
+"""`kair probe`: this machine measured, or a suspect's probe held against its peers'."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kair_engine.errors import UsageError, unwritable
+from kair_engine.probe.recording import Report
+from kair_tui.cli.options import Argument, Option
+from kair_tui.render.probe import ProbeInWords, probe_in_words
+
+if TYPE_CHECKING:
+    from kair_engine.probe.recording import Recording
+
+RENDERER = "kair_tui.render.probe"
+
+
+def run(
+    report: Report,
+    *,
+    files: Annotated[Sequence[Path], Argument("With --compare: the suspect's probe, then those of its peers.")] = (),
+    compare: Annotated[bool, Option("--compare", "Compare probes instead of measuring.")] = False,
+    out: Annotated[
+        str | None,
+        Option("--out", "Write the probe to a file too; {rank} and {host} in its name are filled in.", metavar="FILE"),
+    ] = None,
+    seconds: Annotated[float, Option("--seconds", "How long to measure.", metavar="S")] = 5.0,
+    device: Annotated[str, Option("--device", "What to measure: auto, cpu, cuda or cuda:N.", metavar="D")] = "auto",
+    rank: Annotated[
+        int | None,
+        Option("-r, --rank", "The job's rank that runs here. Default: what the launcher says.", metavar="R", minimum=0),
+    ] = None,
+) -> ProbeInWords:
+    """Measures, or compares. Raises UsageError where the options ask for both, or for neither."""
+    if compare:
+        return _compared(files, out)
+    if files:
+        raise UsageError("files are for --compare", "kair probe --compare SUSPECT.json PEER.json")
+    from kair_engine.probe.measuring import launch_of, measured
+
+    _require_own_file(out, launch_of().world_size)
+    recording = measured(seconds, device, rank, report)
+    result = _in_words(recording)
+    if out is not None:
+        _write(result, out)
+    return result
+
+
+def _compared(files: Sequence[Path], out: str | None) -> ProbeInWords:
+    if len(files) < 2:
+        raise UsageError(
+            "--compare needs the probe of the suspect, and of a peer at least",
+            "kair probe --compare SUSPECT.json PEER.json",
+        )
+    if out is not None:
+        raise UsageError("--out is for measuring", "--json prints a comparison for machines")
+    from kair_engine.probe.comparison import compared, read_probe
+
+    suspect, *peers = map(read_probe, files)
+    return probe_in_words(compared(suspect, peers))
+
+
+def _in_words(recording: "Recording") -> ProbeInWords:
+    from kair_engine.probe.comparison import summary  # loads NumPy, which measuring loads in its own way
+
+    return probe_in_words(summary(recording))
+
+
+def _require_own_file(out: str | None, world_size: int) -> None:
+    if out is not None and world_size > 1 and "{rank}" not in out:
+        raise UsageError(f"{world_size} ranks would write {out}", "put {rank} into its name: --out probe-{rank}.json")
+
+
+def _write(result: ProbeInWords, out: str) -> None:
+    """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
+    from kair_engine.trace.files import atomic_write
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.document import data_of, document
+    from kair_tui.render.warnings import warnings_in_words
+
+    machine = result.machine
+    rank = "" if machine.rank is None else str(machine.rank)
+    path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
+    answer = Answer("probe", result, None, warnings_in_words(result.warnings))
+    try:
+        with atomic_write(path) as file:
+            file.write(document(answer, data_of(answer)).encode())
+    except OSError as error:
+        raise unwritable(path, error) from error

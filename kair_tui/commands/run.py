@@ -1,0 +1,56 @@
+"""`kair run`: a runbook from its first line to its last."""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+from kair_tui.cli.job import JobWanted
+from kair_tui.cli.options import Argument, Option, Presentation
+from kair_tui.shell.runbooks import Runbook, offered, read_runbook, values_of
+from kair_tui.shell.session import RunResult
+
+RENDERER = "kair_tui.render.run"
+
+
+def run(
+    wanted: JobWanted,
+    presentation: Presentation,
+    *,
+    runbook: Annotated[
+        str, Argument("A file, the name of a runbook that comes with Kair, or - for stdin.", offers=offered)
+    ],
+    settings: Annotated[
+        Sequence[str], Option("--set", "Give a variable of the runbook a value. Can be repeated.", metavar="NAME=VALUE")
+    ] = (),
+    keep_going: Annotated[bool, Option("-k, --keep-going", "Go on after a statement that goes wrong.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", "Check the runbook and print the plan.")] = False,
+    allow_shell: Annotated[bool, Option("--allow-shell", "Run lines that begin with ! in the system's shell.")] = False,
+) -> RunResult:
+    """Checks all of it, then runs it; answers for people are written as they come."""
+    values = values_of(tuple(settings))
+    book = read_runbook(runbook, values, allow_shell=allow_shell)
+    if dry_run:
+        return _plan(book, wanted, presentation)
+    from kair_tui.shell.batch import open_session
+
+    began = time.monotonic()
+    session = open_session(wanted, presentation, place=f"{book.name}:")
+    script = session.script(for_people=presentation.format in ("table", "wide", "tree"), keep_going=keep_going)
+    session.assign(values)
+    script.run(book.statements)
+    state = session.state
+    took = (time.monotonic() - began) * 1e6
+    job = None if state.source is None else state.source.name
+    result = RunResult(book.name, job, script.status, state.jobs_read, took, tuple(script.runs))
+    session.print_summary(result)
+    return result
+
+
+def _plan(book: Runbook, wanted: JobWanted, presentation: Presentation) -> RunResult:
+    from kair_tui.shell.batch import write_plan
+    from kair_tui.shell.script import planned
+
+    result = RunResult(book.name, wanted.job, 0, 0, 0.0, tuple(planned(book.statements)))
+    if presentation.format in ("table", "wide", "tree"):
+        write_plan(book, wanted, presentation)
+    return result

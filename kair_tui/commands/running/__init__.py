@@ -1,1 +1,0 @@
-"""Watch a running job: capture, its coordinator, and what that says."""

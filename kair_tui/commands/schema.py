@@ -1,0 +1,112 @@
+"""`kair schema`: the JSON Schema (2020-12) of a command's document, derived from its result type."""
+
+from typing import Annotated, Any, get_type_hints
+
+from kair_engine.causes import CAUSES
+from kair_engine.errors import UsageError
+from kair_tui.cli.options import Argument
+from kair_tui.cli.registry import COMMANDS, Entry, find
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def names(beginning: str = "") -> list[str]:
+    """The commands that have a schema and begin so."""
+    return [entry.name for entry in COMMANDS if entry.has_result and entry.name.startswith(beginning)]
+
+
+def run(name: Annotated[str | None, Argument("A command that answers with --json.", offers=names)] = None) -> str:
+    """The schema of `name`; without one, the names there are, a line each. Raises UsageError for an unknown name."""
+    from kair_tui.render.document import encode
+
+    if name is None:
+        return "".join(f"{known}\n" for known in names())
+    entry = find(name.removeprefix("kair."))
+    if entry is None or not entry.has_result:
+        raise UsageError(f"no schema {name!r}", f"there are: {', '.join(names())}")
+    return encode(schema_of(entry), indent=2) + "\n"
+
+
+def schema_of(entry: Entry) -> dict[str, Any]:
+    """The document's schema as a plain object."""
+    from msgspec.json import schema_components
+
+    from kair_tui.commands.field_words import describe, records_in
+    from kair_tui.render.answer import JobInfo, Note
+    from kair_tui.render.document import SCHEMA_VERSION
+    from kair_tui.render.warnings import WarningInWords
+
+    result: type[Any] = get_type_hints(entry.load())["return"]
+    (data, job, warning, note), definitions = schema_components(
+        (result, JobInfo, WarningInWords, Note), ref_template="#/$defs/{name}"
+    )
+    describe(definitions, records_in(result) | {JobInfo, WarningInWords, Note})
+    _leave_out_warnings(definitions, result.__name__)
+    _name_causes(definitions)
+    _tell_kinds(definitions)
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:kair:schema:{entry.name}:{SCHEMA_VERSION}",
+        "title": f"kair {entry.name} --json",
+        "description": entry.summary,
+        "type": "object",
+        "required": ["schema", "version", "kair", "job", "data", "warnings"],
+        "properties": {
+            "schema": {"const": f"kair.{entry.name}", "description": "Which command answered."},
+            "version": {
+                "type": "string",
+                "description": "Of the document; the first number changes when a field goes or means something else.",
+                "pattern": f"^{SCHEMA_VERSION.split('.', maxsplit=1)[0]}\\.[0-9]+$",
+            },
+            "kair": {"type": "string", "description": "The version of Kair that wrote the document."},
+            "job": {
+                **(job if entry.needs == "trace" else {"type": "null"}),
+                "description": "What the answer is about.",
+            },
+            "notes": {
+                "type": "array",
+                "items": note,
+                "description": "What people wrote of the job on the full screen; missing where nobody did.",
+            },
+            "data": {**data, "description": _answer_with(entry.load_view().main)},
+            "warnings": {
+                "type": "array",
+                "items": warning,
+                "description": "What the reader of the answer should know.",
+            },
+        },
+        "$defs": definitions,
+    }
+
+
+def _name_causes(definitions: dict[str, Any]) -> None:
+    """A cause is any text to the type checker: the table of causes tells which there are."""
+    for definition in definitions.values():
+        cause = definition.get("properties", {}).get("cause", {})
+        for one in cause.get("anyOf", [cause]):
+            if one.get("type") == "string":
+                one["enum"] = [*CAUSES]
+
+
+def _tell_kinds(definitions: dict[str, Any]) -> None:
+    """Beside each kind of evidence, and of what limits a recording, what it says."""
+    from kair_tui.commands.kinds import EVIDENCE_KINDS, REASON_KINDS
+
+    for kinds in (EVIDENCE_KINDS, REASON_KINDS):
+        for definition in definitions.values():
+            kind = definition.get("properties", {}).get("kind", {})
+            if set(kind.get("enum", ())) == set(kinds):
+                del kind["enum"]
+                kind["oneOf"] = [{"const": name, "description": text} for name, text in kinds.items()]
+
+
+def _answer_with(main: str | None) -> str:
+    return "The answer." if main is None else f"The answer; --fields and -o csv are about its table `{main}`."
+
+
+def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
+    """A result's warnings stand beside its data in the document, in words."""
+    definitions.pop("KairWarning", None)
+    definition = definitions[result]
+    definition["properties"].pop("warnings", None)
+    definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]

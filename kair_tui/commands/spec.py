@@ -1,0 +1,54 @@
+"""`kair spec`: every command, read off the declarations that the program itself is made of."""
+
+from typing import Any, get_type_hints
+
+import click
+
+from kair_tui.cli.options import Number
+from kair_tui.cli.registry import COMMANDS, Entry
+
+_TYPE_NAMES = {"text": "string", "choice": "string"}
+
+
+def run() -> str:
+    """The description of every command, as one JSON document."""
+    from kair_tui.render.answer import Answer
+    from kair_tui.render.document import encode, envelope
+
+    data = {"commands": [_command(entry) for entry in COMMANDS]}
+    return encode({**envelope(Answer("spec", None, None, ())), "data": data, "warnings": []}, indent=2) + "\n"
+
+
+def _command(entry: Entry) -> dict[str, Any]:
+    from kair_tui.cli.options import parameters
+
+    described = [_parameter(parameter) for parameter in parameters(entry)]
+    return {
+        "name": entry.name,
+        "section": entry.section,
+        "help": entry.summary,
+        "notes": entry.notes or None,
+        "about": entry.needs,
+        "interactive": entry.needs in ("screen", "shell"),
+        "arguments": [parameter for parameter in described if not parameter["flags"]],
+        "options": [parameter for parameter in described if parameter["flags"]],
+        "examples": list(entry.examples),
+        "schema": f"kair.{entry.name}" if entry.has_result else None,
+        "result": get_type_hints(entry.load())["return"].__name__ if entry.has_result else None,
+    }
+
+
+def _parameter(parameter: click.Parameter) -> dict[str, Any]:
+    known, kind = parameter.to_info_dict(), parameter.type
+    return {
+        "name": parameter.name,
+        "flags": sorted(parameter.opts, key=len, reverse=True) if isinstance(parameter, click.Option) else [],
+        "type": _TYPE_NAMES.get(kind.name, kind.name),
+        "metavar": parameter.metavar,
+        "minimum": kind.minimum if isinstance(kind, Number) else None,
+        "repeatable": parameter.multiple or parameter.nargs == -1,
+        "choices": list(kind.choices) if isinstance(kind, click.Choice) else None,
+        "required": parameter.required,
+        "default": known["default"],
+        "help": parameter.help,
+    }

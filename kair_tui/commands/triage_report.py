@@ -1,0 +1,79 @@
+"""Asks for all that a triage's report shows besides the triage."""
+
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kair_engine.errors import KairError
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import TriageResult
+from kair_engine.trace.model import Trace
+from kair_tui.cli.job import step_text
+from kair_tui.cli.places import store_root
+from kair_tui.commands.report_file import made_now
+from kair_tui.render.answer import JobInfo
+from kair_tui.render.report.content import Report
+from kair_tui.render.report.triage import Ask, Found, triage_report
+from kair_tui.render.triage import TriageInWords
+from kair_tui.render.warnings import warnings_in_words
+from kair_tui.render.whatif import whatif_in_words
+
+_PROFILES: Final = 3
+"""Curves of so many ranks: those of one culprit's ranks look alike."""
+
+Answered = TypeVar("Answered")
+
+
+def report_of(trace: Trace, triaged: TriageInWords, gpu_cost: float | None) -> Report:
+    """The report of a triage of `trace`. What cannot be answered of this job is said in its place."""
+    from kair_engine.blame.analysis import blame
+    from kair_engine.views.rank_profile import rank_profile
+    from kair_engine.whatif.analysis import whatif
+
+    job = trace.job
+    answers = [_tried(partial(rank_profile, trace, rank=rank)) for rank in _shown_ranks(triaged)]
+    blamed = _tried(partial(blame, trace))
+    priced = _tried(lambda: whatif_in_words(whatif(trace, gpu_cost=gpu_cost)))
+    profiles = tuple(answer for answer in answers if not isinstance(answer, str))
+    warnings = [getattr(one, "warnings", ()) for one in (triaged, *profiles, blamed, priced)]
+    found = Found(
+        job=JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps),
+        triage=triaged,
+        profiles=profiles,
+        blame=blamed,
+        whatif=priced,
+        warnings=warnings_in_words(job.warnings, *warnings),
+    )
+    return triage_report(found, _asker(trace, gpu_cost), made_now())
+
+
+def _shown_ranks(triaged: TriageResult) -> list[Rank]:
+    """The first rank of each finding that accuses one; where there is none, the most suspicious."""
+    accused = [finding.ranks[0] for finding in triaged.findings if finding.ranks]
+    first = [row.rank for row in triaged.ranking[:1]]
+    return [*dict.fromkeys(accused)][:_PROFILES] or first
+
+
+def _tried(answer: Callable[[], Answered]) -> Answered | str:
+    try:
+        return answer()
+    except KairError as error:
+        return f"Not to be had of this recording: {error}."
+
+
+def _asker(trace: Trace, gpu_cost: float | None) -> Ask:
+    """Makes the line that asks an analysis of this job and of these steps."""
+    job, kept = trace.job, trace.job.stored_in
+    of = job.source if kept is None else job.name
+    more = [] if trace.steps == job.steps else ["--step", step_text(trace.steps)]
+    if kept is not None and (store := Path(kept).parent.parent) != store_root(None):
+        more += ["--store", str(store)]
+
+    def ask(analysis: str, *options: str) -> str:
+        price = [] if gpu_cost is None or analysis not in ("triage", "whatif") else ["--gpu-cost", f"{gpu_cost:g}"]
+        # Operators' and hosts' names can hold anything: whoever pastes the line runs nothing but kair.
+        return shlex.join(["kair", analysis, of, *options, *more, *price])
+
+    return ask

@@ -1,0 +1,23 @@
+"""`kair use`: the job that commands take when none is named."""
+
+from typing import Annotated
+
+from kair_engine.results.store import UseResult
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.job import StoreSession, is_stored, unknown_job
+from kair_tui.cli.options import Argument
+
+RENDERER = "kair_tui.render.store:USED"
+
+
+def run(
+    session: StoreSession,
+    *,
+    job: Annotated[str, Argument("A job of the store.", offers=job_names)],
+) -> UseResult:
+    """Tells the store. Raises InputError where there is no such job."""
+    store = session.store
+    if not is_stored(job, store.root):
+        raise unknown_job(job, store.root)
+    store.use(job)
+    return UseResult(store.told, job)

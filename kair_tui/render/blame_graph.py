@@ -1,0 +1,448 @@
+"""The merged blame graph for people: with labels, and as it is drawn, small parts put together.
+
+The neighbourhood of a root cause: the ranks it made late, who waited for those, what else made them late.
+
+Who waited for whom, rank by rank: the merged graph as lines, the strongest first and the lesser ones folded.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kair_engine.blame.waiting_graph import OTHERS, rank_id, waiting_graph
+from kair_engine.results.blame import STEP_BEGIN, BlameResult
+from kair_tui.render.blame_paths import WORTH_NAMING, blame_headline, operator_name
+from kair_tui.render.text import spaced
+from kair_tui.render.units import count, duration, percent, plural, spans, whole_percent
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+    from kair_tui.render.view import GraphFormat
+
+
+MOST_RANKS: Final = 8
+"""Drawn one by one, of ranks that others waited for; of a job with no more, all."""
+MOST_CAUSES: Final = 12
+LEAST: Final = 0.01
+"""Of all waiting: lines below that are not drawn, and their sum is told."""
+_GREY, _OCHRE = "#6b7480", "#8a6d1a"
+_BLAMED: Final = {"fillcolor": "#f3e2b3", "color": _OCHRE, "penwidth": "2"}
+"""Where much of the waiting came from. Not red: that accuses, which only a test of triage does."""
+_FONT: Final = {"fontname": "Helvetica"}
+_ALL_NODES: Final = {**_FONT, "fontsize": "11", "style": "filled", "fillcolor": "#f4f4f2", "color": _GREY}
+_ALL_EDGES: Final = {**_FONT, "fontsize": "9", "color": _GREY}
+_LEGEND: Final = "solid: waited for; dashed: was late because of, with the part of that waiting"
+
+Attributes = dict[str, Any]
+
+
+def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
+    """What `-o dot` draws; else everything, with a title and labels."""
+    whole = waiting_graph(result)
+    whole.graph["title"] = blame_headline(result)
+    for _, of in whole.nodes(data=True):
+        of["label"] = _label(of)
+    for _, _, of in whole.edges(data=True):
+        of["label"] = duration(_time(of))
+    return drawing(whole) if form == "dot" else whole
+
+
+def drawing(whole: DiGraph) -> DiGraph:
+    """The graph as DOT draws it: the same sums, with few enough nodes that they can be read."""
+    import networkx as nx
+
+    place = _places(whole)
+    edges = _merged(whole, place)
+    drawn = {ends: of for ends, of in edges.items() if of["share"] >= LEAST}
+    # Of a healthy job every line may be thin.
+    drawn = drawn or edges
+    kept = {node for ends in drawn for node in ends}
+    nodes = {node: of for node, of in _nodes(whole, place).items() if node in kept}
+    left_out = sum(of["share"] for ends, of in edges.items() if ends not in drawn and of["kind"] == "waited")
+    small = f"; lines under {whole_percent(LEAST)} are left out, {percent(left_out)} of the waiting" if left_out else ""
+    title = (whole.graph["title"], f"{_LEGEND}{small}")
+    picture: DiGraph = nx.DiGraph(rankdir="LR", labelloc="t", label=title, **_FONT, node=_ALL_NODES, edge=_ALL_EDGES)
+    picture.add_nodes_from((node, _drawn_node(of)) for node, of in nodes.items())
+    picture.add_edges_from((*ends, _drawn_edge(of)) for ends, of in drawn.items())
+    return picture
+
+
+def _label(of: Mapping[str, Any]) -> str:
+    if of["kind"] == "rank":
+        return f"rank {of['rank']}"
+    if of["kind"] == "others":
+        return "other ranks"
+    cause = "" if of["cause"] == "unknown" else f" ({spaced(of['cause'])})"
+    return operator_name(of.get("operator"), is_edge=of["is_edge"]) + cause
+
+
+def _time(of: Mapping[str, Any]) -> float:
+    """An edge's, in µs."""
+    time: float = of["waited_us" if of["kind"] == "waited" else "blamed_us"]
+    return time
+
+
+# What is put together.
+
+
+def _places(whole: DiGraph) -> dict[str, str]:
+    """For every node the one that it is drawn in: lesser ranks in one for all, lesser causes in one for their rank."""
+    ranks, causes = _of_kind(whole, "rank"), _of_kind(whole, "cause")
+    awaited = {node: whole.in_degree(node, weight="share") for node in ranks}
+    named = sorted(causes, key=lambda node: -causes[node]["share"])[:MOST_CAUSES]
+    alone = set(ranks)
+    if len(ranks) > MOST_RANKS:
+        largest = sorted(ranks, key=lambda node: -awaited[node])[:MOST_RANKS]
+        alone = {node for node in largest if awaited[node] >= LEAST}
+        alone |= {rank_id(causes[node]["rank"]) for node in named if causes[node]["share"] >= LEAST}
+    place = {node: node if node in alone else OTHERS for node in ranks}
+    place |= {node: node if node in named else f"{place[rank_id(causes[node]['rank'])]}_lesser" for node in causes}
+    return place | dict.fromkeys(_of_kind(whole, "others"), OTHERS)
+
+
+def _of_kind(whole: DiGraph, kind: str) -> dict[str, Attributes]:
+    return {node: of for node, of in whole.nodes(data=True) if of["kind"] == kind}
+
+
+def _merged(whole: DiGraph, place: Mapping[str, str]) -> dict[tuple[str, str], Attributes]:
+    """The edges between what is drawn; their times and shares are the sums."""
+    found: dict[tuple[str, str], Attributes] = {}
+    for one, other, of in whole.edges(data=True):
+        edge = found.setdefault((place[one], place[other]), {"kind": of["kind"], "time": 0.0, "share": 0.0})
+        edge["time"] += _time(of)
+        edge["share"] += of["share"]
+    return found
+
+
+def _nodes(whole: DiGraph, place: Mapping[str, str]) -> dict[str, Attributes]:
+    members: dict[str, list[Attributes]] = defaultdict(list)
+    for node, of in whole.nodes(data=True):
+        members[place[node]].append(of)
+    return {node: of[0] if node in whole and node != OTHERS else _together(of) for node, of in members.items()}
+
+
+def _together(members: Iterable[Attributes]) -> Attributes:
+    """One node for several ranks, or for several causes."""
+    members = list(members)
+    ranks = tuple(sorted({of["rank"] for of in members if "rank" in of}))
+    share = sum(of.get("share", 0.0) for of in members)
+    blamed = sum(of.get("blamed_us", 0.0) for of in members)
+    if members[0]["kind"] == "cause":
+        whose = f"rank {ranks[0]}" if len(ranks) == 1 else "other ranks"
+        label = f"{plural(len(members), 'lesser cause')} of {whose}"
+        return {"kind": "cause", "label": label, "share": share, "blamed_us": blamed}
+    label = f"ranks {spans(ranks)}" if len(ranks) > 1 else f"rank {ranks[0]}" if ranks else "other ranks"
+    return {"kind": "others", "label": label, "share": share, "blamed_us": blamed}
+
+
+# How it is drawn.
+
+
+def _drawn_node(of: Attributes) -> Attributes:
+    is_cause, share = of["kind"] == "cause", of.get("share", 0.0)
+    is_one = "rank" in of
+    lines = [of["label"]]
+    if is_cause and is_one:
+        lines.append(f"on rank {of['rank']}")
+    if share >= LEAST:
+        lines.append(f"{'' if is_cause else 'blamed '}{duration(of['blamed_us'])}, {percent(share)}")
+    shape = {"shape": "box", "style": "filled,rounded"} if is_cause else {}
+    return {"label": tuple(lines), **shape, **(_BLAMED if is_one and share >= WORTH_NAMING else {})}
+
+
+def _drawn_edge(of: Attributes) -> Attributes:
+    colour = {} if of["kind"] == "waited" else {"color": _OCHRE, "style": "dashed"}
+    return {"label": duration(of["time"]), "penwidth": f"{1 + 5 * of['share']:.2f}", **colour}
+
+
+ALIKE: Final = 0.9
+"""Ranks that waited at least this part of what the first of them waited are told together."""
+MOST_GROUPS: Final = 6
+MOST_OTHER_CAUSES: Final = 3
+
+_Edge = tuple[str, dict[str, Any]]
+"""The node at its other end, and its figures."""
+
+
+@dataclass(frozen=True)
+class WaitingLine:
+    """A line about waiting: who waited, or what made ranks wait."""
+
+    role: str
+    text: str
+    detail: str
+    """What more there is to know."""
+    time_us: float
+    share: float
+    """Of all waiting."""
+    rank: int | None
+    """Where it leads."""
+
+
+@dataclass(frozen=True)
+class Neighbour(WaitingLine):
+    """A line of the tree."""
+
+    role: Literal["cause", "late", "waited", "also"]
+    is_last: tuple[bool, ...] = ()
+    """On each level below the top down to its own: whether nothing follows there."""
+
+
+def neighbourhood(graph: DiGraph, cause: str) -> tuple[Neighbour, ...]:
+    """The lines around a root cause of the blame graph: itself on top, on every level the largest first."""
+    of = graph.nodes[cause]
+    lines = [Neighbour("cause", of["label"], times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])]
+    late = _largest(graph.in_edges(cause, data=True), "blamed_us", end=0)
+    for rank, edge in late:
+        is_last = rank == late[-1][0]
+        lines.append(replace(_late(graph, rank, edge), is_last=(is_last,)))
+        below = [*_waiters(graph, rank), *_other_causes(graph, rank, cause)]
+        lines += [replace(line, is_last=(is_last, line is below[-1])) for line in below]
+    return tuple(lines)
+
+
+def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> Neighbour:
+    number, waited = graph.nodes[rank]["rank"], duration(graph.in_degree(rank, weight="waited_us"))
+    detail = f"part of the {waited} that others waited for rank {number}"
+    return Neighbour("late", f"made rank {number} late", detail, edge["blamed_us"], edge["share"], number)
+
+
+def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN401
+    """The edges that have the figure, as the node at the chosen end with the rest."""
+    return sorted(((edge[end], edge[2]) for edge in edges if figure in edge[2]), key=lambda edge: -edge[1][figure])
+
+
+@dataclass(frozen=True)
+class WaitingGroup:
+    """Ranks that waited for one rank nearly as long as each other."""
+
+    ranks: tuple[int, ...]
+    """None where they are not told one by one."""
+    each: str
+    """What each waited: `about 40 ms`, `up to 40 ms`."""
+    detail: str
+    time_us: float
+    share: float
+    leads_to: int | None
+    """The one that waited longest."""
+
+
+def waiting_groups(graph: DiGraph, rank: str) -> Iterator[WaitingGroup]:
+    """Who waited for a rank; those that waited nearly as long together, and the rest in the last."""
+    groups: list[list[_Edge]] = []
+    edges = _largest(graph.in_edges(rank, data=True), "waited_us", end=0)
+    for edge in (edge for edge in edges if edge[0] != OTHERS):
+        is_alike = groups and edge[1]["waited_us"] >= ALIKE * groups[-1][0][1]["waited_us"]
+        if is_alike or len(groups) == MOST_GROUPS:
+            groups[-1].append(edge)
+        else:
+            groups.append([edge])
+    for group in (*groups, *([edge] for edge in edges if edge[0] == OTHERS)):
+        yield _group(graph, group, graph.nodes[rank]["rank"])
+
+
+def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> WaitingGroup:
+    ranks = tuple(sorted(graph.nodes[node]["rank"] for node, _ in group if "rank" in graph.nodes[node]))
+    waited = [of["waited_us"] for _, of in group]
+    alike = waited[-1] >= ALIKE * waited[0]
+    each = f"about {duration(sum(waited) / len(waited))}" if alike else f"up to {duration(waited[0])}"
+    often = sorted({of["collectives"] for _, of in group})
+    how_often = times(often[-1], f"{often[0]} to " if len(often) > 1 else "")
+    shortest, longest = duration(waited[-1]), duration(waited[0])
+    how_long = shortest if shortest == longest else f"{shortest} to {longest}"
+    detail = f"{_who(ranks)} waited {how_long}{' each' if len(ranks) > 1 else ''} for rank {awaited} {how_often}"
+    leads_to = graph.nodes[group[0][0]].get("rank")
+    return WaitingGroup(ranks, each, detail, sum(waited), sum(of["share"] for _, of in group), leads_to)
+
+
+def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
+    for group in waiting_groups(graph, rank):
+        each = f", {group.each} each" if len(group.ranks) > 1 else ""
+        text = f"{_who(group.ranks, 4)} waited for it{each}"
+        yield Neighbour("waited", text, group.detail, group.time_us, group.share, group.leads_to)
+
+
+def _who(ranks: tuple[int, ...], limit: int = 8) -> str:
+    if not ranks:
+        return "other ranks"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(ranks, limit)}"
+
+
+def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
+    """What else made a rank late: the largest, and the rest of it in one line."""
+    found = [edge for edge in _largest(graph.out_edges(rank, data=True), "blamed_us", end=1) if edge[0] != cause]
+    number = graph.nodes[rank]["rank"]
+    for node, edge in found[:MOST_OTHER_CAUSES]:
+        of = graph.nodes[node]
+        where = "" if of["rank"] == number else f" on rank {of['rank']}"
+        text, often = f"also{where}: {of['label']}", times(edge["synchronisations"])
+        yield Neighbour("also", text, often, edge["blamed_us"], edge["share"], of["rank"])
+    if rest := [of for _, of in found[MOST_OTHER_CAUSES:]]:
+        text, often = f"also: {plural(len(rest), 'lesser cause')}", ""
+        time, share = (sum(of[figure] for of in rest) for figure in ("blamed_us", "share"))
+        yield Neighbour("also", text, often, time, share, number)
+
+
+def times(synchronisations: int, beyond: str = "") -> str:
+    """How often: `in 4 synchronisations`."""
+    return f"in {beyond}{plural(synchronisations, 'synchronisation')}"
+
+
+LEAST_LISTED: Final = 0.01
+"""Of all waiting: ranks that were waited for less are folded; of a rank's, edges that are less are put together."""
+FEWEST_ALONE: Final = 4
+MOST_ALONE: Final = 24
+"""Ranks with a line of their own, however much they were waited for."""
+MOST_CAUSES_OF_A_RANK: Final = 4
+
+
+@dataclass(frozen=True)
+class Edge(WaitingLine):
+    """What stands under a rank: ranks that waited for it, or what made it late.
+
+    It leads to the rank at its other end; of several to the one that waited longest, to None where that is not known.
+    """
+
+    role: Literal["waited", "late"]
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A rank that others waited for; with no rank several lesser ones together."""
+
+    rank: int | None
+    text: str
+    detail: str
+    time_us: float
+    share: float
+    edges: tuple[Edge, ...] = ()
+    by_rank: int | None = None
+    """The rank that made it late more than any other, or all of them did so."""
+    members: tuple[Awaited, ...] = ()
+    """Those that were put together."""
+
+
+def rank_graph(graph: DiGraph) -> tuple[Awaited, ...]:
+    """Every rank that was waited for, the longest first. `graph` is that of `blame -o node-link`, with its labels.
+
+    Lesser ranks are put together by the rank that made them late, where that is another. The times of all add up to
+    the waiting that is attributed, those of a rank's waiters to the rank's, and so do those of what made it late (not
+    where the answer was narrowed to a rank or an operator).
+    """
+    ranks = [node for node, of in graph.nodes(data=True) if of["kind"] == "rank"]
+    awaited = [one for one in (_awaited(graph, node) for node in ranks) if one.time_us > 0]
+    awaited.sort(key=_longest_first)
+    alone = max(sum(one.share >= LEAST_LISTED for one in awaited[:MOST_ALONE]), min(len(awaited), FEWEST_ALONE))
+    # A line that stands for one rank saves none.
+    alone += len(awaited) == alone + 1
+    return tuple(sorted(awaited[:alone] + list(_lesser_together(awaited[alone:])), key=_longest_first))
+
+
+def _longest_first(one: Awaited) -> tuple[bool, float, int]:
+    """What is left over stands last."""
+    return one.rank is None and one.by_rank is None, -one.time_us, -1 if one.rank is None else one.rank
+
+
+def _awaited(graph: DiGraph, node: str) -> Awaited:
+    waited = [of for _, _, of in graph.in_edges(node, data=True) if of["kind"] == "waited"]
+    waiters = graph.in_degree(node) - graph.has_edge(OTHERS, node)
+    others = " and others" if graph.has_edge(OTHERS, node) else ""
+    text = f"was waited for by {plural(waiters, 'rank')}{others}" if waiters else "was waited for by ranks together"
+    time = sum(of["waited_us"] for of in waited)
+    by: dict[int, float] = defaultdict(float)
+    for _, cause, of in graph.out_edges(node, data=True):
+        if of["kind"] == "made_late":
+            by[graph.nodes[cause]["rank"]] += of["blamed_us"]
+    return Awaited(
+        rank=graph.nodes[node]["rank"],
+        text=text,
+        detail=_itself(graph, node),
+        time_us=time,
+        share=sum(of["share"] for of in waited),
+        edges=(*_edges_to(graph, node, LEAST_LISTED * time), *_causes(graph, node, LEAST_LISTED * time)),
+        by_rank=max(by, key=lambda rank: by[rank], default=None),
+    )
+
+
+def _itself(graph: DiGraph, node: str) -> str:
+    """What the rank waited for others: the way on through the graph."""
+    own = [(other, of) for _, other, of in graph.out_edges(node, data=True) if of["kind"] == "waited"]
+    if not own:
+        return "waited for no other rank itself"
+    most, of = max(own, key=lambda edge: edge[1]["waited_us"])
+    whole = duration(sum(of["waited_us"] for _, of in own))
+    return f"itself waited {whole}, most for rank {graph.nodes[most]['rank']} ({duration(of['waited_us'])})"
+
+
+def _edges_to(graph: DiGraph, node: str, least_us: float) -> Iterator[Edge]:
+    groups = sorted(waiting_groups(graph, node), key=lambda group: -group.time_us)
+    told = [group for group in groups if group.time_us >= least_us]
+    for group in told:
+        who = _ranks(group.ranks) if group.ranks else "other ranks"
+        each = f", {group.each} each" if len(group.ranks) > 1 else ""
+        yield Edge("waited", f"{who}{each}", group.detail, group.time_us, group.share, group.leads_to)
+    if rest := groups[len(told) :]:
+        ranks = tuple(sorted(rank for group in rest for rank in group.ranks))
+        detail = f"{_ranks(ranks)} waited for {duration(max(group.time_us for group in rest))} or less"
+        time, share = sum(group.time_us for group in rest), sum(group.share for group in rest)
+        yield Edge("waited", f"{_ranks(ranks)}, less", detail, time, share, rest[0].leads_to)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return "other ranks"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"{count(len(ranks))} ranks ({spans(tuple(ranks), 4)})"
+
+
+def _causes(graph: DiGraph, node: str, least_us: float) -> Iterator[Edge]:
+    number = graph.nodes[node]["rank"]
+    found = [(other, of) for _, other, of in graph.out_edges(node, data=True) if of["kind"] == "made_late"]
+    found.sort(key=lambda edge: -edge[1]["blamed_us"])
+    told = [edge for edge in found[:MOST_CAUSES_OF_A_RANK] if edge[1]["blamed_us"] >= least_us]
+    for other, of in told:
+        cause = graph.nodes[other]
+        why = _why(cause, own=cause["rank"] == number)
+        detail = f"rank {number}: {why} {times(of['synchronisations'])}"
+        yield Edge("late", why, detail, of["blamed_us"], of["share"], cause["rank"])
+    if rest := [of for _, of in found[len(told) :]]:
+        text = f"late because of {plural(len(rest), 'lesser cause')}"
+        yield Edge("late", text, f"rank {number} was {text}", _sum(rest, "blamed_us"), _sum(rest, "share"), number)
+
+
+def _why(cause: dict[str, Any], *, own: bool) -> str:
+    """Whose it is comes first: where there is no room, the name's end goes."""
+    if cause.get("operator") == STEP_BEGIN:
+        return str(cause["label"]) if own else f"rank {cause['rank']} was {cause['label']}"
+    whose = "its own" if own else f"rank {cause['rank']}'s"
+    return f"late because of {whose} {cause['label']}"
+
+
+def _sum(edges: Sequence[dict[str, Any]], figure: str) -> float:
+    return float(sum(of[figure] for of in edges))
+
+
+def _lesser_together(lesser: Sequence[Awaited]) -> Iterator[Awaited]:
+    """Lesser ranks, by the rank that made them late where that is another's doing and much of all waiting."""
+    by: dict[int, list[Awaited]] = defaultdict(list)
+    for one in lesser:
+        if one.by_rank is not None and one.by_rank != one.rank:
+            by[one.by_rank].append(one)
+    told = {rank: members for rank, members in by.items() if sum(one.share for one in members) >= LEAST_LISTED}
+    for rank, members in told.items():
+        yield _as_one(members, f"{plural(len(members), 'rank')}, late mostly because of rank {rank}", rank)
+    named = {one.rank for members in told.values() for one in members}
+    if rest := [one for one in lesser if one.rank not in named]:
+        most = max(one.share for one in rest)
+        each = f"under {whole_percent(LEAST_LISTED)}" if most < LEAST_LISTED else f"{duration(rest[0].time_us)} or less"
+        yield _as_one(rest, f"{plural(len(rest), 'other rank')}, each {each}", None)
+
+
+def _as_one(members: Sequence[Awaited], text: str, by_rank: int | None) -> Awaited:
+    ranks = tuple(sorted(one.rank for one in members if one.rank is not None))
+    time, share = sum(one.time_us for one in members), sum(one.share for one in members)
+    noun = "rank" if len(ranks) == 1 else "ranks"
+    return Awaited(None, text, f"{noun} {spans(ranks, 8)}", time, share, (), by_rank, tuple(members))

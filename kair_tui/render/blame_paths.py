@@ -1,0 +1,256 @@
+"""Blame in words: its headline and sums, and the names of root causes.
+
+Blame tells where waiting came from and accuses nobody: only a test of triage does.
+
+Merges blame paths that are alike, and folds the stops in the middle of long ones.
+
+Sorts blame paths by their root cause, and names their stops as on a line.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kair_engine.causes import Cause
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, PathPart, RootCause
+from kair_tui.render.text import short_name, spaced
+from kair_tui.render.units import duration, percent, plural, spans, waited_of
+
+WORTH_NAMING = 0.1
+"""Of all waiting: ranks below that are not in the headline."""
+_INSTEAD = 1.05
+"""An operation that takes this much of what its peers do is told to take longer."""
+
+
+def blame_headline(result: BlameResult) -> str:
+    """The ranks that most of the waiting came from; of an answer about one rank or operator, how much came from it."""
+    where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
+    if result.method == "paper":
+        return _deviations(result, where)
+    asked = _asked(result)
+    if asked:
+        came = sum(cause.blamed_us for cause in result.root_causes)
+        share = percent(came / result.waiting_us if result.waiting_us else 0.0)
+        return f"{share} of the waiting came from {asked}: {duration(came)} of {_waited(result)} in {where}"
+    if not result.by_rank:
+        collectives = plural(result.collectives, "collective")
+        return f"waiting came from no rank: {_waited(result)} in {where} ({collectives})"
+    named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
+    *before, last = [f"rank {row.rank} ({percent(row.share)})" for row in named[:3]]
+    shares = f"{', '.join(before)} and {last}" if before else last
+    return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
+
+
+def _deviations(result: BlameResult, where: str) -> str:
+    if not result.by_rank:
+        return f"no outlier to walk back from in {where} (the paper's method)"
+    first = result.by_rank[0]
+    causes = plural(len(result.root_causes), "root cause")
+    return f"rank {first.rank}: {causes}, {duration(first.blamed_us)} from the mean over the ranks in {where}"
+
+
+def blame_totals(result: BlameResult) -> str:
+    """All waiting, and how much of it has a cause; the paper's method looks at none."""
+    if result.method == "paper":
+        return "the paper's method ranks root causes by how far they deviate from the mean over the ranks: no waiting"
+    return (
+        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
+        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
+    )
+
+
+def _waited(result: BlameResult) -> str:
+    return f"the {duration(result.waiting_us)} that ranks together waited"
+
+
+def _of_time(result: BlameResult) -> str:
+    return f", {waited_of(result.waiting_us / result.ranks_time_us, 'their time')}" if result.ranks_time_us else ""
+
+
+def _asked(result: BlameResult) -> str:
+    asked = [] if result.only_operator is None else [f"operators with {result.only_operator!r}"]
+    asked += [] if result.only_rank is None else [f"rank {result.only_rank}"]
+    return " on ".join(asked)
+
+
+def path_end(node: PathNode, path: BlamePath) -> str:
+    """What was lost at the end of a path, and why: `compute: 23.9 ms instead of 4.09 ms`."""
+    cause = spaced(path.cause)
+    if node.role_in_path == "edge":
+        return f"{cause}: {duration(path.lost_us)} lost there" if path.lost_us else cause
+    expected = node.expected_us
+    if expected is not None and node.duration_us >= _INSTEAD * expected:
+        return f"{cause}: {duration(node.duration_us)} instead of {duration(expected)}"
+    return f"{cause}: {duration(path.lost_us)} lost in it" if path.lost_us else cause
+
+
+def part_in_words(part: PathPart) -> tuple[str, str]:
+    """A root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
+    what = f"rank {part.rank} {operator_name(part.operator, is_edge=part.is_edge)}"
+    return what, f"{spaced(part.cause)}: {percent(part.share)} of how late that was"
+
+
+def stop_in_words(before: PathNode, node: PathNode, *, is_first: bool, is_last: bool) -> str:
+    """What stands before a stop's operator: `rank 3 came last to `, and then what the stop `before` it waited for."""
+    rank = f"rank {node.rank}"
+    if is_last and (node.role_in_path == "edge" or not is_first):
+        return f"{rank} "
+    if is_first and node.kind == "collective":
+        return f"{rank} came last to "
+    if node.rank != before.rank:
+        return f"waited for {rank}{_WAITED_FOR.get(node.kind, ': ')}"
+    return f"{rank} {'was held up by' if node.kind in _ON_HOST else 'came after'} "
+
+
+_WAITED_FOR = {"send": "'s send, ", "recv": "'s receive, ", "collective": " in "}
+_ON_HOST = frozenset({"host", "sync", "input", "gc"})
+
+
+def hops_in_words(hops: Sequence[PathNode]) -> str:
+    """Stops that are folded away: `18 hops, ranks 44 → 237`."""
+    first, last = hops[0].rank, hops[-1].rank
+    which = f"rank {first}" if first == last else f"ranks {first} → {last}"
+    return f"{plural(len(hops), 'hop')}, {which}"
+
+
+def cause_operator(row: RootCause) -> str:
+    """The operator of a root cause as people read it, or what stands for one."""
+    return operator_name(row.operator, is_edge=row.is_edge)
+
+
+def operator_name(operator: str | None, *, is_edge: bool) -> str:
+    """The same of an operator by its name; None for many that are too small to be named."""
+    if operator is None:
+        return "smaller idle times" if is_edge else "smaller delays"
+    if operator == STEP_BEGIN:
+        return "late already when the step began"
+    return f"idle before {short_name(operator)}" if is_edge else short_name(operator)
+
+
+MOST_STOPS = 5
+"""Of a path that is shown whole; of a longer one the stops in the middle are folded away."""
+_BEFORE_FOLD, _AFTER_FOLD = 1, 2
+
+
+@dataclass(frozen=True)
+class MergedPath:
+    """Paths from waits in the same operator to the same end."""
+
+    path: BlamePath
+    """The path with the longest wait."""
+    waited_us: float
+    """Of all of them together; of a question about one root cause, what it explains."""
+    ranks: tuple[int, ...]
+    """The rank that waited longest in each path, sorted."""
+    steps: tuple[int, ...]
+    count: int
+    part: PathPart | None = None
+    """The root cause that is asked about, of `path`; None where that is at its end, or none is."""
+
+
+def stops(path: BlamePath) -> tuple[PathNode, ...]:
+    """What is under the symptom, the place where it began last."""
+    return tuple(node for node in path.chain if node != path.symptom)
+
+
+def merged(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[MergedPath, ...]:
+    """Alike paths as one, what was waited most first; with `cause` only its part of each path counts."""
+    alike: dict[tuple[str, Key], list[BlamePath]] = defaultdict(list)
+    for path in paths:
+        alike[short_name(path.symptom.operator), end_of(path)].append(path)
+    return _by_waiting([_merge(members, cause) for members in alike.values()])
+
+
+def each(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[MergedPath, ...]:
+    """Every path by itself, in the same order."""
+    return _by_waiting([_merge([path], cause) for path in paths])
+
+
+def folded_stops(path: BlamePath) -> range:
+    """The places in `stops(path)` that are folded away: of a long path those in its middle."""
+    length = len(stops(path))
+    return range(_BEFORE_FOLD, length - _AFTER_FOLD) if length > MOST_STOPS else range(0)
+
+
+def _by_waiting(found: Sequence[MergedPath]) -> tuple[MergedPath, ...]:
+    return tuple(sorted(found, key=lambda one: -one.waited_us))
+
+
+def _merge(members: Sequence[BlamePath], cause: RootCause | None) -> MergedPath:
+    waited = [_waited_on(path, cause) for path in members]
+    path = members[waited.index(max(waited))]
+    return MergedPath(
+        path=path,
+        waited_us=sum(waited),
+        ranks=tuple(sorted({path.symptom.rank for path in members})),
+        steps=tuple(sorted({path.step for path in members})),
+        count=len(members),
+        part=None if cause is None or key_of(cause) == end_of(path) else _part(path, cause),
+    )
+
+
+def _waited_on(path: BlamePath, cause: RootCause | None) -> float:
+    if cause is None or not path.parts:
+        return path.waited_us
+    part = _part(path, cause)
+    return path.waited_us * part.share if part is not None else 0.0
+
+
+def _part(path: BlamePath, cause: RootCause) -> PathPart | None:
+    """The shares of a root cause that comes more than once, together."""
+    found = [part for part in path.parts if key_of(part) == key_of(cause)]
+    return replace(found[0], share=sum(part.share for part in found)) if found else None
+
+
+_NCCL: Final = re.compile(r"^nccl(Dev)?Kernel_(?=\w)")
+
+Key = tuple[int, str | None, Cause, bool]
+"""What tells one root cause from another: rank, operator, cause, whether it is an edge."""
+
+
+def key_of(cause: RootCause | PathPart) -> Key:
+    """The root cause's own."""
+    return cause.rank, cause.operator, cause.cause, cause.is_edge
+
+
+def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
+    """The paths that each root cause has a part in; those of no known parts are the root cause's at their end."""
+    known = {key_of(cause) for cause in result.root_causes}
+    found: dict[Key, list[BlamePath]] = defaultdict(list)
+    for path in result.paths:
+        if path.parts:
+            for key in dict.fromkeys(map(key_of, path.parts)):
+                found[key].append(path)
+        else:
+            key = end_of(path)
+            found[key if key in known else (key[0], None, path.cause, False)].append(path)
+    return found
+
+
+def end_of(path: BlamePath) -> Key:
+    """The root cause at a path's end."""
+    return path.chain[-1].rank, _operator(path), path.cause, _is_edge(path)
+
+
+def short_operator(name: str) -> str:
+    """As short as it can be told in a tree: kernels of NCCL without what all of them are called."""
+    return _NCCL.sub("", short_name(name))
+
+
+def stop_name(node: PathNode, path: BlamePath) -> str:
+    """The operator as people read it; of an edge the idle time before it."""
+    name = short_operator(node.operator)
+    if node.role_in_path != "edge":
+        return name
+    return f"late when the step began, at {name}" if _operator(path) == STEP_BEGIN else f"idle before {name}"
+
+
+def _is_edge(path: BlamePath) -> bool:
+    return path.chain[-1].role_in_path == "edge"
+
+
+def _operator(path: BlamePath) -> str:
+    """As root causes call it: lateness of no known cause was there when the step began."""
+    return STEP_BEGIN if _is_edge(path) and path.cause == "unknown" else path.chain[-1].operator

@@ -1,0 +1,102 @@
+"""Two runs compared, for people: what changed, on whom, and what that adds to the step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kair_engine.results.compare import CompareResult, SubgraphChange
+from kair_engine.results.localize import OperatorChange
+from kair_tui.render.answer import Column
+from kair_tui.render.changes import left_in_words, operator_in_words, summary, whom
+from kair_tui.render.units import duration, gain, p_value, percent, plural, ratio, signed_duration
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+
+def _step_cost(row: OperatorChange) -> str:
+    return "–" if row.step_us is None else signed_duration(row.step_us)
+
+
+def _share(row: OperatorChange) -> str:
+    return "–" if row.share_of_step is None else gain(row.share_of_step)
+
+
+def _calls(row: OperatorChange) -> str:
+    return f"{row.base_calls:g} → {row.new_calls:g}" if row.base_calls != row.new_calls else f"{row.new_calls:g}"
+
+
+COLUMNS = (
+    Column[OperatorChange]("change", "change", lambda row: row.change, align="left", weight=6),
+    Column[OperatorChange](
+        "operator",
+        "operator",
+        lambda row: operator_in_words(row.operator),
+        align="left",
+        weight=9,
+        full=lambda row: row.operator or "host",
+    ),
+    Column[OperatorChange]("was", "was", lambda row: row.was or "–", align="left", weight=3),
+    Column[OperatorChange]("ranks", "on", whom, align="left", weight=8),
+    Column[OperatorChange]("base_us", "before", lambda row: duration(row.base_us), weight=5),
+    Column[OperatorChange]("new_us", "now", lambda row: duration(row.new_us), weight=5),
+    Column[OperatorChange]("ratio", "", lambda row: "–" if row.ratio is None else ratio(row.ratio), weight=7),
+    Column[OperatorChange]("step_us", "step", _step_cost, weight=8),
+    Column[OperatorChange]("share_of_step", "of step", _share, weight=7),
+    Column[OperatorChange]("p_value", "p", lambda row: p_value(row.p_value), weight=4),
+    Column[OperatorChange]("new_calls", "calls", _calls, detail=True),
+    Column[OperatorChange]("kind", "kind", lambda row: row.kind, align="left", detail=True),
+)
+
+_SUBGRAPHS = (
+    Column[SubgraphChange]("subgraph", "compute of", lambda row: row.subgraph, align="left", weight=9),
+    Column[SubgraphChange]("base_us", "before", lambda row: duration(row.base_us), weight=8),
+    Column[SubgraphChange]("new_us", "now", lambda row: duration(row.new_us), weight=8),
+    Column[SubgraphChange]("ratio", "", lambda row: "–" if row.ratio is None else ratio(row.ratio), weight=7),
+    Column[SubgraphChange]("p_value", "p", lambda row: p_value(row.p_value), weight=5),
+)
+
+
+def _body(result: CompareResult, page: Page) -> None:
+    if result.changes:
+        page.table(COLUMNS, result.changes, limit=12)
+        page.line()
+    changed = [row for row in result.subgraphs if row.changed or page.options.wide]
+    if changed:
+        page.table(_SUBGRAPHS, changed)
+        page.line()
+    for row in result.standing:
+        now = "stands out from its peers now" if row.new_flagged else "no longer stands out from its peers"
+        page.bullet(f"rank {row.rank} {now} [kair localize {result.new.name}]")
+    if result.explained_us is not None and result.changes:
+        page.bullet(
+            f"of {signed_duration(result.step_change_us)} a step the changes explain "
+            f"{signed_duration(result.explained_us)}, by replay; {left_in_words(result)}"
+        )
+    for title, run in (("base", result.base), ("new", result.new)):
+        page.fact(
+            title,
+            f"{run.name}: step {duration(run.step_time_us)}, {plural(run.steps, 'step')}, "
+            f"{len(run.ranks)} of {plural(run.world_size, 'rank')}",
+        )
+    page.fact(
+        "step time",
+        f"{percent(result.step_change_share)} longer, p {p_value(result.step_p_value)}"
+        if result.step_change_us >= 0
+        else f"{percent(-result.step_change_share)} shorter, p {p_value(result.step_p_value)}",
+    )
+
+
+VIEW = View[CompareResult, OperatorChange](
+    main="changes",
+    columns=COLUMNS,
+    headline=summary,
+    body=_body,
+    records=(
+        ("changes", "change"),
+        ("subgraphs", "subgraph"),
+        ("standing", "standing"),
+        ("operators", "operator"),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Figures drawn in signs: bars, curves and rows of heat."""

@@ -1,0 +1,148 @@
+"""The fleet for people: the distribution of S, sizes and weeks, hosts that come up again, and the costliest jobs.
+
+A fleet in words: the answer in one sentence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult
+from kair_engine.whatif.prices import SLOW
+from kair_tui.render.answer import ALARM, DIM, Column, Styled
+from kair_tui.render.drawing import draw_shares
+from kair_tui.render.units import (
+    count,
+    money,
+    one_decimal,
+    p_value,
+    percent,
+    plural,
+    ranks_in_words,
+    ratio,
+    whole_percent,
+)
+from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text, verdict_in_words
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+
+def fleet_headline(result: FleetResult) -> str:
+    """How often stragglers occur, and what they cost."""
+    if not result.jobs:
+        return f"no job of the store {result.store} could be priced"
+    told = f"{result.with_straggler} of {plural(len(result.jobs), 'job')} with a straggler"
+    if result.waste is None:
+        return f"{told}; none can be replayed"
+    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
+    return (
+        f"{told}, {count(result.slow)} slowed by {whole_percent(SLOW - 1)} or more; {percent(result.waste)} of all GPU "
+        f"time is waste: {one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
+    )
+
+
+def spread_in_words(result: FleetResult) -> str:
+    """The distribution of S in three figures."""
+    if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
+        return "S is known of no job"
+    half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
+    return (
+        f"S of {plural(result.replayed, 'job')}: half of them {half} or less, nine of ten {most} or less, worst {worst}"
+    )
+
+
+def who_is_accused(job: FleetJob) -> str:
+    """The job's culprits; a dash where there is none."""
+    if not job.accused_ranks:
+        return "–"
+    hosts = f" on {', '.join(job.accused_hosts[:3])}" if job.accused_hosts else ""
+    more = f" and {count(len(job.accused_hosts) - 3)} more" if len(job.accused_hosts) > 3 else ""
+    return f"{ranks_in_words(job.accused_ranks)}{hosts}{more}"
+
+
+_SHOWN: Final = 10
+_WIDEST, _HEIGHT, _MARGIN = 72, 8, 8
+_LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
+
+COLUMNS = (
+    Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
+    Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
+    Column[FleetJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), weight=9),
+    Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
+    Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
+    Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),
+    Column[FleetJob]("cause", "cause", lambda row: cause_text(row.cause), align="left", weight=8),
+    Column[FleetJob]("accused_ranks", "who", who_is_accused, align="left", weight=6),
+    Column[FleetJob]("world_size", "ranks", lambda row: count(row.world_size), weight=4),
+    Column[FleetJob]("week", "week", lambda row: row.week, align="left", weight=3),
+)
+
+GROUP_COLUMNS = (
+    Column[FleetGroup](
+        "group", "", lambda row: row.group if row.by == "week" else f"{row.group} ranks", align="left", weight=9
+    ),
+    Column[FleetGroup]("jobs", "jobs", lambda row: count(row.jobs), weight=9),
+    Column[FleetGroup]("with_straggler", "with straggler", lambda row: count(row.with_straggler), weight=8),
+    Column[FleetGroup]("slow", f"S ≥ {SLOW:g}", lambda row: count(row.slow), weight=6),
+    Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), weight=7),
+    Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), weight=5),
+    Column[FleetGroup]("waste", "waste", lambda row: share_text(row.waste), weight=7),
+    Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
+)
+
+HOST_COLUMNS = (
+    Column[FleetHost]("host", "host", lambda row: row.host, align="left", weight=9),
+    Column[FleetHost]("accused", "accused in", lambda row: f"{count(row.accused)} of {count(row.jobs)}", weight=9),
+    Column[FleetHost]("p_value", "p", lambda row: p_value(row.p_value), weight=7),
+    Column[FleetHost](
+        "recurs", "", lambda row: Styled("again and again", ALARM) if row.recurs else "", align="left", weight=8
+    ),
+    Column[FleetHost]("accused_in", "jobs", lambda row: ", ".join(row.accused_in), align="left", weight=5),
+)
+
+
+def accused_hosts(result: FleetResult) -> tuple[FleetHost, ...]:
+    """Those that at least one job accuses."""
+    return tuple(host for host in result.hosts if host.accused)
+
+
+def _body(result: FleetResult, page: Page) -> None:
+    if not result.jobs:
+        return
+    _distribution(result, page)
+    for by in ("size", "week"):
+        page.table(GROUP_COLUMNS, [group for group in result.groups if group.by == by], limit=_SHOWN)
+        page.line()
+    if hosts := accused_hosts(result):
+        page.table(HOST_COLUMNS, hosts, limit=_SHOWN)
+        page.line()
+    page.table(COLUMNS, result.jobs, limit=_SHOWN)
+
+
+def _distribution(result: FleetResult, page: Page) -> None:
+    """The share of jobs whose S is at most what stands below it."""
+    page.line(spread_in_words(result))
+    page.line()
+    if len(result.distribution) < 2:
+        return
+    width = max(min(_WIDEST, page.options.width - _MARGIN), 20)
+    begin, end = min(1.0, result.distribution[0].slowdown), result.distribution[-1].slowdown
+    steps = [(point.slowdown, point.share) for point in result.distribution]
+    rows = draw_shares(steps, begin=begin, width=width, height=_HEIGHT, ascii_only=page.options.ascii_only)
+    page.line("share of jobs whose S is that or less", DIM)
+    for number, row in enumerate(rows):
+        page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
+    first, last = ratio(begin), ratio(end)
+    page.line(f"{first}{last:>{width - len(first)}}", indent=6)
+    page.line()
+
+
+VIEW = View[FleetResult, FleetJob](
+    main="jobs",
+    columns=COLUMNS,
+    headline=fleet_headline,
+    body=_body,
+    records=(("jobs", "job"), ("groups", "group"), ("hosts", "host"), ("distribution", "share")),
+)

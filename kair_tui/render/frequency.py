@@ -1,0 +1,94 @@
+"""The time-frequency view for people: a heat row per rank, and the windows in which a rank fell behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCounts
+from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.drawing import heat_row, resampled
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, one_decimal, plural, spans
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+RANKS_SHOWN = 64
+WINDOWS_SHOWN = 10
+GLYPHS = 100
+_MARGIN = 20
+
+
+def _headline(result: FrequencyResult) -> str:
+    name = "every operation" if result.operator == "*" else short_name(result.operator)
+    ranks_counted = plural(len(result.counts), "rank")
+    scope = f"{plural(result.windows, 'window')} of {duration(result.window_us)} on {ranks_counted}"
+    if not result.degraded:
+        return f"{name}: no rank runs it less often than its peers in {scope}"
+    ranks = sorted({window.rank for window in result.degraded})
+    noun, verb = ("rank", "runs") if len(ranks) == 1 else ("ranks", "run")
+    missing = sum(window.state == "missing" for window in result.degraded)
+    return (
+        f"{name}: {noun} {spans(tuple(ranks))} {verb} it less often than the peers in "
+        f"{plural(len(result.degraded), 'window')}, not at all in {count(missing)} ({scope})"
+    )
+
+
+COLUMNS = (
+    Column[RankCounts]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RankCounts]("counts", "operations", lambda row: count(sum(row.counts)), weight=9),
+)
+
+
+def _state(row: DegradedWindow) -> Cell:
+    return Styled("▲ missing", ALARM) if row.state == "missing" else "degraded"
+
+
+_DEGRADED = (
+    Column[DegradedWindow]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[DegradedWindow]("window", "window", lambda row: str(row.window), weight=8),
+    Column[DegradedWindow]("start_us", "start", lambda row: duration(row.start_us), weight=8),
+    Column[DegradedWindow]("count", "count", lambda row: count(row.count), weight=8),
+    Column[DegradedWindow]("expected", "expected", lambda row: one_decimal(row.expected), weight=8),
+    Column[DegradedWindow]("state", "state", _state, align="left", weight=8),
+)
+
+
+def _body(result: FrequencyResult, page: Page) -> None:
+    page.table(_with_heat(result, page), _suspects_first(result), limit=RANKS_SHOWN)
+    if result.degraded:
+        page.line()
+        page.table(_DEGRADED, result.degraded, limit=WINDOWS_SHOWN)
+    page.line()
+    page.line(
+        f"time runs to the right, {duration(result.window_us * result.windows)} in all; darker is more often",
+        DIM,
+    )
+
+
+def _with_heat(result: FrequencyResult, page: Page) -> tuple[Column[RankCounts], ...]:
+    width = min(GLYPHS, max(page.options.width - _MARGIN, 10))
+    peak = max((max(resampled(row.counts, width), default=0.0) for row in result.counts), default=0.0)
+    draw: Callable[[RankCounts], str] = lambda row: heat_row(  # noqa: E731
+        row.counts, peak, width, ascii_only=page.options.ascii_only
+    )
+    return (COLUMNS[0], Column[RankCounts]("counts", "how often", draw, align="left", weight=8), COLUMNS[1])
+
+
+def _suspects_first(result: FrequencyResult) -> tuple[RankCounts, ...]:
+    """Rank order, unless there are more ranks than are shown."""
+    if len(result.counts) <= RANKS_SHOWN:
+        return result.counts
+    degraded = {window.rank for window in result.degraded}
+    return tuple(sorted(result.counts, key=lambda row: (row.rank not in degraded, row.rank)))
+
+
+VIEW = View[FrequencyResult, RankCounts](
+    main="counts",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("counts", "counts"), ("degraded", "degraded")),
+)

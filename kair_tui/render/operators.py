@@ -1,0 +1,108 @@
+"""The breakdown by operator for people: types, operators, and how each differs between ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.views import OperatorsResult, OperatorTime, TypeTime
+from kair_tui.render.answer import DIM, Column
+from kair_tui.render.drawing import heat_row
+from kair_tui.render.text import short_name, spaced
+from kair_tui.render.units import count, duration, one_decimal, percent, plural, size
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+_STRIP: Final = 24
+IDLE: Final = "(idle: nothing to do)"
+"""In the place of an operator's name."""
+
+
+def type_name(row: TypeTime | OperatorTime) -> str:
+    """What a type is called."""
+    return spaced(row.type)
+
+
+def operator_text(row: OperatorTime) -> str:
+    """Its name, short."""
+    return IDLE if row.operator is None else short_name(row.operator)
+
+
+def most_text(row: TypeTime | OperatorTime) -> str:
+    """Where most is spent on it, beside what is usual: `6.10 ms on rank 105, median 4.10 ms`."""
+    return f"{duration(row.max_us)} on rank {row.max_rank}, median {duration(row.median_us)}"
+
+
+def input_text(row: OperatorTime) -> str:
+    """What a call of it is given."""
+    return "–" if row.input_bytes is None else size(round(row.input_bytes))
+
+
+def operators_headline(result: OperatorsResult) -> str:
+    """Which types take most of the time."""
+    if not result.by_type:
+        return "no operation took any time in the chosen steps"
+    largest = ", ".join(f"{type_name(row)} {percent(row.share)}" for row in result.by_type[:3])
+    ranks, steps = plural(len(result.ranks), "rank"), plural(len(result.steps), "step")
+    return f"of the {duration(result.total_us)} that {ranks} spent in {steps}: {largest}"
+
+
+TYPE_COLUMNS = (
+    Column[TypeTime]("type", "type", type_name, align="left", weight=9),
+    Column[TypeTime]("total_us", "total", lambda row: duration(row.total_us), weight=6),
+    Column[TypeTime]("share", "share", lambda row: percent(row.share), weight=9),
+    Column[TypeTime]("min_us", "least", lambda row: duration(row.min_us), weight=5),
+    Column[TypeTime]("median_us", "median rank", lambda row: duration(row.median_us), weight=8),
+    Column[TypeTime]("max_us", "most", lambda row: duration(row.max_us), weight=8),
+    Column[TypeTime]("max_rank", "on rank", lambda row: str(row.max_rank), weight=8),
+)
+
+COLUMNS = (
+    Column[OperatorTime](
+        "operator", "operator", operator_text, align="left", weight=9, full=lambda row: row.operator or IDLE
+    ),
+    Column[OperatorTime]("type", "type", type_name, align="left", weight=9),
+    Column[OperatorTime]("calls", "calls", lambda row: one_decimal(row.calls) if row.calls else "–", weight=4),
+    Column[OperatorTime]("total_us", "total", lambda row: duration(row.total_us), weight=5),
+    Column[OperatorTime]("share", "share", lambda row: percent(row.share), weight=9),
+    Column[OperatorTime]("ranks", "ranks", lambda row: count(row.ranks), weight=3),
+    Column[OperatorTime]("min_us", "least", lambda row: duration(row.min_us), detail=True),
+    Column[OperatorTime]("median_us", "median rank", lambda row: duration(row.median_us), weight=8),
+    Column[OperatorTime]("max_us", "most", lambda row: duration(row.max_us), weight=8),
+    Column[OperatorTime]("max_rank", "on rank", lambda row: str(row.max_rank), weight=8),
+    Column[OperatorTime]("input_bytes", "input", input_text, detail=True),
+)
+
+
+def _body(result: OperatorsResult, page: Page) -> None:
+    page.table(TYPE_COLUMNS, result.by_type)
+    page.line()
+    page.table(_columns(result, page), result.operators)
+    if not result.operators:
+        page.line("no such operator", DIM)
+    unlisted = result.total_operators - len(result.operators)
+    if unlisted > 0:
+        page.line(f"… and {count(unlisted)} more, {duration(result.unlisted_us)} in all (--limit)", DIM)
+    page.line()
+    page.line(f"least, median and most: per step, of a rank; a step takes {duration(result.step_time_us)}", DIM)
+
+
+def _columns(result: OperatorsResult, page: Page) -> tuple[Column[OperatorTime], ...]:
+    """With a strip of all ranks where those were asked for."""
+    if not any(row.by_rank_us for row in result.operators):
+        return COLUMNS
+
+    def strip(row: OperatorTime) -> str:
+        return heat_row(row.by_rank_us, row.max_us, _STRIP, ascii_only=page.options.ascii_only, together=max)
+
+    return (*COLUMNS, Column[OperatorTime]("", "first to last rank", strip, align="left", weight=8))
+
+
+VIEW = View[OperatorsResult, OperatorTime](
+    main="operators",
+    columns=COLUMNS,
+    headline=operators_headline,
+    body=_body,
+    records=(("by_type", "type"), ("operators", "operator")),
+)

@@ -1,0 +1,159 @@
+"""One rank for people: the parts of its step beside its role's, and its completion curve in its peers' band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult, SubgraphTime
+from kair_tui.render.answer import DIM, Column
+from kair_tui.render.delays import ON_DEVICES, lead_in_words
+from kair_tui.render.drawing import bar, draw, mark_sign, signs
+from kair_tui.render.text import short_name
+from kair_tui.render.units import duration, percent, plural, signed_duration, significant
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+NAMES: Final = {"communication": "exposed communication"}
+"""Where the engine's word for a part says too little."""
+_BAR = 24
+_SUBGRAPHS_SHOWN = 14
+_WIDEST, _HEIGHT = 100, 12
+_MARGIN = 7
+_LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
+
+
+def part_name(row: PartOfStep) -> str:
+    """What a part is called."""
+    return NAMES.get(row.part, row.part)
+
+
+def difference_us(row: PartOfStep) -> float | None:
+    """What the rank spends beyond its role's median."""
+    return None if row.typical_us is None else row.own_us - row.typical_us
+
+
+def distance_text(farthest: CurveDistance) -> str:
+    """Where the curve lies farthest from a peer's."""
+    return (
+        f"largest distance {percent(farthest.distance)} from rank {farthest.peer} at {duration(farthest.time_us)}: "
+        f"{percent(farthest.completed)} completed, {percent(farthest.peer_completed)} there"
+    )
+
+
+def rank_headline(result: RankProfileResult) -> str:
+    """What its step takes, and what stands out in it."""
+    role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
+    where = f" ({ON_DEVICES})" if result.timed_on == "device" else ""
+    return f"rank {result.rank} takes {duration(result.step_time_us)} a step{where}{role}; {outstanding(result)}"
+
+
+def outstanding(result: RankProfileResult) -> str:
+    """The part that is most above its role's median; without peers, the largest."""
+    if result.typical_step_time_us is None:
+        largest = max(result.parts, key=lambda row: row.own_us)
+        return f"most of it is {part_name(largest)}, {duration(largest.own_us)}"
+    most = max(result.parts, key=lambda row: difference_us(row) or 0.0)
+    return f"most above its role's median is {part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
+
+
+def difference_text(row: PartOfStep) -> str:
+    """The same in words."""
+    us = difference_us(row)
+    return "–" if us is None else signed_duration(us)
+
+
+def typical_text(row: PartOfStep) -> str:
+    """The role's median."""
+    return "–" if row.typical_us is None else duration(row.typical_us)
+
+
+COLUMNS = (
+    Column[PartOfStep]("part", "part of the step", part_name, align="left", weight=9),
+    Column[PartOfStep]("own_us", "per step", lambda row: duration(row.own_us), weight=9),
+    Column[PartOfStep]("typical_us", "role", typical_text, weight=8),
+    Column[PartOfStep]("", "difference", difference_text, weight=7),
+    Column[PartOfStep]("share", "of step", lambda row: percent(row.share), weight=5),
+)
+
+
+_SUBGRAPHS = (
+    Column[SubgraphTime]("subgraph", "phase or scope", lambda row: short_name(row.subgraph), align="left", weight=9),
+    Column[SubgraphTime]("calls", "per step", lambda row: significant(row.calls), weight=4),
+    Column[SubgraphTime]("own_us", "self time", lambda row: duration(row.own_us), weight=8),
+    Column[SubgraphTime]("typical_us", "role", lambda row: _or_dash(row.typical_us), weight=8),
+    Column[SubgraphTime]("span_us", "within it", lambda row: _or_dash(row.span_us), weight=6),
+    Column[SubgraphTime]("typical_span_us", "role", lambda row: _or_dash(row.typical_span_us), weight=5),
+)
+
+
+def _or_dash(us: float | None) -> str:
+    return "–" if us is None else duration(us)
+
+
+def _body(result: RankProfileResult, page: Page) -> None:
+    page.table(_with_bars(result, page), result.parts)
+    page.line()
+    if (ahead := lead_in_words(result)) is not None:
+        page.line(ahead)
+        page.line()
+    if result.subgraphs:
+        page.table(_SUBGRAPHS, result.subgraphs, limit=_SUBGRAPHS_SHOWN)
+        page.line()
+    _curve(result, page)
+    page.line()
+    host = f" on {result.host}" if result.host else ""
+    page.line(f"rank {result.rank}{host}, role {result.role} ({plural(result.peers, 'peer')})", DIM)
+
+
+def _with_bars(result: RankProfileResult, page: Page) -> tuple[Column[PartOfStep], ...]:
+    peak = max(max(row.own_us, row.typical_us or 0.0) for row in result.parts)
+    draw_bar: Callable[[PartOfStep], str] = lambda row: bar(  # noqa: E731
+        row.own_us, row.typical_us, peak, _BAR, ascii_only=page.options.ascii_only
+    )
+    title = (
+        ""
+        if result.typical_step_time_us is None
+        else f"{mark_sign(ascii_only=page.options.ascii_only)} its role's median"
+    )
+    return (*COLUMNS, Column[PartOfStep]("", title, draw_bar, align="left", weight=6))
+
+
+def _curve(result: RankProfileResult, page: Page) -> None:
+    width = max(min(_WIDEST, page.options.width - _MARGIN), 20)
+    ascii_only = page.options.ascii_only
+    picture = draw(result.curve, result.farthest, width=width, height=_HEIGHT, ascii_only=ascii_only)
+    on_device = "" if result.timed_on == "host" else ", those on the device"
+    page.line(f"operations completed over the step{on_device}")
+    for number, row in enumerate(picture.rows):
+        page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
+    page.line(axis(result, picture.distance_at, width), indent=6)
+    drawn_with = signs(ascii_only=ascii_only)
+    legend = f"{drawn_with.rank or '⡠⠊'} rank {result.rank}"
+    if result.farthest is None:
+        page.line(legend, DIM)
+        return
+    page.line(f"{legend}   {drawn_with.median} its peers' median   {drawn_with.band} 10-90 % of them", DIM)
+    page.line(f"{drawn_with.distance} {distance_text(result.farthest)}")
+
+
+def axis(result: RankProfileResult, at: int | None, width: int) -> str:
+    """What stands under a curve of that width: 0, the time of the largest distance under its line, and the end."""
+    end = duration(result.curve[-1].time_us)
+    line = "0".ljust(width - len(end)) + end
+    if at is None or result.farthest is None:
+        return line
+    middle = duration(result.farthest.time_us)
+    start = min(max(at - len(middle) // 2, 2), width - len(end) - len(middle) - 1)
+    return f"{line[:start]}{middle}{line[start + len(middle) :]}" if start >= 2 else line
+
+
+VIEW = View[RankProfileResult, PartOfStep](
+    main="parts",
+    columns=COLUMNS,
+    headline=rank_headline,
+    body=_body,
+    records=(("parts", "part"), ("subgraphs", "subgraph"), ("curve", "point")),
+)

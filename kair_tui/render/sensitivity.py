@@ -1,0 +1,216 @@
+"""The sensitivity of a recording for people: the smallest faults, and what keeps smaller ones from being found.
+
+A sensitivity analysis in words: what limits each smallest fault, and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
+from kair_tui.render.answer import Column
+from kair_tui.render.delays import OF_HOSTS, absorbs_in_words
+from kair_tui.render.text import short_name
+from kair_tui.render.units import count, duration, exact_percent, percent, plural, ranks_in_words, spans, whole_percent
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultInWords(DetectableFault):
+    """The smallest fault of one kind, on any one rank (or link), that the recording shows with the set probability."""
+
+    reason: str
+    """What limits it, or why no size is found, and what would help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityInWords(SensitivityResult):
+    """What a recording can show: the smallest faults that triage would find in it."""
+
+    faults: tuple[FaultInWords, ...]
+
+
+def sensitivity_in_words(result: SensitivityResult) -> SensitivityInWords:
+    """The same answer, told."""
+    faults = tuple(FaultInWords(**vars(fault), reason=reason_in_words(fault)) for fault in result.faults)
+    return SensitivityInWords(**{**vars(result), "faults": faults})
+
+
+def reason_in_words(fault: DetectableFault) -> str:
+    """What limits the fault, as a sentence."""
+    links = "links" if fault.fault == "slow_link" else "ranks"
+    return _REASONS[fault.because.kind](fault.because.figures, links)
+
+
+def _few_steps(figures: Figures, _: str) -> str:
+    steps, fewest = plural(int(figures["steps"]), "step"), count(int(figures["fewest_steps"]))
+    only = "only a rank with most of the host's pauses between collectives is accused"
+    return f"{steps}: a slow rank cannot be told from a slow moment, {only}; record at least {fewest}, better 10"
+
+
+def _no_operator(figures: Figures, _: str) -> str:
+    share = percent(figures["differing_share_of_step"])
+    return f"no compute operator in which ranks differ by {share} of a step: there is none to try it on"
+
+
+def _no_siblings(figures: Figures, _: str) -> str:
+    siblings = plural(int(figures["siblings"]), "sibling")
+    return f"no process group or pipeline edge has {siblings} with the same transfers"
+
+
+def _more_steps(figures: Figures, _: str) -> str:
+    steps, now = int(figures["steps"]), int(figures["recorded_steps"])
+    record = f"record {count(steps)} steps instead of {count(now)}, and"
+    if "share_of_step" in figures:
+        return f"{record} {percent(figures['share_of_step'])} of the step is found"
+    stalled, before = int(figures["stalled_steps"]), figures.get("recorded_stalled_steps")
+    found = f"{record} {count(stalled)} stalled ones ({whole_percent(stalled / steps)}) are found"
+    return found if before is None else f"{found}, now {count(int(before))} ({whole_percent(before / now)})"
+
+
+def _smallest_reported(figures: Figures, _: str) -> str:
+    of_self = figures.get("share_of_self_time")
+    at_least = "" if of_self is None else f"{whole_percent(of_self)} of its self time and "
+    share = whole_percent(figures["share_of_step"])
+    return f"found almost as soon as it is reported at all, from {at_least}{share} of the step on"
+
+
+def _spread_unknown(figures: Figures, what: str) -> str:
+    healthy = count(int(figures["healthy"]))
+    return f"more steps do not help, more {what} would: how much {healthy} healthy ones differ is little known"
+
+
+def _spread(figures: Figures, what: str) -> str:
+    spread, share = duration(figures["spread_us"]), percent(figures["share_of_step"])
+    return f"more steps do not help: the {what} differ for good, by {spread} a step ({share}, standard deviation)"
+
+
+_REASONS: Final[Mapping[str, Callable[[Figures, str], str]]] = {
+    "one_rank": lambda *_: "one rank only: there is no peer to compare it with",
+    "few_steps": _few_steps,
+    "no_compute": lambda *_: "the recording has no compute operations",
+    "no_operator": _no_operator,
+    "no_input": lambda *_: "the recording has no input fetches",
+    "no_siblings": _no_siblings,
+    "more_steps": _more_steps,
+    "smallest_reported": _smallest_reported,
+    "no_peer": lambda *_: "most ranks are alone in their role: there is no peer to compare them with",
+    "one_peer": lambda *_: "one peer only, which could as well be the fast one: more ranks of the same role would help",
+    "too_different": lambda _, what: f"found at no size: the {what} differ too much already, or are too few",
+    "spread_unknown": _spread_unknown,
+    "spread": _spread,
+}
+
+
+def _headline(result: SensitivityInWords) -> str:
+    first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
+    steps = plural(len(result.steps), "step")
+    if first is None:
+        verb = "stands" if len(result.corrected_ranks) == 1 else "stand"
+        out = f" ({ranks_in_words(result.corrected_ranks)} {verb} out already)" if result.corrected_ranks else ""
+        return f"no smallest fault can be told of this recording{out}: {result.faults[0].reason}"
+    probability = exact_percent(result.probability)
+    return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
+
+
+def _from(fault: FaultInWords) -> str:
+    cost = f"{percent(fault.smallest_share_of_step or 0.0)} of the step"
+    return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its self time ({cost})"
+
+
+def _name(fault: FaultInWords) -> str:
+    return fault.fault.replace("_", " ")
+
+
+def _label(fault: FaultInWords) -> str:
+    if fault.fault != "stall":
+        return _name(fault)
+    return "stalls of 25 %" if fault.stalled_steps is None else f"{plural(fault.stalled_steps, 'stall')} of 25 %"
+
+
+def _cost(fault: FaultInWords) -> str:
+    return "–" if fault.smallest_us_per_step is None else duration(fault.smallest_us_per_step)
+
+
+def _share(fault: FaultInWords | LongerRecording) -> str:
+    return "–" if fault.smallest_share_of_step is None else percent(fault.smallest_share_of_step)
+
+
+def _own(fault: FaultInWords) -> str:
+    return "–" if fault.smallest_own_slowdown is None else f"+{percent(fault.smallest_own_slowdown - 1)}"
+
+
+COLUMNS = (
+    Column[FaultInWords]("fault", "fault", _label, align="left", weight=9),
+    Column[FaultInWords]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
+    Column[FaultInWords]("smallest_us_per_step", "per step", _cost, weight=8),
+    Column[FaultInWords]("smallest_share_of_step", "of step", _share, weight=9),
+    Column[FaultInWords]("smallest_own_slowdown", "self time", _own, weight=8),
+)
+
+
+def _in_more_steps(result: SensitivityInWords) -> tuple[Column[FaultInWords], ...]:
+    """A column for every longer recording: what share of the step would be enough there."""
+    lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
+
+    def column(at: int, steps: int) -> Column[FaultInWords]:
+        show: Callable[[FaultInWords], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
+        return Column[FaultInWords]("longer", f"{steps} steps", show, weight=5 + at)
+
+    return tuple(column(at, steps) for at, steps in enumerate(lengths))
+
+
+def _body(result: SensitivityInWords, page: Page) -> None:
+    if any(fault.longer for fault in result.faults):
+        page.table((*COLUMNS, *_in_more_steps(result)), result.faults)
+        page.line()
+        for reason, names in _by_reason(result).items():
+            page.bullet(f"{', '.join(names)}: {reason}")
+        of_hosts = [_name(fault) for fault in result.faults if fault.fault in OF_HOSTS]
+        if of_hosts and (absorbs := absorbs_in_words(result)) is not None:
+            page.bullet(f"{', '.join(of_hosts)}: {absorbs}")
+        page.line()
+    for line in _notes(result, wide=page.options.wide):
+        page.line(line)
+
+
+def _by_reason(result: SensitivityInWords) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for fault in result.faults:
+        names.setdefault(fault.reason, []).append(_name(fault))
+    return names
+
+
+def _notes(result: SensitivityInWords, *, wide: bool) -> list[str]:
+    notes = []
+    for fault in result.faults:
+        if fault.operator is not None:
+            name = fault.operator if wide else short_name(fault.operator)
+            notes.append(f"the slow operator is {name}, on which ranks spend most")
+    if result.corrected_ranks:
+        noun = "rank" if len(result.corrected_ranks) == 1 else "ranks"
+        notes.append(f"what {noun} {spans(result.corrected_ranks)} already lost was taken out first")
+    if result.corrected_links:
+        notes.append(f"what was slow already was taken out first: {', '.join(result.corrected_links)}")
+    notes.append(
+        f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
+        f"false-alarm rate {exact_percent(result.false_alarm_rate)}; {plural(result.draws, 'draw')}, seed {result.seed}"
+    )
+    return notes
+
+
+VIEW = View[SensitivityInWords, FaultInWords](
+    main="faults",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("faults", "fault"),),
+)

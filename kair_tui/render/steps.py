@@ -1,0 +1,130 @@
+"""Step times for people: one line a step; every step on every rank is for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kair_engine.results.views import ScopeTime, StepsResult, StepSummary, StepTime
+from kair_tui.render.answer import ALARM, Cell, Column, Styled
+from kair_tui.render.delays import ON_DEVICES
+from kair_tui.render.units import count, duration, plural, ratio, signed_duration
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+STEPS_SHOWN = 50
+SCOPES_SHOWN = 20
+BAR = 20
+
+
+def _headline(result: StepsResult) -> str:
+    complete = [row for row in result.summary if row.complete] or list(result.summary)
+    if not complete:
+        return "no step was recorded"
+    ranks = plural(len({row.rank for row in result.steps}), "rank")
+    worst = max(complete, key=lambda row: row.max_us)
+    return (
+        f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step "
+        f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}); "
+        f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
+    )
+
+
+COLUMNS = (
+    Column[StepTime]("step", "step", lambda row: str(row.step), weight=9),
+    Column[StepTime]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[StepTime]("begin_us", "begin", lambda row: duration(row.begin_us), weight=6),
+    Column[StepTime]("duration_us", "duration", lambda row: duration(row.duration_us), weight=9),
+    Column[StepTime]("host_us", "host", lambda row: _time(row.host_us), weight=5),
+    Column[StepTime]("operations", "operations", lambda row: count(row.operations), weight=5),
+    Column[StepTime]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=6),
+)
+
+
+def _time(us: float | None) -> str:
+    return "–" if us is None else duration(us)
+
+
+def _since(row: ScopeTime) -> str:
+    return "–" if row.since_step is None else str(row.since_step)
+
+
+def _changed(row: ScopeTime) -> str:
+    return "–" if row.change_us is None else signed_duration(row.change_us)
+
+
+def _slower(row: ScopeTime) -> Cell:
+    if row.change_us is None or row.waits:
+        return "waiting" if row.change_us is not None else ""
+    return Styled("▲ longer", ALARM) if row.change_us > 0 else "shorter"
+
+
+_SCOPES = (
+    Column[ScopeTime]("scope", "scope", lambda row: row.scope, align="left", weight=9),
+    Column[ScopeTime]("rank", "rank", lambda row: "all" if row.rank is None else str(row.rank), weight=9),
+    Column[ScopeTime]("median_us", "median", lambda row: duration(row.median_us), weight=8),
+    Column[ScopeTime]("peers_us", "peers", lambda row: _time(row.peers_us), weight=7),
+    Column[ScopeTime]("since_step", "since step", _since, weight=9),
+    Column[ScopeTime]("before_us", "before", lambda row: _time(row.before_us), weight=5),
+    Column[ScopeTime]("after_us", "after", lambda row: _time(row.after_us), weight=5),
+    Column[ScopeTime]("change_us", "than peers", _changed, weight=8),
+    Column[ScopeTime]("waits", "", _slower, align="left", weight=8),
+)
+
+
+def _in_words(scopes: Sequence[ScopeTime]) -> str:
+    """The change that matters most."""
+    first = scopes[0]
+    if first.change_us is None or first.waits or first.change_us < 0:
+        return "in no part of the step did a rank become slower than before, beside the others"
+    who = "all ranks" if first.rank is None else f"rank {first.rank}"
+    than = "before" if first.peers_us is None else "its peers, beyond what it took before"
+    return f"{who} took {duration(first.change_us)} longer in {first.scope} since step {first.since_step} than {than}"
+
+
+def _body(result: StepsResult, page: Page) -> None:
+    peak = max((row.max_us for row in result.summary), default=0.0)
+    columns = (
+        Column[StepSummary]("step", "step", lambda row: str(row.step), weight=9),
+        Column[StepSummary]("ranks", "ranks", lambda row: count(row.ranks), weight=4),
+        Column[StepSummary]("median_us", "median", lambda row: duration(row.median_us), weight=8),
+        Column[StepSummary]("max_us", "slowest", lambda row: duration(row.max_us), weight=9),
+        Column[StepSummary]("slowest_rank", "on rank", lambda row: str(row.slowest_rank), weight=8),
+        Column[StepSummary]("", "spread", _spread, weight=5),
+        Column[StepSummary]("", "", lambda row: _bar(row.max_us, peak), align="left", weight=3),
+        Column[StepSummary]("complete", "", _mark, align="left", weight=7),
+    )
+    page.table(columns, result.summary, limit=STEPS_SHOWN)
+    if result.scopes:
+        page.line()
+        page.line(_in_words(result.scopes))
+        page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
+    if page.options.wide:
+        page.line()
+        on_host = result.timed_on == "host"
+        page.table([column for column in COLUMNS if column.key != "host_us" or not on_host], result.steps)
+
+
+def _mark(row: StepSummary) -> Cell:
+    if not row.complete:
+        return "incomplete"
+    return Styled("▲ slow", ALARM) if row.slow else ""
+
+
+def _spread(row: StepSummary) -> str:
+    return ratio(row.max_us / row.median_us) if row.median_us > 0 else "–"
+
+
+def _bar(value: float, peak: float) -> str:
+    return "█" * round(BAR * value / peak) if peak > 0 else ""
+
+
+VIEW = View[StepsResult, StepTime](
+    main="steps",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("summary", "step"), ("steps", "step_on_rank"), ("scopes", "scope_on_rank")),
+)

@@ -1,0 +1,397 @@
+"""The whole investigation for people: the findings, then every rank's place.
+
+A triage in words: the engine's figures with the sentences, commands and suggestions that people read.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from kair_engine.causes import CAUSES
+from kair_engine.frozen import dataclass
+from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult, Verdict
+from kair_engine.results.whatif import Fix
+from kair_engine.whatif.fixes import fix_text
+from kair_tui.render.answer import ALARM, Cell, Column, Styled
+from kair_tui.render.changes import against_in_words
+from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words
+from kair_tui.render.hangs import held_up_at, stands_still, what_to_do
+from kair_tui.render.localize import flag
+from kair_tui.render.rank import COLUMNS as OF_PARTS
+from kair_tui.render.sentences import sentence_of
+from kair_tui.render.text import short_name
+from kair_tui.render.units import (
+    count,
+    duration,
+    money,
+    one_decimal,
+    p_value,
+    percent,
+    plural,
+    ranks_in_words,
+    ratio,
+    score,
+    signed_duration,
+    spans,
+    waited_of,
+)
+from kair_tui.render.verdict import (
+    cause_in_words,
+    is_hidden,
+    is_idle,
+    lost_us,
+    pattern_in_words,
+    seen_in_words,
+    summary,
+    verdict_in_words,
+)
+from kair_tui.render.view import CsvTable, View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+
+_NOBODY = "No rank is to blame: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceInWords(Evidence):
+    """One thing that speaks for a finding."""
+
+    sentence: str
+    command: str | None
+    """Shows the same figures; null where there is none to look up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingInWords(Finding):
+    """One culprit, or what slows the job though nobody is to blame."""
+
+    evidence: tuple[EvidenceInWords, ...]
+    suggestion: str
+    """What to do about it."""
+    fix_options: tuple[str, ...]
+    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriageInWords(TriageResult):
+    """The whole investigation."""
+
+    findings: tuple[FindingInWords, ...]
+    absorbed: tuple[AbsorbedInWords, ...]
+    summary: str
+    """The answer in one sentence."""
+
+
+def triage_in_words(result: TriageResult) -> TriageInWords:
+    """The same answer, told."""
+    findings = tuple(_finding(finding) for finding in result.findings)
+    if len(result.ranking) == 1:
+        # Without peers nobody can say that.
+        findings = tuple(replace(one, suggestion=_upper(one.suggestion.removeprefix(_NOBODY))) for one in findings)
+    absorbed = tuple(
+        AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
+    )
+    return TriageInWords(**_fields(result, findings=findings, absorbed=absorbed), summary=summary(result))
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def suggestion_of(finding: Finding) -> str:
+    """What to do about it."""
+    row = CAUSES[finding.cause]
+    text = row.suggestion
+    if finding.pattern == "job_wide" and row.job_wide_suggestion is not None:
+        text = row.job_wide_suggestion
+    elif finding.pattern == "group":
+        text = row.group_suggestion
+    text = what_to_do(finding) or text
+    ranks = finding.ranks or finding.seen_on
+    who = ranks_in_words(ranks)
+    named = f" ({short_name(finding.operator)})" if finding.operator else ""
+    return text.format(who=who, Who=who.capitalize(), rank=next(iter(ranks), None), operator=named)
+
+
+def fix_option(fix: Fix) -> str:
+    """The option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
+    return shlex.join(fix_words(fix))
+
+
+def options_of(shown_by: ShownBy) -> list[str]:
+    """The words behind the analysis' name, not quoted for a shell."""
+    asked = [] if shown_by.rank is None else ["--rank", str(shown_by.rank)]
+    return asked + [word for fix in shown_by.fixes for word in fix_words(fix)]
+
+
+def fix_words(fix: Fix) -> tuple[str, str]:
+    """The option and its value."""
+    return "--scale" if fix.is_scale else "--fix", fix_text(fix)
+
+
+def command_of(shown_by: ShownBy) -> str:
+    """As one types it: names from a trace are quoted for a shell."""
+    return shlex.join(["kair", shown_by.analysis, *options_of(shown_by)])
+
+
+def _finding(finding: Finding) -> FindingInWords:
+    return FindingInWords(
+        **_fields(finding, evidence=tuple(_evidence(one) for one in finding.evidence)),
+        suggestion=suggestion_of(finding),
+        fix_options=tuple(map(fix_option, finding.fix)),
+    )
+
+
+def _evidence(one: Evidence) -> EvidenceInWords:
+    command = None if one.shown_by is None else command_of(one.shown_by)
+    return EvidenceInWords(**_fields(one), sentence=sentence_of(one), command=command)
+
+
+def _fields(record: Any, **changed: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the records above
+    return {**vars(record), **changed}
+
+
+RANKS_SHOWN = 10
+
+COLUMNS = (
+    Column[RankedRank]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RankedRank]("host", "host", lambda row: row.host or "–", align="left", weight=3),
+    Column[RankedRank]("role", "role", lambda row: row.role, align="left", weight=2),
+    Column[RankedRank]("score", "score", lambda row: score(row.score), weight=8),
+    Column[RankedRank](
+        "self_time_excess_us",
+        "self time excess/step",
+        lambda row: signed_duration(row.self_time_excess_us),
+        weight=6,
+    ),
+    Column[RankedRank]("wait_imposed_us", "wait imposed/step", lambda row: duration(row.wait_imposed_us), weight=6),
+    Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
+)
+PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "own_us", "share"))
+"""Of one rank alone, which nobody can be ranked beside."""
+
+
+def _body(result: TriageInWords, page: Page) -> None:
+    for number, finding in enumerate(result.findings, 1):
+        page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
+        for fact in facts(finding):
+            page.line(fact, indent=3)
+        for sentence in sentences(finding):
+            page.bullet(sentence)
+        if finding.suggestion:
+            page.line(f"suggestion: {finding.suggestion}", indent=3)
+        page.line()
+    for line in absorbed_lines(result, wide=page.options.wide):
+        page.line(line)
+    if result.absorbed:
+        page.line()
+    if result.parts:
+        page.table(PART_COLUMNS, result.parts)
+        page.line()
+    elif result.ranking and result.steps:
+        page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
+        page.line()
+    page.line(triage_totals(result))
+    if result.against_baseline is not None:
+        page.lines_of(against_in_words(result.against_baseline))
+
+
+def absorbed_lines(result: TriageInWords, *, wide: bool = False) -> list[str]:
+    """What takes longer and costs nothing, as hosts are ahead of their devices; `wide`: and in which operator."""
+    return [
+        f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
+        for one in result.absorbed
+    ]
+
+
+def gain_in_words(result: TriageResult) -> str:
+    """What is won without the first that is accused, else without what costs most; empty where others hide it."""
+    accused = [one for one in result.findings if one.ranks] or list(result.findings)
+    worth = [one for one in accused if not is_hidden(one) and not CAUSES[one.cause].of_recording]
+    if not worth:
+        return ""
+    finding = worth[0]
+    who = ranks_in_words(finding.ranks) + " fixed" if finding.ranks else f"without {cause_in_words(finding.cause)}"
+    hours = f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
+    return f"{who}: +{percent(finding.throughput_gain)} throughput, {hours}"
+
+
+def triage_totals(result: TriageResult) -> str:
+    """The step, and what was waited in it."""
+    if not result.steps:
+        return "recordings of calls: how far each rank came, and no times"
+    return (
+        f"step {duration(result.step_time_us)}; ranks wait{_share_of_time(result)} "
+        f"({duration(result.waiting_us_per_step)} a step over all of them, "
+        f"{duration(result.unattributed_us_per_step)} unattributed); "
+        f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
+    )
+
+
+def _share_of_time(result: TriageResult) -> str:
+    all_ranks_us = result.step_time_us * len(result.ranking)
+    return f" {waited_of(result.waiting_us_per_step / all_ranks_us, 'their time')}" if all_ranks_us else ""
+
+
+def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
+    """Who, and what is wrong; `alone` where no other rank was recorded."""
+    if finding.pattern == "job_wide" and alone:
+        return f"{ranks_in_words(finding.seen_on)}, the only one recorded: {cause_in_words(finding.cause)}"
+    if finding.pattern == "job_wide":
+        seen = f" (seen on {seen_in_words(finding.seen_on)})" if finding.seen_on else ""
+        return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
+    who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
+    on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
+    return f"{who}{on}: {cause_in_words(finding.cause)}{_in_operator(finding, wide)}"
+
+
+def _in_operator(finding: Finding, wide: bool) -> str:
+    if not finding.operator:
+        return ""
+    name = finding.operator if wide else short_name(finding.operator)
+    return f", idle before {name}" if is_idle(finding) else f" in {name}"
+
+
+def _others(number: int) -> str:
+    return f" and {count(number)} more" if number > 0 else ""
+
+
+def facts(finding: Finding) -> list[str]:
+    """Its figures: what it costs, when, and how sure that is."""
+    if stands_still(finding):
+        return [_price(finding)]
+    chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
+    began = "" if finding.since is None else f", since step {finding.since}"
+    steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
+    how = pattern_in_words(finding.pattern)
+    if finding.pattern == "intermittent" and len(finding.steps) == 1:
+        # Of one step, it is some of its synchronisations that came late.
+        how = "at times within the step"
+    where = f"{how}, {steps}{began}{chance}"
+    return [_price(finding), where, *([f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else [])]
+
+
+def sentences(finding: FindingInWords) -> list[str]:
+    """Its evidence, each sentence with the command that shows the same figures."""
+    return [f"{one.sentence} [{one.command}]" if one.command else one.sentence for one in finding.evidence]
+
+
+def _price(finding: Finding) -> str:
+    if stands_still(finding):
+        return f"the job stands still at {held_up_at(finding)}"
+    estimated = "estimated from its excess" if not _is_of_network(finding) else "estimated from its transfers"
+    about = "" if finding.priced_by == "replay" else f" ({estimated})"
+    price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
+    if is_hidden(finding):
+        return f"nothing lost by it alone, as others are as late{about}"
+    if CAUSES[finding.cause].of_recording:
+        return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; in recorded steps alone{about}"
+    return (
+        f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it "
+        f"+{percent(finding.throughput_gain)} throughput, "
+        f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
+    )
+
+
+def _lost(finding: Finding) -> str:
+    least, most = map(duration, lost_us(finding))
+    if least == most:
+        return f"{least} lost per step"
+    counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"
+    return f"{least} to {most} lost per step; {counted} {duration(finding.time_lost_us_per_step)}"
+
+
+def _is_of_network(finding: Finding) -> bool:
+    """Whether a replay alone does not tell its price: see slow_network.py of triage."""
+    return any(one.kind == "price_range" and one.about == "network" for one in finding.evidence)
+
+
+def _tree(result: TriageInWords, page: Page) -> None:
+    def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
+        for finding in result.findings:
+            of_one = len(result.ranking) == 1
+            branch = root.add(safe(Styled(title(finding, wide=page.options.wide, alone=of_one), ALARM)))
+            for line in (*facts(finding), *sentences(finding)):
+                branch.add(safe(line))
+            if finding.suggestion:
+                branch.add(safe(f"suggestion: {finding.suggestion}"))
+        for line in absorbed_lines(result, wide=page.options.wide):
+            root.add(safe(line))
+        root.add(safe(triage_totals(result)))
+
+    page.tree(f"verdict: {verdict_in_words(result.verdict)}", grow)
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """The verdict, or one finding, on one line of CSV."""
+
+    record: Literal["verdict", "finding"]
+    number: int | None
+    """Of the finding, from 1."""
+    verdict: Verdict
+    cause: str | None = None
+    pattern: str | None = None
+    ranks: tuple[int, ...] = ()
+    seen_on: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    operator: str | None = None
+    edge: str | None = None
+    steps: tuple[int, ...] = ()
+    since: int | None = None
+    p_value: float | None = None
+    step_time_us: float | None = None
+    time_lost_us_per_step: float | None = None
+    slowdown: float | None = None
+    throughput_gain: float | None = None
+    gpu_hours_per_day: float | None = None
+    cost_per_day: float | None = None
+    priced_by: str | None = None
+    fix: tuple[str, ...] = ()
+    text: str = ""
+    """The answer in one sentence; of a finding, what to do."""
+
+
+def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
+    """The verdict, then the findings; of several the verdict has the price of all together."""
+    return [_verdict_row(result), *(_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1))]
+
+
+def _verdict_row(result: TriageInWords) -> VerdictRow:
+    row = VerdictRow("verdict", None, result.verdict, steps=result.steps, step_time_us=result.step_time_us)
+    row = replace(row, text=result.summary)
+    together = result.together
+    if together is None or len(result.findings) < 2:
+        return row
+    return replace(
+        row,
+        time_lost_us_per_step=together.saved_us,
+        slowdown=1 + together.throughput_gain,
+        throughput_gain=together.throughput_gain,
+        gpu_hours_per_day=together.gpu_hours_per_day,
+        cost_per_day=together.cost_per_day,
+    )
+
+
+def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) -> VerdictRow:
+    columns = {field.name for field in fields(VerdictRow)}
+    shared = {name: value for name, value in vars(finding).items() if name in columns - {"fix"}}
+    # Without the dashes, which a spreadsheet takes for a formula.
+    fixes = tuple(option.removeprefix("--fix ").removeprefix("--scale ") for option in finding.fix_options)
+    return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
+
+
+VIEW = View[TriageInWords, RankedRank](
+    main="ranking",
+    columns=COLUMNS,
+    headline=lambda result: result.summary,
+    body=_body,
+    records=(("findings", "finding"), ("ranking", "rank")),
+    tree=_tree,
+    csv=CsvTable(VerdictRow, _csv_rows),
+)

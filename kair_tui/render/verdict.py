@@ -1,0 +1,332 @@
+"""A triage's answer in one sentence: who, why, what it costs; or why there is no answer.
+
+What stragglers cost a job, figure by figure; a dash where that is not known.
+
+What a triage says that an earlier one of the same job did not, in words.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from kair_engine.causes import CAUSES, Cause
+from kair_engine.ranks import Rank, runs
+from kair_engine.results.rank import StepPart
+from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
+from kair_engine.trace.model import KairWarning
+from kair_tui.render.delays import absorbed_briefly
+from kair_tui.render.hangs import held_up_at, nobody_to_blame, stands_still
+from kair_tui.render.text import spaced
+from kair_tui.render.units import (
+    WORTH_A_FIGURE,
+    count,
+    duration,
+    money,
+    one_decimal,
+    percent,
+    plural,
+    ranks_in_words,
+    slowdown,
+    spans,
+)
+from kair_tui.render.warnings import unexplained_briefly, warning_in_words
+
+_MOST_NAMED = 3
+"""Findings of one kind: one sentence names no more, and all are listed below it."""
+_FEW_RUNS = 3
+"""`0-3, 8` are two: ranks in more are counted."""
+_NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
+_WHY_INCONCLUSIVE = (
+    "several_runs",
+    "price_and_waiting",
+    "graphs_not_recorded",
+    *_NOT_COMPARED,
+    "waited_for",
+    "other_run",
+    "one_rank",
+    "few_steps",
+    "few_peers",
+    "unexplained",
+)
+"""Codes of warnings that leave a verdict open, the first one that there is tells why."""
+_OPEN_HANGS = (
+    "ranks_untold",
+    "who_is_missing",
+    "group_untold",
+    "transfers_open",
+    "members_untold",
+    "dumps_missing",
+    "completion_untold",
+)
+"""The same of recordings of calls."""
+
+
+def summary(result: TriageResult) -> str:
+    """The answer in one sentence."""
+    scope = f"{plural(len(result.ranking), 'rank')}, {plural(len(result.steps), 'step')}"
+    if not result.steps and not result.findings:
+        return _no_hang(result)
+    if result.verdict == "straggler":
+        return _straggler(result)
+    if result.verdict == "job_wide":
+        return _job_wide(result)
+    if result.verdict == "inconclusive":
+        why = _why_open(result) or "too few peers for a test"
+        if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
+            waited = _first(result.warnings, ("waited_for",))
+            why += f"; {waited}" if waited else ""
+        shared = _shared(result.findings)
+        told = f"; no rank's fault: {shared}" if shared else ""
+        return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
+    cleared = _first(result.warnings, ("nobody_waits",))
+    uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
+    if cleared is None and result.absorbed:
+        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{uneven}"
+    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{uneven}"
+
+
+def _why_open(result: TriageResult) -> str | None:
+    first = _first(result.warnings, _WHY_INCONCLUSIVE)
+    uneven = next((one for one in result.warnings if one.code == "unexplained"), None)
+    if uneven is not None and first == warning_in_words(uneven).message:
+        return f"no rank differs from its peers beyond chance, but {unexplained_briefly(uneven)}"
+    return first
+
+
+def _no_hang(result: TriageResult) -> str:
+    """Of recordings of calls, where nobody is waited for."""
+    scope = plural(len(result.ranking), "rank")
+    if result.verdict == "inconclusive":
+        why = _first(result.warnings, _OPEN_HANGS) or "who is waited for is not told"
+        return f"inconclusive: {scope}; {why}"
+    return f"no straggler: {scope}, all are through with every collective that they called"
+
+
+def verdict_in_words(verdict: Verdict) -> str:
+    """`no straggler`, `job-wide`."""
+    return _hyphened(verdict)
+
+
+def pattern_in_words(pattern: Pattern) -> str:
+    """`persistent`, `job-wide`."""
+    return _hyphened(pattern)
+
+
+def cause_in_words(cause: str) -> str:
+    """As it is called in a sentence."""
+    return CAUSES[cause].words
+
+
+def lost_us(finding: Finding) -> tuple[float, float]:
+    """(at least, at most) what a finding costs per step, in µs; the same twice but for stops of all ranks' threads.
+
+    A replay without stops keeps what ranks wait for besides, and no step is shorter by more than the slowest rank's.
+    """
+    lost = finding.time_lost_us_per_step
+    if finding.pattern != "job_wide":
+        return lost, lost
+    known = [one.figures for one in finding.evidence if one.kind == "price_range"]
+    bounds = [figures[end] for figures in known for end in ("least_us", "most_us")]
+    if not bounds:
+        bounds = [one.figures["slowest_rank_us"] for one in finding.evidence if one.kind == "host_stops"]
+    return min(lost, *bounds, lost), max(lost, *bounds, lost)
+
+
+def costs(finding: Finding) -> str:
+    """What it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; in words where others hide all of it."""
+    of_least, of_most = lost_us(finding)
+    least, most = duration(of_least), duration(of_most)
+    if least == most:
+        return least
+    return f"up to {most}" if of_least < WORTH_A_FIGURE * of_most else f"{least} to {most}"
+
+
+def is_hidden(finding: Finding) -> bool:
+    """Whether it alone costs nothing, as others are as late."""
+    return finding.slowdown - 1 < WORTH_A_FIGURE
+
+
+def is_idle(finding: Finding) -> bool:
+    """Whether the time was lost before its operator, and not in it: its edge says the same in words."""
+    return finding.edge is not None and finding.edge == f"idle before {finding.operator}"
+
+
+def seen_in_words(seen: tuple[Rank, ...]) -> str:
+    """`ranks 4-7`, or how many where they would be a long list: `32 ranks`."""
+    return ranks_in_words(seen) if len(runs(seen)) <= _FEW_RUNS else plural(len(seen), "rank")
+
+
+def _straggler(result: TriageResult) -> str:
+    first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
+    # What costs more than any culprit is named before them, whoever is to blame for it.
+    above, rest = result.findings[:first], result.findings[first:]
+    culprits = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest)])
+    told = f"straggler: {culprits}{_together(result)}"
+    if above:
+        told = (
+            f"straggler, but what costs most is no rank's fault: {_shared(above)}; then {culprits}{_together(result)}"
+        )
+    below = _shared(rest)
+    return f"{told}; no rank's fault: {below}" if below else told
+
+
+def _accused(findings: Sequence[Finding]) -> list[Finding]:
+    return [one for one in findings if one.pattern != "job_wide"]
+
+
+def _shared(findings: Sequence[Finding]) -> str:
+    return _some([f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide"])
+
+
+def _some(told: Sequence[str]) -> str:
+    """All of them, or the first ones and how many more there are: `a, b and 3 more`."""
+    if len(told) > _MOST_NAMED:
+        told = [*told[: _MOST_NAMED - 1], f"{count(len(told) - _MOST_NAMED + 1)} more"]
+    *others, last = told or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _job_wide(result: TriageResult) -> str:
+    first, *others = result.findings
+    if stands_still(first):
+        where = f"{_price(first)} {_seen_on(first, result)}"
+        return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
+    of_step = f"{costs(first)} of the {duration(result.step_time_us)} step{_crowded(first)}"
+    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
+    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
+    where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
+    if len(result.ranking) == 1:
+        where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
+    return f"job-wide: {_some(told)}{_together(result)}; {where}"
+
+
+def _most_of_step(result: TriageResult) -> str:
+    """Of one rank alone, what its step goes to most."""
+    if not result.parts:
+        return ""
+    largest = max(result.parts, key=lambda part: part.own_us)
+    return f"; {duration(largest.own_us)} of its {duration(result.step_time_us)} step are {part_in_words(largest.part)}"
+
+
+def part_in_words(part: StepPart) -> str:
+    """What a part of the step is called."""
+    return "exposed communication" if part == "communication" else part
+
+
+def _seen_on(finding: Finding, result: TriageResult) -> str:
+    seen, ranks = finding.seen_on, len(result.ranking)
+    if ranks == 1:
+        return f"on {ranks_in_words((result.ranking[0].rank,))}"
+    if len(seen) in (0, ranks):
+        return "on all ranks"
+    if len(runs(seen)) <= _FEW_RUNS:
+        return f"on {ranks_in_words(seen)}"
+    return f"on {count(len(seen))} of {count(ranks)} ranks"
+
+
+def _together(result: TriageResult) -> str:
+    together = result.together
+    if together is None or together.saved_us <= 0 or len(result.findings) < 2:
+        return ""
+    return f"; together {duration(together.saved_us)} a step"
+
+
+def _culprit(finding: Finding) -> str:
+    return ranks_in_words(finding.ranks) if finding.ranks else finding.edge or "a link"
+
+
+def _price(finding: Finding) -> str:
+    if stands_still(finding):
+        return f"the job stands still at {held_up_at(finding)}"
+    if is_hidden(finding):
+        return "nothing by itself: others are as late"
+    return f"{costs(finding)} a step{_crowded(finding)}"
+
+
+def _crowded(finding: Finding) -> str:
+    """Of lack of cores, who shares some: the others have enough."""
+    found = next((one for one in finding.evidence if one.kind == "crowded"), None)
+    if found is None or finding.pattern != "job_wide" or len(found.ranks) == len(finding.seen_on):
+        return ""
+    cores = int(found.figures["cores"])
+    return f"; {ranks_in_words(found.ranks)} share {'a core' if cores == 1 else plural(cores, 'core')}"
+
+
+def _hyphened(name: str) -> str:
+    return "job-wide" if name == "job_wide" else spaced(name)
+
+
+def _first(warnings: tuple[KairWarning, ...], codes: tuple[str, ...]) -> str | None:
+    """What the first of these codes says, of the warnings that have it the first."""
+    told = {warning.code: warning_in_words(warning).message for warning in reversed(warnings) if warning.code in codes}
+    return next((told[code] for code in codes if code in told), None)
+
+
+def slowdown_text(value: float | None) -> str:
+    """S."""
+    return "–" if value is None else slowdown(value)
+
+
+def share_text(value: float | None) -> str:
+    """A share of 1."""
+    return "–" if value is None else percent(value)
+
+
+def hours_text(value: float | None) -> str:
+    """GPU-hours."""
+    return "–" if value is None else one_decimal(value)
+
+
+def money_text(value: float | None) -> str:
+    """In whichever currency it is."""
+    return "–" if value is None else money(value)
+
+
+def cause_text(cause: Cause | None) -> str:
+    """As it is called in a sentence."""
+    return "–" if cause is None else cause_in_words(cause)
+
+
+_WORTH_TELLING: Final = 0.05
+"""By how much of itself a cost has to change: less is what a few more steps do to any figure."""
+
+_Key = tuple[str, tuple[int, ...], str | None, str | None]
+
+
+def difference(before: TriageResult, after: TriageResult) -> tuple[str, ...]:
+    """A line for each thing that changed, what matters most first; none where nothing did."""
+    lines = []
+    if before.verdict != after.verdict:
+        lines.append(f"{verdict_in_words(after.verdict)}, was {verdict_in_words(before.verdict)}")
+    lines += _findings(before.findings, after.findings)
+    lines += _more_and_fewer("rank", (row.rank for row in before.ranking), (row.rank for row in after.ranking))
+    lines += _more_and_fewer("step", before.steps, after.steps)
+    return tuple(lines)
+
+
+def _findings(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[str]:
+    known = {_key(finding): finding for finding in before}
+    for finding in after:
+        old = known.pop(_key(finding), None)
+        now = finding.time_lost_us_per_step
+        if old is None:
+            yield f"new: {_name(finding)}, {duration(now)} a step"
+        elif abs(now - old.time_lost_us_per_step) > _WORTH_TELLING * max(now, old.time_lost_us_per_step):
+            yield f"{_name(finding)}: {duration(now)} a step, was {duration(old.time_lost_us_per_step)}"
+    yield from (f"no more: {_name(finding)}" for finding in known.values())
+
+
+def _key(finding: Finding) -> _Key:
+    return finding.cause, finding.ranks, finding.operator, finding.edge
+
+
+def _name(finding: Finding) -> str:
+    who = f"{ranks_in_words(finding.ranks)} " if finding.ranks else ""
+    return f"{who}({cause_in_words(finding.cause)})" if who else cause_in_words(finding.cause)
+
+
+def _more_and_fewer(what: str, before: Iterable[int], after: Iterable[int]) -> Iterator[str]:
+    old, new = {*before}, {*after}
+    if more := sorted(new - old):
+        yield f"{plural(len(more), f'more {what}')} ({spans(tuple(more), 3)})"
+    if fewer := sorted(old - new):
+        yield f"{plural(len(fewer), f'{what}')} gone ({spans(tuple(fewer), 3)})"

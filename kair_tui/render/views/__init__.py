@@ -1,1 +1,0 @@
-"""Views: how each command's result is shown to people, one module per result."""

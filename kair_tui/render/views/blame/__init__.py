@@ -1,1 +1,0 @@
-"""Blame for people: a table, paths as trees, and the graph of who waited for whom."""

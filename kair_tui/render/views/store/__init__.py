@@ -1,1 +1,0 @@
-"""What is kept: jobs, baselines and the cache, and what all jobs together cost."""

@@ -1,0 +1,125 @@
+"""A running job for people: its ranks, the slow ones first, its hosts, and what was noticed and sampled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.results.watch import WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_tui.render.answer import ALARM, Cell, Column, Styled
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, score, signed_duration
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Page
+
+RANKS_SHOWN: Final = 20
+HOSTS_SHOWN: Final = 10
+ALERTS_SHOWN: Final = 8
+WINDOWS_SHOWN: Final = 5
+_STATES: Final = {
+    "waiting": "waiting for the first steps",
+    "training": "training",
+    "stalled": "no step ends any more",
+    "over": "over",
+    "unattended": "unattended: its coordinator no longer writes",
+}
+
+
+def _headline(result: WatchResult) -> str:
+    parts = [f"{result.job}: {_STATES[result.state]}"]
+    if result.step >= 0:
+        parts.append(f"step {result.step}")
+    if result.step_time_us is not None:
+        parts.append(f"{duration(result.step_time_us)} a step")
+    slow = tuple(row.rank for row in result.ranks if row.slow)
+    if slow:
+        parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
+    return ", ".join(parts)
+
+
+def _excess(row: WatchedRank) -> str:
+    return "–" if row.self_time_excess is None else f"{row.self_time_excess:+.1%}".replace("%", " %")
+
+
+def _time(us: float | None) -> str:
+    return "–" if us is None else duration(us)
+
+
+def _clock(row: WatchedHost) -> str:
+    if row.clock_bound_us is None or row.clock_offset_us is None:
+        return "–"
+    return f"{signed_duration(row.clock_offset_us)} ± {duration(row.clock_bound_us)}"
+
+
+def _mark(row: WatchedRank) -> Cell:
+    return Styled("▲ slow", ALARM) if row.slow else ""
+
+
+def _missed(row: WatchedWindow) -> Cell:
+    return Styled(ranks_in_words(row.missed), ALARM) if row.missed else "–"
+
+
+COLUMNS = (
+    Column[WatchedRank]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[WatchedRank]("host", "host", lambda row: row.host or "–", align="left", weight=6),
+    Column[WatchedRank]("step", "step", lambda row: str(row.step), weight=7),
+    Column[WatchedRank]("step_time_us", "step time", lambda row: _time(row.step_time_us), weight=5),
+    Column[WatchedRank]("self_time_us", "self time", lambda row: _time(row.self_time_us), weight=8),
+    Column[WatchedRank]("self_time_excess", "than peers", _excess, weight=9),
+    Column[WatchedRank]("z", "z", lambda row: score(row.z), weight=6),
+    Column[WatchedRank]("role", "role", lambda row: row.role if row.role != "all" else "–", align="left", weight=4),
+    Column[WatchedRank]("slow", "", _mark, align="left", weight=9),
+)
+_HOSTS = (
+    Column[WatchedHost]("host", "host", lambda row: row.host, align="left", weight=9),
+    Column[WatchedHost]("ranks", "ranks", lambda row: count(row.ranks), weight=6),
+    Column[WatchedHost]("heard_s_ago", "heard", lambda row: f"{row.heard_s_ago:.1f} s ago", weight=5),
+    Column[WatchedHost]("clock_offset_us", "clock", _clock, weight=8),
+    Column[WatchedHost]("drops", "dropped", lambda row: count(row.drops), weight=5),
+    Column[WatchedHost]("spooled", "waiting", lambda row: count(row.spooled), weight=5),
+    Column[WatchedHost]("silent", "", lambda row: Styled("▲ silent", ALARM) if row.silent else "", weight=9),
+)
+_WINDOWS = (
+    Column[WatchedWindow]("first_step", "sampled", lambda row: f"{row.first_step}-{row.last_step}", weight=9),
+    Column[WatchedWindow]("ranks", "ranks", lambda row: count(len(row.ranks)), weight=6),
+    Column[WatchedWindow]("why", "why", lambda row: row.why, align="left", weight=7),
+    Column[WatchedWindow]("state", "", lambda row: row.state, align="left", weight=8),
+    Column[WatchedWindow]("missed", "missed by", _missed, align="left", weight=8),
+)
+
+
+def _body(result: WatchResult, page: Page) -> None:
+    from kair_capture.coordinator.alert_text import in_words
+
+    ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
+    page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
+    page.line()
+    hosts = sorted(result.hosts, key=lambda row: (not row.silent, -(row.clock_bound_us or 0), row.host))
+    page.table(_HOSTS, hosts, limit=len(hosts) if page.options.wide else HOSTS_SHOWN)
+    sampling = result.sampling
+    page.line()
+    page.line(
+        f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "
+        f"{plural(sampling.fragments, 'fragment')} in the store"
+    )
+    if sampling.owed_us > 0:
+        page.line(
+            f"{duration(sampling.owed_us)} of it are owed: until the job has earned them nothing is sampled unasked"
+        )
+    if (every := max((host.sampled_every for host in result.hosts), default=0)) > 0:
+        page.line(f"besides, ranks sample one step in {count(every)} without being asked")
+    if sampling.windows:
+        page.table(_WINDOWS, sampling.windows[-WINDOWS_SHOWN:])
+    if result.alerts:
+        page.line()
+    for alert in result.alerts[-ALERTS_SHOWN:]:
+        page.line(f"{alert.at[11:19]}  {in_words(alert)}")
+
+
+VIEW = View[WatchResult, WatchedRank](
+    main="ranks",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("ranks", "rank"), ("hosts", "host"), ("alerts", "alert")),
+)

@@ -1,0 +1,408 @@
+"""The what-if analysis for people: what the job would save, and who costs what.
+
+A what-if analysis in words: the verdict, its causes and the remedies as people read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.results.whatif import (
+    FIX_KINDS,
+    CauseName,
+    FixPrice,
+    PartEffect,
+    Remedy,
+    SlowdownCause,
+    StepPrice,
+    WhatifResult,
+)
+from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
+from kair_tui.render.delays import absorbed_fix_in_words, lack_of_cores_in_words, stops_in_words, ticks_in_words
+from kair_tui.render.drawing import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.text import spaced
+from kair_tui.render.units import (
+    count,
+    duration,
+    first_ranks,
+    gain,
+    money,
+    one_decimal,
+    percent,
+    plural,
+    signed_duration,
+    signed_whole_percent,
+    slowdown,
+    spans,
+    whole_percent,
+)
+from kair_tui.render.view import View
+
+if TYPE_CHECKING:
+    from kair_tui.render.page import Branch, Page
+
+
+_WORTH_MOVING = 0.01
+"""Of what a stage computes: smaller changes of it are not worth a word."""
+_MOST = 0.5
+"""Of the slowdown: one kind of time that costs as much is told where no cause has a name."""
+_MUCH = 0.1
+"""Of the slowdown, for one worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowdownCauseInWords(SlowdownCause):
+    """What the figures speak for as a cause of the slowdown."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyInWords(Remedy):
+    """What would help, and the step time it leads to."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatifInWords(WhatifResult):
+    """The job without its stragglers, and what each part of it costs."""
+
+    causes: tuple[SlowdownCauseInWords, ...]
+    remedies: tuple[RemedyInWords, ...]
+    verdict: str
+    """The answer in one sentence."""
+
+
+def whatif_in_words(result: WhatifResult) -> WhatifInWords:
+    """The same answer, told."""
+    causes = tuple(SlowdownCauseInWords(**vars(one), text=cause_in_words(one)) for one in result.causes)
+    remedies = tuple(RemedyInWords(**vars(one), text=remedy_in_words(one)) for one in result.remedies)
+    told = {**vars(result), "causes": causes, "remedies": remedies}
+    return WhatifInWords(**told, verdict=verdict_in_words(result))
+
+
+def verdict_in_words(result: WhatifResult) -> str:
+    """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
+    if result.pattern == "none":
+        return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
+    slower = f"{result.slowdown:.2f} times slower than without stragglers"
+    if result.only_fixes:
+        return f"{slower}; only fixes were priced"
+    causes = ", and second ".join(map(cause_in_words, result.causes)) or f"no single cause{_mostly(result)}"
+    return f"{slower}: {causes}; {_pattern(result)}"
+
+
+def cause_in_words(cause: SlowdownCause) -> str:
+    """What it is, where, and what speaks for it."""
+    return _CAUSES[cause.cause](cause)
+
+
+def remedy_in_words(remedy: Remedy) -> str:
+    """What to do."""
+    if remedy.remedy == "sorted_microbatches":
+        ranks = f"the {remedy.dp_ranks} data-parallel ranks"
+        return f"deal the microbatches of a step to {ranks} by their length, longest first"
+    changes = [of_stage for of_stage in remedy.compute_change_by_stage.items() if abs(of_stage[1]) >= _WORTH_MOVING]
+    moves = ", ".join(f"stage {stage} {signed_whole_percent(change)}" for stage, change in changes)
+    return f"even out what the stages compute, by moving layers: {moves} of its compute"
+
+
+def _mostly(result: WhatifResult) -> str:
+    kind, alone = next(iter(result.by_operator_type.items()), ("", 1.0))
+    share = (alone - 1) / (result.slowdown - 1)
+    return f", mostly {spaced(kind)} ({whole_percent(share)} of the slowdown)" if share >= _MOST else ""
+
+
+def _pattern(result: WhatifResult) -> str:
+    rank = next(iter(result.by_rank or result.by_rank_approximate), None)
+    stage = next(iter(result.by_stage), None)
+    last = ", the last row," if result.by_stage and stage == max(result.by_stage) else ""
+    return {
+        "one_worker": f"one worker, rank {rank}, costs more than all others",
+        "few_workers": f"a few workers cost more than others, rank {rank} most",
+        "one_stage": f"stage {stage}{last} costs more than others",
+        "diffuse": _spread(result),
+        "unknown": "workers were not priced one by one",
+    }[result.pattern]
+
+
+def _spread(result: WhatifResult) -> str:
+    largest = max((result.by_rank or result.by_rank_approximate).values(), default=1.0)
+    if largest - 1 < _MUCH * (result.slowdown - 1):
+        return "no worker by itself costs much"
+    return "the cost is spread over all workers"
+
+
+def _slow_workers(cause: SlowdownCause) -> str:
+    if cause.host is not None:
+        return f"host {cause.host} costs {_of_slowdown(cause)}, its {len(cause.ranks)} ranks together"
+    if len(cause.ranks) == 1:
+        return f"rank {cause.ranks[0]} costs {_of_slowdown(cause)}"
+    return f"ranks {first_ranks(cause.ranks)} cost {_of_slowdown(cause)}"
+
+
+def _sequence_imbalance(cause: SlowdownCause) -> str:
+    correlation, variation = cause.figures["forward_backward_correlation"], cause.figures["forward_variation_share"]
+    uneven = (
+        f"forward and backward correlate by {correlation:.2f} within a rank, "
+        f"the forward varies by {whole_percent(variation)}"
+    )
+    return f"sequence-length imbalance ({uneven}{_or_slow_ranks(cause)})"
+
+
+def _or_slow_ranks(cause: SlowdownCause) -> str:
+    if not cause.or_slow_ranks:
+        return ""
+    steps = int(cause.figures["steps"])
+    few = "one step is" if steps == 1 else f"{steps} steps are"
+    return f"; or slow ranks {first_ranks(cause.or_slow_ranks)}: {few} too few to tell"
+
+
+def _stage_imbalance(cause: SlowdownCause) -> str:
+    return f"stage imbalance (an ideal last stage takes {_of_slowdown(cause)} away)"
+
+
+def _garbage_collection(cause: SlowdownCause) -> str:
+    pauses = f"{int(cause.figures['paused_forwards'])} forward computations pause {_where(cause)}"
+    return f"garbage collection ({pauses}, backward does not); {_without(cause)}"
+
+
+def _communication_flapping(cause: SlowdownCause) -> str:
+    transfers, times = int(cause.figures["flapping_transfers"]), cause.figures["over_median_ratio"]
+    flaps = f"{transfers} transfers take over {times:.0f} times their median {_where(cause)}"
+    return f"communication flapping ({flaps}: {', '.join(cause.operation_types)}); {_without(cause)}"
+
+
+def _where(cause: SlowdownCause) -> str:
+    return f"on {len(cause.ranks)} ranks in {int(cause.figures['steps'])} steps"
+
+
+def _without(cause: SlowdownCause) -> str:
+    return f"without it {_of_slowdown(cause)} goes away"
+
+
+def _of_slowdown(cause: SlowdownCause) -> str:
+    return f"{whole_percent(cause.share or 0.0)} of the slowdown"
+
+
+_CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause], str]]] = {
+    "slow_workers": _slow_workers,
+    "sequence_imbalance": _sequence_imbalance,
+    "stage_imbalance": _stage_imbalance,
+    "garbage_collection": _garbage_collection,
+    "communication_flapping": _communication_flapping,
+}
+
+
+_SHOWN = 10
+_COSTS_NOTHING = 0.0005
+"""Parts that cost less than this share of the ideal step, 0.0 % as printed, are left out."""
+_LABEL, _MARGIN, _WIDEST = 10, 26, 100
+"""Columns of the heatmap: before its rows, beside them, and in them at most."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of the job with its S."""
+
+    part: str
+    slowdown: float
+
+
+def _headline(result: WhatifInWords) -> str:
+    return result.verdict
+
+
+COLUMNS = (
+    Column[StepPrice]("step", "step", lambda row: str(row.step), weight=9),
+    Column[StepPrice]("measured_us", "measured", lambda row: duration(row.measured_us), weight=6),
+    Column[StepPrice]("replayed_us", "replayed", lambda row: duration(row.replayed_us), weight=7),
+    Column[StepPrice]("ideal_us", "ideal", lambda row: duration(row.ideal_us), weight=7),
+    Column[StepPrice]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=8),
+)
+
+_FIXES = (
+    Column[FixPrice]("fix", "fix", lambda row: row.fix, align="left", weight=9),
+    Column[FixPrice]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+    Column[FixPrice]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain), weight=7),
+    Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=6),
+    Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
+)
+
+_REMEDIES = (
+    Column[RemedyInWords]("text", "remedy", lambda row: row.text, align="left", weight=9),
+    Column[RemedyInWords]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[RemedyInWords]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+)
+
+
+def _money(cost: float | None) -> str:
+    return "–" if cost is None else money(cost)
+
+
+def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
+    if not of:
+        return
+    worth = {key: slowdown for key, slowdown in of.items() if page.options.wide or slowdown - 1 >= _COSTS_NOTHING}
+    if not worth:
+        page.line(f"No {title} alone costs anything: what is lost, several lose together.")
+        page.line()
+        return
+    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
+    columns = (
+        Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
+        Column[_Part]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=9),
+        Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
+    )
+    page.table(columns, rows, limit=_SHOWN)
+    if len(of) > len(worth) and len(rows) <= _SHOWN:
+        page.line(f"… and {count(len(of) - len(worth))} that cost nothing", DIM)
+    page.line()
+
+
+def _body(result: WhatifInWords, page: Page) -> None:
+    page.fact("step", _times(result))
+    page.fact("slowdown S", f"{slowdown(result.slowdown)} ({_wasted(result)})")
+    if slowdown(result.peer_slowdown) != slowdown(result.slowdown):
+        ideal = f"peers take {duration(result.peer_ideal_step_time_us)}"
+        page.fact("to peers", f"{slowdown(result.peer_slowdown)}: {ideal}; S is the published figure, against the mean")
+    slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
+    if result.slowest_workers is not None:
+        page.fact("M_W", _effect(result.slowest_workers, slowest))
+    if result.last_stage is not None:
+        page.fact("M_S", _effect(result.last_stage, "the last stage"))
+    if result.forward_backward_correlation is not None and result.forward_variation is not None:
+        page.fact(
+            "microbatches",
+            f"forward and backward correlate by {result.forward_backward_correlation:.3f} within a rank; "
+            f"the forward varies by {percent(result.forward_variation)}",
+        )
+    page.fact(
+        "replay",
+        f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
+        f"{percent(result.delay_share)} of the step rests on them alone",
+    )
+    stops = result.host_stops
+    if stops is not None and stops.per_step:
+        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
+    if stops is not None and stops.cores is not None:
+        page.fact("lack of cores", f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
+    if stops is not None and stops.tick_us is not None:
+        page.fact("threads wait", ticks_in_words(stops.tick_us, stops.ticked_share))
+    page.line()
+    _parts(
+        "kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "operation type",
+        result.by_operator_type,
+        page,
+    )
+    _parts("stage", result.by_stage, page, "stage ")
+    _parts("host", result.by_host, page)
+    _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
+    _heatmap(result, page)
+    if result.fixes:
+        page.table(_FIXES, result.fixes)
+        page.line()
+    for line in absorbed_lines(result):
+        page.line(line)
+    if result.absorbed:
+        page.line()
+    if result.remedies:
+        page.table(_REMEDIES, result.remedies)
+        page.line()
+    without_delays = any(duration(row.measured_us) != duration(row.replayed_us) for row in result.per_step)
+    columns = [column for column in COLUMNS if column.key != "replayed_us" or without_delays or page.options.wide]
+    page.table(columns, result.per_step, limit=_SHOWN)
+
+
+def absorbed_lines(result: WhatifResult) -> list[str]:
+    """Fixes of hosts that save nothing, as these are ahead of their devices."""
+    return [f"absorbed: {absorbed_fix_in_words(one, result.step_time_us)}" for one in result.absorbed]
+
+
+def _wasted(result: WhatifResult) -> str:
+    """What S costs; of money only where the price of a GPU hour is known."""
+    price = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
+    return f"{percent(result.waste)} of the time is waste: {hours}"
+
+
+def _times(result: WhatifResult) -> str:
+    replayed, measured = duration(result.step_time_us), duration(result.measured_step_time_us)
+    taken = measured if replayed == measured else f"{replayed} without launch delays ({measured} measured)"
+    return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
+
+
+def _effect(effect: PartEffect, part: str) -> str:
+    return (
+        f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal; "
+        f"if all others were, {percent(effect.share_alone)} would stay"
+    )
+
+
+def _heatmap(result: WhatifResult, page: Page) -> None:
+    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the worker costs."""
+    costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
+    peak = max((max(row, default=0.0) for row in costs), default=0.0)
+    columns = max((len(row) for row in costs), default=0)
+    if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
+        return
+    staged = len(result.by_dp_rank) == columns
+    axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
+    width = min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
+    page.line(f"what each worker costs ({axes})")
+    for stage, row in enumerate(costs):
+        # Of many ranks one that costs much must not vanish in a mean.
+        drawn = heat_row(row, peak, width, ascii_only=page.options.ascii_only, together=max)
+        page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
+    together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
+    ramp = RAMP_ASCII if page.options.ascii_only else RAMP
+    page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
+    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
+    page.line()
+
+
+def _tree(result: WhatifInWords, page: Page) -> None:
+    def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
+        groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
+            (
+                "by kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "by operation type",
+                result.by_operator_type,
+                "",
+            ),
+            ("by stage", result.by_stage, "stage "),
+            ("by data-parallel rank", result.by_dp_rank, "dp "),
+            ("by host", result.by_host, ""),
+            ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
+        )
+        for title, of, label in groups:
+            if not of:
+                continue
+            branch = root.add(safe(title))
+            for key, value in list(of.items())[:_SHOWN]:
+                branch.add(safe(f"{label}{key}: S {slowdown(value)}, costs {percent(max(value - 1, 0.0))}"))
+            if len(of) > _SHOWN:
+                branch.add(safe(f"… and {count(len(of) - _SHOWN)} more"))
+        for fix in result.fixes:
+            root.add(
+                safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {gain(fix.throughput_gain)} throughput")
+            )
+        for line in absorbed_lines(result):
+            root.add(safe(line))
+        for remedy in result.remedies:
+            root.add(safe(f"{remedy.text} saves {duration(remedy.saved_us)} a step"))
+
+    page.tree(Styled(f"a step takes {_times(result)}", ALARM if result.pattern != "none" else ""), grow)
+
+
+VIEW = View[WhatifInWords, StepPrice](
+    main="per_step",
+    columns=COLUMNS,
+    headline=_headline,
+    body=_body,
+    records=(("per_step", "step"), ("fixes", "fix"), ("remedies", "remedy")),
+    tree=_tree,
+)

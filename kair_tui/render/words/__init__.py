@@ -1,1 +1,0 @@
-"""Results in words: sentences, suggestions and commands made from the engine's figures."""

@@ -1,0 +1,493 @@
+"""The blame screen: where the waiting comes from, the paths that lead to each root cause, the graph of all ranks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.geometry import Size
+
+from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
+from kair_tui.render.blame import COLUMNS
+from kair_tui.render.blame_paths import (
+    Key,
+    MergedPath,
+    blame_headline,
+    cause_operator,
+    each,
+    key_of,
+    merged,
+    path_end,
+    paths_by_cause,
+    stops,
+)
+from kair_tui.render.text import short_name
+from kair_tui.render.triage import TriageInWords
+from kair_tui.render.units import count, duration, plural
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.question import Question
+from kair_tui.tui.screen_registry import find_screen
+from kair_tui.tui.screens.who_waited import (
+    WhoWaited,
+    about_answer,
+    about_cause,
+    about_line,
+    about_neighbour,
+    about_stop,
+)
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.bars import RankBars
+from kair_tui.tui.widgets.blame_tree import LATE, SHARE, TIME, WIDE, BlameTree
+from kair_tui.tui.widgets.lines import Heading, Paragraphs
+from kair_tui.tui.widgets.rank_graph import Neighbours, RankGraph
+from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
+
+MOST_PATHS: Final = 1000
+Below = Literal["paths", "cause", "ranks"]
+"""What stands under (or beside) the root causes: paths, who waited because of a cause, or all ranks as a graph."""
+_SHORT: Final = 24
+_BESIDE: Final = 140
+"""Columns from which on the paths stand beside the root causes."""
+_LOW: Final = 25
+"""Lines below which none of them is left blank."""
+_FROM: Final = 0.4
+"""Of the screen's height the root causes take no more, where the paths stand under them."""
+_AROUND_CAUSES: Final = 3
+"""Lines besides the rows: a heading, the columns' titles and the bars."""
+_SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
+
+
+class RootCauses(Table[RootCause]):
+    """Root causes, from each of which it goes on to the paths that lead there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "choose", "its paths"),
+        Binding("w", "screen.below('cause')", "who waited"),
+        Binding("v", "screen.below('ranks')", "rank by rank"),
+    ]
+
+
+class BlameScreen(ScreenOfParts):
+    """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
+
+    DEFAULT_CSS = """
+    BlameScreen #about { margin: 1 0; }
+    BlameScreen.-low #about { margin: 0; }
+    BlameScreen #panes { height: 1fr; layout: vertical; }
+    BlameScreen.-beside #panes { layout: horizontal; }
+    BlameScreen #from { min-height: 5; margin-bottom: 1; }
+    BlameScreen.-low #from { margin-bottom: 0; }
+    BlameScreen.-beside #from { width: 9fr; height: 100%; margin-right: 2; }
+    BlameScreen #left { height: 1fr; }
+    BlameScreen #right { height: 1; }
+    BlameScreen.-beside #right { height: 30%; margin-top: 1; }
+    BlameScreen #right Heading { display: none; }
+    BlameScreen.-beside #right Heading { display: block; }
+    BlameScreen.-beside #bars { height: 1fr; }
+    BlameScreen #to, BlameScreen #around { height: 1fr; }
+    BlameScreen.-beside #to, BlameScreen.-beside #around { width: 11fr; height: 100%; }
+    BlameScreen #around { display: none; }
+    BlameScreen.-around #around { display: block; }
+    BlameScreen.-around #to { display: none; }
+    BlameScreen.-ranks #from { display: none; }
+    BlameScreen.-ranks.-beside #from { display: block; }
+    BlameScreen.-nothing #from, BlameScreen.-nothing #to, BlameScreen.-nothing #around { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next part"),
+        Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
+        Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
+        Binding("w", "below('cause')", "who waited because of a cause, or its paths again", show=False),
+        Binding("v", "below('ranks')", "who waited for whom, rank by rank, or paths again", show=False),
+        Binding("a", "all_paths", "all paths"),
+        Binding("x", "each_path", "alike paths one by one, or merged", show=False),
+        Binding("r", "only_rank", "only this rank, or the whole job again", show=False),
+        Binding("F", "frequency", "how often the operator ran", show=False),
+    ]
+    FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
+    SORTS = ("share", "rank", "operator", "cause", "synchronisations")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._blame: BlameResult | None = None
+        self._triage: TriageInWords | None = None
+        self._paths: Mapping[Key, Sequence[BlamePath]] = {}
+        self._every_path = self._one_by_one = False
+        self._below: Below = "paths"
+        self._return_to: Key | None = None
+
+    @property
+    def crumb(self) -> str:
+        """`blame rank 2 step 7`."""
+        place = self.place
+        parts = [
+            "blame",
+            *([] if place.rank is None else [f"rank {place.rank}"]),
+            *([] if place.operator is None else [short_name(place.operator, _SHORT)]),
+            *([] if place.step is None else [f"step {place.step}"]),
+        ]
+        return " ".join(parts)
+
+    def questions(self) -> Mapping[str, Question]:
+        """The waiting; and whether any of it is more than what every job has."""
+        place = self.place
+        steps = self.session.steps if place.step is None else (place.step,)
+        blame = Question.of("blame", steps, rank=place.rank, operator=place.operator, limit=MOST_PATHS)
+        return {"blame": blame, "triage": self.session.question("triage")}
+
+    def body(self) -> ComposeResult:
+        """From the sum to single paths."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        with Container(id="panes"):
+            with Vertical(id="from"):
+                with Vertical(id="left"):
+                    yield Heading(look, "root causes", of="causes")
+                    yield RootCauses(look, COLUMNS, id="causes")
+                with Vertical(id="right"):
+                    yield Heading(look, "by rank", of="bars")
+                    yield RankBars(look, id="bars")
+            with Vertical(id="to"):
+                yield Heading(look, "paths", of="tree")
+                yield BlameTree(look, id="tree")
+            yield WhoWaited(look, id="around")
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the root causes."""
+        super().on_mount()
+        self._causes.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Bars go where there is room for them."""
+        super().on_resize(event)
+        self._give_room()
+        self.call_after_refresh(self._say_paths)
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Whether the paths stand beside the causes, and whether little is left for either."""
+        return {**super().room(size), "-beside": size.width >= _BESIDE, "-low": size.height < _LOW}
+
+    def _give_room(self) -> None:
+        """No more for the root causes than they need: the rest is the paths', which are read."""
+        beside, part = self.has_class("-beside"), self.query_one("#from")
+        needed = self._causes.count + _AROUND_CAUSES
+        part.styles.height = "100%" if beside else min(needed, max(int(self.size.height * _FROM), 5))
+
+    @property
+    def _causes(self) -> RootCauses:
+        return self.query_one(RootCauses)
+
+    @property
+    def _tree(self) -> BlameTree:
+        return self.query_one(BlameTree)
+
+    @property
+    def _who_waited(self) -> WhoWaited:
+        return self.query_one(WhoWaited)
+
+    @property
+    def _neighbours(self) -> Neighbours:
+        return self._who_waited.neighbours
+
+    @property
+    def _graph(self) -> RankGraph:
+        return self._who_waited.ranks
+
+    @property
+    def _part_below(self) -> BlameTree | Neighbours | RankGraph:
+        parts: dict[Below, BlameTree | Neighbours | RankGraph] = {
+            "paths": self._tree,
+            "cause": self._neighbours,
+            "ranks": self._graph,
+        }
+        return parts[self._below]
+
+    def commands(self) -> Sequence[str]:
+        """Also the one that draws the graph, of all ranks or around the one under the cursor."""
+        lines, drawn = super().commands(), self.questions()["blame"]
+        if self._below == "ranks":
+            return [*lines, f"{self.session.command(drawn)} -o dot"]
+        cause = self._causes.chosen if self._below == "cause" else None
+        if cause is None:
+            return lines
+        around = replace(drawn, arguments=(("rank", cause.rank),))
+        return [*lines, f"{self.session.command(around)} -o dot"]
+
+    # What is shown.
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Hands a result to its widgets."""
+        if name == "triage":
+            self._triage = result
+            self._tree.accuse(self._accused)
+            self._who_waited.accuse(self._accused)
+        else:
+            self._show_blame(result)
+        self._say_about()
+
+    def _show_blame(self, result: BlameResult) -> None:
+        chosen = self._causes.chosen
+        self._return_to = None if chosen is None else key_of(chosen)
+        self._blame, self._paths = result, paths_by_cause(result)
+        self.set_class(not result.root_causes and not result.paths, "-nothing")
+        self.query_one(RankBars).show(result.by_rank)
+        self.heading("bars").say([("", None)], [("share   blamed  last", None)])
+        self._causes.show(result.root_causes, empty="none")
+        self._give_room()
+
+    @property
+    def _accused(self) -> frozenset[int]:
+        """By triage: blame itself accuses nobody."""
+        findings = () if self._triage is None else self._triage.findings
+        return frozenset(rank for finding in findings for rank in finding.ranks)
+
+    def _say_about(self) -> None:
+        result = self._blame
+        if result is None:
+            return
+        accused = None if self._triage is None else self._accused
+        alone, short = len(self.session.trace.job.ranks) == 1, self.has_class("-low")
+        said = about_answer(result, self.place, accused, self.look, alone=alone, short=short)
+        self.query_one("#about", Paragraphs).show(*said)
+
+    # Root causes and their paths.
+
+    def on_table_ordered(self) -> None:
+        """After an answer the cursor returns to the cause that it was on."""
+        table = self._causes
+        if self._return_to is not None:
+            rows = (at for at in range(table.count) if key_of(table.row(at)) == self._return_to)
+            table.move_to(next(rows, 0))
+            self._return_to = None
+        shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        self.heading("causes").say([(shown, None)])
+        self._show_paths()
+        self._show_around()
+
+    def on_table_moved(self) -> None:
+        """Shows the paths that lead to the cause under the cursor, or who waited because of it."""
+        if not self._every_path:
+            self._show_paths()
+        self._show_around()
+        self.describe_cursor()
+
+    def on_table_chosen(self) -> None:
+        """On to the part below."""
+        self._part_below.focus()
+
+    def _show_paths(self) -> None:
+        result, cause = self._blame, self._causes.chosen
+        if result is None:
+            return
+        self._tree.show(self._merged(result, cause), result.waiting_us, self._why_none(cause))
+        self._say_paths()
+
+    def _merged(self, result: BlameResult, cause: RootCause | None) -> Sequence[MergedPath]:
+        put_together = each if self._one_by_one else merged
+        paths = self._chosen_paths(result, cause)
+        return put_together(paths) if paths is result.paths else put_together(paths, cause)
+
+    def _why_none(self, cause: RootCause | None) -> str:
+        if self._every_path or cause is None:
+            return "none"
+        waits = plural(cause.synchronisations, "wait")
+        return f"its {waits} are shorter than those that paths were made of (w shows who waited)"
+
+    def _chosen_paths(self, result: BlameResult, cause: RootCause | None) -> Sequence[BlamePath]:
+        if self._every_path or not result.root_causes:
+            return result.paths
+        return () if cause is None else self._paths.get(key_of(cause), ())
+
+    def _say_paths(self) -> None:
+        result, cause = self._blame, self._causes.chosen
+        if result is None:
+            return
+        styles, shown = styles_of(self.look), len(self._chosen_paths(result, cause))
+        to, of = "to all causes", ""
+        if not self._every_path and result.root_causes:
+            to = "to none" if cause is None else f"to rank {cause.rank} {cause_operator(cause)}"
+            of = f" of {count(len(result.paths))}" if shown else ""
+        longest = " longest" if shown and len(result.paths) == MOST_PATHS else ""
+        legend = f"{'late':>{LATE}}{'share':>{SHARE}}"
+        if self._tree.size.width >= WIDE:
+            legend = f"{'took':>{TIME}}{legend}"
+        many = f" {self.look.glyphs.dot} {count(shown)}{of}{longest}" if shown else ""
+        # No column without its title: where there is no room for all, the cause gives way, which stands above.
+        room = self._tree.size.width - len(f" paths  {many}{legend}") - 2
+        to = to if len(to) <= room else to[: max(room - 1, 0)] + self.look.glyphs.ellipsis
+        self.heading("tree").say([(to, styles.base), (many, None)], [(legend, None)])
+
+    def action_each_path(self) -> None:
+        """Every path by itself, or alike ones as one again."""
+        self._one_by_one = not self._one_by_one
+        self._show_paths()
+
+    def action_all_paths(self) -> None:
+        """Paths to all causes, or to the one under the cursor again."""
+        self._every_path = not self._every_path
+        self._show_paths()
+
+    # Who waited because of the cause under the cursor.
+
+    def action_below(self, what: Below) -> None:
+        """The graph, around the cause under the cursor or of all ranks, in the place of paths; or these again."""
+        had_keyboard = self._part_below.has_focus
+        was_of_all = self._below == "ranks"
+        self._below = "paths" if self._below == what else what
+        of_all = self._below == "ranks"
+        self.set_class(self._below != "paths", "-around")
+        self.set_class(of_all, "-ranks")
+        self._show_around()
+        if of_all or (had_keyboard and not was_of_all):
+            self._part_below.focus()
+        elif was_of_all:
+            self._causes.focus()
+        self.call_after_refresh(self._say_paths)
+
+    def _show_around(self) -> None:
+        if self._below != "paths" and self._blame is not None:
+            self._who_waited.show(self._blame, self._causes.chosen, of_all=self._below == "ranks")
+
+    def on_who_waited_shown(self) -> None:
+        """Another cause's neighbours are there."""
+        self.describe_cursor()
+
+    def on_choices_moved(self) -> None:
+        """Says what is under the cursor."""
+        self.describe_cursor()
+
+    def on_choices_chosen(self) -> None:
+        """To the rank's screen."""
+        line = self._graph.chosen if self._below == "ranks" else self._neighbours.chosen
+        if line is not None and line.rank is not None:
+            self.kair.go_to_rank(line.rank)
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out the causes that do not match."""
+        self._causes.filter(wanted)
+        self.describe_cursor()  # now: what is said next is not to give way to it
+        return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Sizes the largest first, names and numbers of ranks in their natural order."""
+        self._causes.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
+        self.describe_cursor()
+
+    # What is under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """Of the stop where the keyboard is with the paths, else of the root cause."""
+        if self._tree.has_focus and self._tree.node is not None:
+            return self._tree.node.rank
+        if self._neighbours.has_focus and self._neighbours.chosen is not None:
+            return self._neighbours.chosen.rank
+        if self._graph.has_focus and self._graph.chosen is not None:
+            return self._graph.chosen.rank
+        cause = self._causes.chosen
+        return self.place.rank if cause is None else cause.rank
+
+    @property
+    def _operator(self) -> str | None:
+        if self._tree.has_focus and self._tree.node is not None:
+            return self._tree.node.operator
+        cause = self._causes.chosen
+        return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
+
+    @property
+    def moment(self) -> Place:
+        """The stop where the keyboard is with the paths, else the root cause in the step that waited longest for it."""
+        path, node, cause = self._tree.path, self._tree.node, self._causes.chosen
+        if self._tree.has_focus and path is not None and node is not None:
+            operator = None if node.operator == STEP_BEGIN else node.operator
+            return Place("timeline", node.rank, operator, path.step, node.start_us)
+        if cause is None:
+            return super().moment
+        ends_there = self._paths.get(key_of(cause), ())
+        step = ends_there[0].step if ends_there else cause.steps[0]
+        return Place("timeline", cause.rank, self._operator, step)
+
+    def follow(self, rank: int) -> None:
+        """The cursor goes to the rank's largest cause."""
+        table = self._causes
+        at = next((at for at in range(table.count) if table.row(at).rank == rank), None)
+        if at is not None:
+            table.move_to(at)
+
+    def on_blame_tree_moved(self) -> None:
+        """Says what is under the cursor."""
+        self.describe_cursor()
+
+    def on_blame_tree_opened(self, message: BlameTree.Opened) -> None:
+        """To the rank's screen."""
+        self.kair.go_to_rank(message.rank)
+
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
+        if self._tree.has_focus:
+            self.describe(about_stop(self._tree.path, self._tree.node, self.look))
+        elif self._neighbours.has_focus:
+            self.describe(about_neighbour(self._neighbours.chosen, self.look))
+        elif self._graph.has_focus:
+            self.describe(about_line(self._graph.chosen, self.look))
+        else:
+            self.describe(about_cause(self._causes.chosen, self.look))
+
+    def copied(self) -> str:
+        """The sum, what is under the cursor, the path to it, and the commands."""
+        said = [] if self._blame is None else [blame_headline(self._blame)]
+        path = self._tree.path
+        if self._below == "ranks":
+            lines = self._graph.items
+            said += [f"{'  ' * (line.edge is not None)}{line.text} ({duration(line.time_us)})" for line in lines]
+        elif self._below == "cause":
+            said += [
+                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in self._neighbours.items
+            ]
+        elif path is not None:
+            nodes = (path.symptom, *stops(path))
+            said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]
+            said[-1] += f" ({path_end(path.chain[-1], path)})"
+        return "\n".join([*said, *self.commands()])
+
+    # What it is about.
+
+    def action_step(self, by: int) -> None:
+        """One step, the next, and beyond the last all that are chosen again."""
+        steps: list[int | None] = [None, *self.session.chosen_steps]
+        at = steps.index(self.place.step) if self.place.step in steps else 0
+        self._now(replace(self.place, step=steps[(at + by) % len(steps)]))
+
+    def action_all_steps(self) -> None:
+        """Asks about all steps again."""
+        self.place = replace(self.place, step=None)
+        super().action_all_steps()
+
+    def action_only_rank(self) -> None:
+        """Narrows to the rank under the cursor; where it is narrow already, the whole job."""
+        if self.place.rank is not None or self.place.operator is not None:
+            self._now(replace(self.place, rank=None, operator=None))
+        elif self.rank is not None:
+            self._now(replace(self.place, rank=self.rank))
+
+    def _now(self, place: Place) -> None:
+        self.place = place
+        self.reask()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "frequency":
+            return find_screen("frequency") is not None
+        return super().check_action(action, parameters)
+
+    def action_frequency(self) -> None:
+        """How often the operator under the cursor ran on each rank."""
+        if self._operator is None:
+            self.say("no operator is named here")
+        else:
+            self.kair.go(Place("frequency", rank=self.rank, operator=self._operator))

@@ -1,1 +1,0 @@
-"""The blame screen and its parts."""

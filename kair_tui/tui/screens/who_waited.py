@@ -1,0 +1,212 @@
+"""Who waited for whom, in the place of paths: around one root cause, or between all ranks.
+
+What the blame screen says beside its lists: of the whole answer, and of what is under the cursor.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+
+from kair_engine.blame.waiting_graph import cause_id
+from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
+from kair_tui.render.blame_graph import Neighbour, neighbourhood, rank_graph
+from kair_tui.render.blame_paths import blame_headline, blame_totals, cause_operator, path_end
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import spaced
+from kair_tui.render.units import duration, percent, plural, ranks_in_words, signed_duration, spans
+from kair_tui.render.warnings import warnings_in_words
+from kair_tui.tui.frame.screen import BaseScreen
+from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.lines import Heading, Paragraph
+from kair_tui.tui.widgets.rank_graph import SHARE, TIME, GraphLine, Neighbours, RankGraph
+from kair_tui.tui.widgets.styles import styles_of
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+
+class WhoWaited(Vertical):
+    """The graph of an answer, made when it is first needed: the neighbourhood of a root cause, or all ranks."""
+
+    DEFAULT_CSS = """
+    WhoWaited RankGraph { display: none; }
+    WhoWaited.-ranks RankGraph { display: block; }
+    WhoWaited.-ranks Neighbours { display: none; }
+    """
+
+    class Shown(Message):
+        """What was waited for is there."""
+
+    class GraphMade(Message, bubble=False):
+        """The graph of an answer is there."""
+
+        def __init__(self, result: BlameResult, graph: "DiGraph") -> None:
+            super().__init__()
+            self.result, self.graph = result, graph
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._result: BlameResult | None = None
+        self._cause: RootCause | None = None
+        self._graph: DiGraph | None = None
+        """Of the answer, from when it is first needed."""
+        self._drawn: BlameResult | None = None
+        """The answer of which all ranks are listed."""
+
+    def compose(self) -> ComposeResult:
+        """The lines under their heading."""
+        yield Heading(self._look, "who waited", of="neighbours")
+        yield Neighbours(self._look, id="neighbours")
+        yield RankGraph(self._look, id="ranks")
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What is around a root cause."""
+        return self.query_one(Neighbours)
+
+    @property
+    def ranks(self) -> RankGraph:
+        """All ranks."""
+        return self.query_one(RankGraph)
+
+    def accuse(self, ranks: frozenset[int]) -> None:
+        """Ranks that a test of triage accuses."""
+        self.neighbours.accuse(ranks)
+        self.ranks.accuse(ranks)
+
+    def show(self, result: BlameResult, cause: RootCause | None, *, of_all: bool) -> None:
+        """What the graph tells of the cause, or `of_all` ranks, once there is one."""
+        self.set_class(of_all, "-ranks")
+        self.query_one(Heading).of = "ranks" if of_all else "neighbours"
+        if result is not self._result:
+            self._result, self._graph = result, None
+        self._cause = cause
+        if self._graph is None:
+            screen = self.screen
+            assert isinstance(screen, BaseScreen)
+            self._say(f"putting the graph together {self._look.glyphs.ellipsis}")
+            screen.kair.in_thread(self, partial(self._make_graph, result), group="graph")
+        else:
+            self._show(result, cause, self._graph)
+
+    def _show(self, result: BlameResult, cause: RootCause | None, graph: "DiGraph") -> None:
+        if self.has_class("-ranks"):
+            self._show_ranks(result, graph)
+        else:
+            self._show_around(result, cause, graph)
+
+    def _show_around(self, result: BlameResult, cause: RootCause | None, graph: "DiGraph") -> None:
+        node = None if cause is None else cause_id(result, cause)
+        lines = () if node is None else neighbourhood(graph, node)
+        if lines != self.neighbours.items:  # else the cursor stays
+            self.neighbours.show(lines)
+        self._say("because of none" if cause is None else f"because of rank {cause.rank}")
+
+    def _show_ranks(self, result: BlameResult, graph: "DiGraph") -> None:
+        if result is not self._drawn:
+            self._drawn = result
+            self.ranks.show_graph(rank_graph(graph))
+        awaited = self.ranks.awaited
+        self._say(f"for {plural(awaited, 'rank')}, the longest first" if awaited else "for no rank")
+
+    def _say(self, said: str) -> None:
+        legend = f"{'time':>{TIME}}{'share':>{SHARE}} "
+        self.query_one(Heading).say([(said, styles_of(self._look).base)], [(legend, None)])
+
+    def _make_graph(self, result: BlameResult) -> None:
+        """In a thread: networkx takes its time to be imported."""
+        from kair_tui.render.blame_graph import graph
+
+        self.post_message(self.GraphMade(result, graph(result, "node-link")))
+
+    def on_who_waited_graph_made(self, message: GraphMade) -> None:
+        """Shows it if it is still wanted."""
+        if message.result is self._result:
+            self._graph = message.graph
+            self._show(message.result, self._cause, message.graph)
+            self.post_message(self.Shown())
+
+
+def about_answer(
+    result: BlameResult, place: Place, accused: frozenset[int] | None, look: Look, *, alone: bool, short: bool
+) -> Iterator[Paragraph]:
+    """The sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
+    styles = styles_of(look)
+    first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
+    yield Paragraph(first, styles.strong)
+    if accused:
+        named = ranks_in_words(tuple(sorted(accused)))
+        yield Paragraph(f"triage accuses {named}", styles.alarm, f"{look.glyphs.alarm} ")
+    if result.collectives and not short:
+        yield Paragraph(blame_totals(result), styles.dim)
+    if accused is not None and not accused and result.waiting_us:
+        healthy = "triage accuses no rank: in every healthy job, too, somebody arrives last"
+        yield Paragraph(healthy, styles.dim)
+    if narrowed := _narrowed(result, place):
+        yield Paragraph(narrowed, styles.dim)
+    for warning in warnings_in_words(result.warnings):
+        yield Paragraph(f"warning: {warning.message}", styles.dim)
+
+
+def _narrowed(result: BlameResult, place: Place) -> str:
+    to = [] if place.rank is None else [f"rank {place.rank}"]
+    to += [] if place.operator is None else [f"operators with {place.operator!r}"]
+    if not to:
+        return ""
+    none = "" if result.root_causes else ": nobody waited for that"
+    return f"only {' and '.join(to)}{none} (r shows the whole job)"
+
+
+def about_cause(row: RootCause | None, look: Look) -> str:
+    """A root cause, in one line."""
+    if row is None:
+        return ""
+    parts = (
+        f"rank {row.rank}",
+        cause_operator(row),
+        spaced(row.cause),
+        f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
+        f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
+    )
+    return dotted(parts, look)
+
+
+def about_stop(path: BlamePath | None, node: PathNode | None, look: Look) -> str:
+    """A stop of a path, in one line."""
+    if path is None or node is None:
+        return ""
+    parts = (
+        f"rank {node.rank}",
+        node.operator,
+        f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
+        f"took {duration(node.duration_us)}",
+        path_end(node, path) if node is path.chain[-1] else "",
+        f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
+    )
+    return dotted(parts, look)
+
+
+def about_neighbour(line: Neighbour | None, look: Look) -> str:
+    """What is around a root cause, in one line."""
+    if line is None:
+        return ""
+    said = line.detail if line.role == "waited" else f"{line.text} {look.glyphs.dot} {line.detail}"
+    return dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
+
+
+def about_line(line: GraphLine | None, look: Look) -> str:
+    """A rank that was waited for, or an edge of it, in one line."""
+    if line is None:
+        return ""
+    who = "" if line.edge is not None or line.of.rank is None else f"rank {line.of.rank}"
+    return dotted((who, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
+
+
+def dotted(parts: tuple[str, ...], look: Look) -> str:
+    """Those that say something, in one line."""
+    return f" {look.glyphs.dot} ".join(part for part in parts if part)

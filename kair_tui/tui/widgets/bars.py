@@ -1,0 +1,415 @@
+"""Bars and curves.
+
+Bars of prices: all that is lost, then each part of the job, the costliest first.
+
+Bars of blamed ranks: the time that others waited for each, the longest first.
+
+Bars of the step's time: as it is, with the chosen fixes made, and without any straggler.
+
+Bars of a step's parts, or of its phases and scopes: a line for each, with a mark where its role's median lies.
+
+A rank's completion curve in its peers' band, with its largest distance from one of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.style import Style
+from textual.geometry import Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_engine.results.blame import RankBlame
+from kair_engine.results.rank import PartOfStep, RankProfileResult, SubgraphTime
+from kair_engine.results.whatif import FixPrice, WhatifResult
+from kair_tui.render.drawing import Layer, Picture, bar, draw
+from kair_tui.render.rank import axis
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean, short_name
+from kair_tui.render.units import count, duration, gain, money, one_decimal, percent, plural, signed_duration, slowdown
+from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.lists import Choices, Lines
+from kair_tui.tui.widgets.styles import styles_of
+
+_NARROWEST, _WIDEST = 8, 50
+_TIME, _SHARE = 10, 9
+
+
+@dataclass(frozen=True)
+class Price:
+    """A part with what it alone adds to the ideal step; of nothing that has a price the text alone."""
+
+    part: str
+    costs_us: float | None = None
+    costs: float = 0.0
+    """As a share of the ideal step."""
+    rank: int | None = None
+    whole: bool = False
+    """All that is lost, which the parts are measured by."""
+
+
+class PriceBars(Choices[Price]):
+    """Of one sort of parts."""
+
+    DEFAULT_CSS = "PriceBars { height: auto; }"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="prices")
+        self._label = 0
+        self._most = 0.0
+
+    def show_prices(self, prices: Sequence[Price]) -> None:
+        """In the order given; bars share one scale."""
+        self._label = min(max((len(price.part) for price in prices if price.costs_us is not None), default=0), 28)
+        self._most = max((price.costs for price in prices), default=0.0)
+        self.show(prices)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
+        """A line for each."""
+        return max(len(self.items), 1)
+
+    def _lines_of(self, item: Price, width: int) -> Lines:
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        if item.costs_us is None:
+            return [[(f" {clean(item.part, ascii_only=ascii_only)}", styles.dim)]]
+        room = max(min(width - self._label - _TIME - _SHARE - 6, _WIDEST), _NARROWEST)
+        cells = round(room * item.costs / self._most) if self._most > 0 else 0
+        style = styles.strong if item.whole else styles.base
+        bar = styles.dim if item.whole else styles.levels[-1]
+        time = clean(f"+{duration(item.costs_us)}", ascii_only=ascii_only)
+        part = clean(item.part, ascii_only=ascii_only)
+        label = part if len(part) <= self._label else part[: self._label - 1] + glyphs.ellipsis
+        pieces: list[Piece] = [
+            (f" {label:<{self._label}}", style),
+            (f"{time:>{_TIME}}", style),
+            (f"{percent(item.costs):>{_SHARE}}  ", style),
+            (glyphs.full * max(cells, 1 if item.costs > 0 else 0), bar),
+        ]
+        return [pieces]
+
+
+def prices_of(
+    slowdowns: Mapping[str, float] | Mapping[int, float], *, label: str, slowdown: float, ideal_us: float, least: float
+) -> list[Price]:
+    """All that is lost, the parts that cost `least` and more, and how many cost less."""
+    whole = max(slowdown - 1, 0.0)
+    found = [Price("everything", whole * ideal_us, whole, whole=True)]
+    worth = {part: value - 1 for part, value in slowdowns.items() if value - 1 >= least}
+    for part, costs in worth.items():
+        rank = part if label == "rank " and isinstance(part, int) else None
+        found.append(Price(f"{label}{part}", costs * ideal_us, costs, rank))
+    if (rest := len(slowdowns) - len(worth)) > 0:
+        found.append(Price(f"{count(rest)} more cost nothing" if worth else "none alone costs anything"))
+    return found
+
+
+_SHORT_BAR = 8
+_BLAMED_SHARE = 8
+
+
+class RankBars(Widget):
+    """Under each other where there is room for lines, else as many as fit into one."""
+
+    DEFAULT_CSS = "RankBars { height: 1; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._ranks: Sequence[RankBlame] = ()
+
+    def show(self, ranks: Sequence[RankBlame]) -> None:
+        """Replaces the bars."""
+        self._ranks = ranks
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One rank, or all that fit."""
+        styles, width, height = styles_of(self._look), self.size.width, self.size.height
+        if height == 1:
+            return fitted(self._in_a_row(width), width, styles.base, self._look)
+        if y == height - 1 and len(self._ranks) > height:
+            left = len(self._ranks) - height + 1
+            return fitted([(f"  {self._rest(left)}", styles.dim)], width, styles.base, self._look)
+        pieces = self._one(self._ranks[y], width) if y < len(self._ranks) else []
+        return fitted(pieces, width, styles.base, self._look)
+
+    def _one(self, row: RankBlame, width: int) -> list[Piece]:
+        styles = styles_of(self._look)
+        name = f" {row.rank:>{self._digits}} "
+        figures = (
+            f"{percent(row.share):>{_BLAMED_SHARE}}{self._safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
+        )
+        room = width - len(name) - len(figures) - 1
+        return [(name, styles.base), (self._bar(row, room).ljust(room), styles.levels[2]), (figures, styles.base)]
+
+    def _in_a_row(self, width: int) -> list[Piece]:
+        styles = styles_of(self._look)
+        pieces: list[Piece] = [(" by rank", styles.title)]
+        taken = len(pieces[0][0])
+        for at, row in enumerate(self._ranks):
+            drawn = self._bar(row, _SHORT_BAR)
+            item = [(f"  {row.rank} ", styles.base), (drawn, styles.levels[2]), (f" {percent(row.share)}", styles.base)]
+            rest = len(self._ranks) - at
+            needed = sum(len(text) for text, _ in item)
+            if taken + needed + (len(self._rest(rest)) + 2 if rest > 1 else 0) > width:
+                return [*pieces, (f"  {self._rest(rest)}", styles.dim)]
+            pieces, taken = [*pieces, *item], taken + needed
+        return pieces
+
+    def _bar(self, row: RankBlame, width: int) -> str:
+        peak = self._ranks[0].share
+        return bar(row.share, None, peak, width, ascii_only=self._look.ascii_only)
+
+    @property
+    def _digits(self) -> int:
+        return max(len(str(row.rank)) for row in self._ranks)
+
+    def _rest(self, ranks: int) -> str:
+        return f"and {count(ranks)} more"
+
+    def _safe(self, text: str) -> str:
+        return clean(text, ascii_only=self._look.ascii_only)
+
+
+_LABEL, _STEP_TIME = 14, 8
+_NARROWEST_STEP, _WIDEST_STEP = 6, 40
+_REMARK = 42
+"""Columns that are kept at least for what stands behind a bar, so that bars seldom change their length."""
+
+
+@dataclass(frozen=True)
+class _Bar:
+    label: str
+    us: float | None
+    """None while it is being computed."""
+    remark: str
+    style: Style
+
+
+class StepBars(Widget):
+    """Of a what-if analysis, and the price of the fixes that are chosen."""
+
+    DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(id="step_bars")
+        self.look = look
+        self._result: WhatifResult | None = None
+        self._chosen = 0
+        self._price: FixPrice | None = None
+        self._cost: float | None = None
+
+    def show(self, result: WhatifResult, cost_per_day: float | None) -> None:
+        """The job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
+        self._result, self._cost = result, cost_per_day
+        self.refresh()
+
+    def choose(self, number: int, price: FixPrice | None) -> None:
+        """How many fixes are chosen, and what they save together; None while that is being computed."""
+        self._chosen, self._price = number, price
+        self.refresh()
+
+    @property
+    def lines(self) -> list[str]:
+        """The same as text."""
+        return [" ".join(part for part in (bar.label, _time(bar), bar.remark) if part) for bar in self._bars()]
+
+    def render_line(self, y: int) -> Strip:
+        """One of the bars."""
+        styles, width = styles_of(self.look), self.size.width
+        bars = self._bars()
+        pieces = self._drawn(bars[y], bars, width) if y < len(bars) else []
+        return fitted(pieces, width, styles.base, self.look)
+
+    def _drawn(self, bar: _Bar, bars: list[_Bar], width: int) -> list[Piece]:
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        longest = max((one.us or 0.0 for one in bars), default=0.0)
+        remark = max(_REMARK, *(len(one.remark) for one in bars))
+        room = min(max(width - _LABEL - _STEP_TIME - remark - 5, _NARROWEST_STEP), _WIDEST_STEP)
+        cells = round(room * (bar.us or 0.0) / longest) if longest > 0 else 0
+        time = clean(_time(bar), ascii_only=ascii_only) or glyphs.ellipsis
+        return [
+            (f" {bar.label:<{_LABEL}}", bar.style),
+            (f"{time:>{_STEP_TIME}}  ", bar.style),
+            (glyphs.full * cells, bar.style),
+            (glyphs.empty * (room - cells) + "  ", styles.dim),
+            (clean(bar.remark, ascii_only=ascii_only), styles.dim if bar.us is None else styles.base),
+        ]
+
+    def _bars(self) -> list[_Bar]:
+        result, styles = self._result, styles_of(self.look)
+        if result is None:
+            return []
+        paid = "" if self._cost is None else f" ({money(self._cost)})"
+        wasted = f"{percent(result.waste)} waste: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
+        return [
+            _Bar("now", result.step_time_us, f"S {slowdown(result.slowdown)}", styles.base),
+            self._fixed(result),
+            _Bar("no stragglers", result.ideal_step_time_us, wasted, styles.base),
+        ]
+
+    def _fixed(self, result: WhatifResult) -> _Bar:
+        styles, price = styles_of(self.look), self._price
+        label = f"with {plural(self._chosen, 'fix', 'fixes')}"
+        if not self._chosen:
+            return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
+        if price is None:
+            return _Bar(label, None, "being replayed", styles.strong)
+        paid = "" if price.cost_per_day is None else f" ({money(price.cost_per_day)})"
+        saved = f"{gain(price.throughput_gain)} throughput, {one_decimal(price.gpu_hours_per_day)} GPU-hours/day{paid}"
+        return _Bar(label, price.step_time_us, saved, styles.strong)
+
+
+def _time(bar: _Bar) -> str:
+    return "" if bar.us is None else duration(bar.us)
+
+
+_NAME, _FIGURE = 13, 8
+_WIDE = 64
+"""From here on there is room for the median and the share as figures."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A part, a phase or a scope."""
+
+    name: str
+    own_us: float
+    typical_us: float | None
+    share: float
+
+    @property
+    def difference_us(self) -> float | None:
+        """What the rank spends beyond its role's median."""
+        return None if self.typical_us is None else self.own_us - self.typical_us
+
+
+class StepParts(Widget):
+    """The parts of the step; the one that is most above its role's median stands out."""
+
+    DEFAULT_CSS = "StepParts { height: 7; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._rows: tuple[_Row, ...] = ()
+        self._what = "part"
+
+    def show(self, result: RankProfileResult | None, *, subgraphs: bool = False) -> None:
+        """Replaces the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
+        self._rows = () if result is None else tuple(map(_of_part, result.parts))
+        self._what = "scope" if subgraphs else "part"
+        if subgraphs and result is not None:
+            found = [_of_subgraph(row, result.step_time_us) for row in result.subgraphs]
+            self._rows = tuple(sorted(found, key=lambda row: -abs(row.difference_us or 0.0)))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The titles where there is room for them, then a part in each line."""
+        styles, width = styles_of(self._look), self.size.width
+        # Of scopes, which can be more than there are lines for, the first ones stand under their titles, too.
+        y -= self._what != "part" or self.size.height > len(self._rows)
+        if not self._rows or y >= len(self._rows):
+            return Strip.blank(width, styles.base)
+        if y < 0:
+            return fitted([(self._titles(width), styles.dim)], width, styles.base, self._look)
+        row = self._rows[y]
+        figures = self._figures(row, width)
+        room = width - len(figures) - 1
+        most = row is self._most
+        drawn = bar(row.own_us, row.typical_us, self._peak, room, ascii_only=self._look.ascii_only)
+        pieces = [(figures, styles.strong if most else styles.base), (drawn, styles.levels[3 if most else 1])]
+        return fitted(pieces, width, styles.base, self._look)
+
+    def _figures(self, row: _Row, width: int) -> str:
+        us = row.difference_us
+        difference = "–" if us is None else signed_duration(us)
+        cells = [duration(row.own_us), difference]
+        if width >= _WIDE:
+            typical = "–" if row.typical_us is None else duration(row.typical_us)
+            cells = [duration(row.own_us), typical, difference, percent(row.share)]
+        return f" {row.name:<{_NAME}}" + "".join(f"{self._plain(cell):>{_FIGURE + 1}}" for cell in cells) + " "
+
+    def _titles(self, width: int) -> str:
+        titles = ("per step", "role", "differs", "of step") if width >= _WIDE else ("per step", "differs")
+        return f" {self._what:<{_NAME}}" + "".join(f"{title:>{_FIGURE + 1}}" for title in titles)
+
+    def _plain(self, text: str) -> str:
+        return clean(text, ascii_only=self._look.ascii_only)
+
+    @property
+    def _peak(self) -> float:
+        return max(max(row.own_us, row.typical_us or 0.0) for row in self._rows)
+
+    @property
+    def _most(self) -> _Row:
+        return max(self._rows, key=lambda row: row.difference_us or 0.0)
+
+
+def _of_part(part: PartOfStep) -> _Row:
+    return _Row(part.part, part.own_us, part.typical_us, part.share)
+
+
+def _of_subgraph(one: SubgraphTime, step_us: float) -> _Row:
+    name = clean(short_name(one.subgraph, _NAME))[:_NAME]
+    return _Row(name, one.own_us, one.typical_us, one.own_us / max(step_us, 1e-3))
+
+
+_MARGIN = 7
+"""Columns for the shares on the left."""
+
+
+class CompletionCurve(Widget):
+    """Shares completed from 0 to 100 % over the time since the step's begin."""
+
+    DEFAULT_CSS = "CompletionCurve { height: 1fr; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._result: RankProfileResult | None = None
+        self._picture: Picture | None = None
+        self._drawn_for = Size(0, 0)
+
+    def show(self, result: RankProfileResult | None) -> None:
+        """Replaces the curve."""
+        self._result, self._picture = result, None
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """A row of the picture, or the axis under it."""
+        styles, width, height = styles_of(self._look), self.size.width, self.size.height
+        if self._result is None or width <= _MARGIN + 1 or height < 3:
+            return Strip.blank(width, styles.base)
+        picture = self._drawn(self._result)
+        if y < height - 1:
+            return fitted(self._row(picture, y, height - 1), width, styles.base, self._look)
+        line = clean(axis(self._result, picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only)
+        return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self._look)
+
+    def _drawn(self, result: RankProfileResult) -> Picture:
+        """The picture for the size there is now: lines are drawn before a widget is told that its size is another."""
+        if self._picture is None or self._drawn_for != self.size:
+            self._drawn_for = self.size
+            width, height = self.size.width - _MARGIN - 1, self.size.height - 1
+            self._picture = draw(
+                result.curve, result.farthest, width=width, height=height, ascii_only=self._look.ascii_only
+            )
+        return self._picture
+
+    def _row(self, picture: Picture, y: int, rows: int) -> list[Piece]:
+        styles = styles_of(self._look)
+        of_layer: dict[Layer, Style] = {
+            "": styles.base,
+            "band": styles.dim,
+            "median": styles.base,
+            "distance": styles.levels[3],
+            "rank": styles.strong,
+        }
+        label = {0: "100 %", rows // 2: "50 %", rows - 1: "0 %"}.get(y, "")
+        pieces: list[Piece] = [(f"{label:>{_MARGIN - 1}} ", styles.dim)]
+        signs = zip(picture.layers[y], picture.rows[y], strict=True)
+        for layer, run in groupby(signs, key=lambda sign: sign[0]):
+            pieces.append(("".join(sign for _, sign in run), of_layer[layer]))
+        return pieces

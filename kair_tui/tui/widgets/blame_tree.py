@@ -1,0 +1,368 @@
+"""Blame paths as trees: who waited at the root, and under it stop by stop what it waited for, to where it began."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from kair_engine.results.blame import BlamePath, PathNode
+from kair_tui.render.blame_paths import (
+    MergedPath,
+    end_of,
+    folded_stops,
+    hops_in_words,
+    part_in_words,
+    path_end,
+    short_operator,
+    stop_in_words,
+    stop_name,
+    stops,
+)
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import count, duration, percent, signed_duration, spans
+from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
+
+TIME, LATE, SHARE = 9, 10, 9
+"""Columns of the figures at the end of a line."""
+WIDE: Final = 86
+"""From here on there is room for the first of them."""
+_SHORTEST_NAME: Final = 12
+_DEEPEST: Final = 4
+"""Steps of indentation: deeper stops stand under each other."""
+_ON_TIME_US: Final = 0.5
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A path's symptom (depth 0), one of its stops, or those that are folded away from `depth` on."""
+
+    path: int
+    depth: int = 0
+    indent: int = 0
+    hops: int = 0
+
+
+class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
+    """Paths under each other, the first unfolded; only lines in view are made into text."""
+
+    DEFAULT_CSS = "BlameTree { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
+        Binding("home", "move(-1000000)", "first", show=False),
+        Binding("end,G", "move(1000000)", "last", show=False),
+        Binding("enter", "open", "open rank"),
+        Binding("space", "fold", "fold"),
+        Binding("left,h", "out", "fold, or to the root of the path", show=False),
+        Binding("right,l", "into", "unfold, or to the next stop", show=False),
+        Binding("z", "fold_all", "fold all", show=False),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another line."""
+
+    class Opened(Message):
+        """Enter was pressed on a stop of that rank."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._paths: Sequence[MergedPath] = ()
+        self._waiting_us = 0.0
+        self._empty = ""
+        self._accused: frozenset[int] = frozenset()
+        self._ends_differ = self._steps_differ = False
+        self._folded: set[int] = set()
+        self._whole: set[int] = set()
+        """Paths of which every stop is shown."""
+        self._lines: list[_Line] = []
+        """All that are not folded away."""
+        self.at = 0
+
+    # What is shown.
+
+    def show(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
+        """Replaces the paths; shares are of `waiting_us`. Without any, `empty` says why."""
+        self._paths, self._waiting_us, self._empty, self.at = paths, waiting_us, empty, 0
+        # Asked about one root cause, all lead to it.
+        self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
+        self._steps_differ = len({step for one in paths for step in one.steps}) > 1
+        self._folded, self._whole = set(range(1, len(paths))), set()
+        self._lay_out()
+        self.scroll_to(y=0, animate=False)
+
+    def accuse(self, ranks: frozenset[int]) -> None:
+        """Ranks that a test of triage accuses: only those are marked."""
+        self._accused = ranks
+        self.refresh()
+
+    @property
+    def merged(self) -> MergedPath | None:
+        """The alike paths under the cursor."""
+        return self._paths[self._lines[self.at].path] if self._lines else None
+
+    @property
+    def path(self) -> BlamePath | None:
+        """The longest of them."""
+        return None if self.merged is None else self.merged.path
+
+    @property
+    def node(self) -> PathNode | None:
+        """The stop under the cursor; of stops that are folded away the first."""
+        return self._node(self._lines[self.at]) if self._lines else None
+
+    def _node(self, line: _Line) -> PathNode:
+        path = self._paths[line.path].path
+        return stops(path)[line.depth - 1] if line.depth else path.symptom
+
+    def _lines_of(self, at: int) -> list[_Line]:
+        """A path's lines from the symptom to its end, each one step further in than the one before."""
+        if at in self._folded:
+            return [_Line(at)]
+        path = self._paths[at].path
+        away = range(0) if at in self._whole else folded_stops(path)
+        found = [_Line(at)]
+        for place in range(len(stops(path))):
+            if place == away.start and away:
+                found.append(_Line(at, place + 1, len(found), len(away)))
+            elif place not in away:
+                found.append(_Line(at, place + 1, len(found)))
+        return found
+
+    def _lay_out(self) -> None:
+        self._lines = [line for at in range(len(self._paths)) for line in self._lines_of(at)]
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
+        self.refresh()
+
+    # Drawing.
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        styles, width = styles_of(self._look), self.scrollable_content_region.width
+        at = y + self.scroll_offset.y
+        if at >= len(self._lines):
+            said = self._safe(self._empty) if not self._lines and y == 0 else ""
+            return fitted([(f"  {said}", styles.dim)], width, styles.base, self._look)
+        pieces = self.pieces(at)
+        if self.has_focus and at == self.at:
+            pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
+        return fitted(pieces, width, pieces[-1][1], self._look)
+
+    def pieces(self, at: int) -> list[Piece]:
+        """A line of those that are not folded away, in view or not."""
+        line = self._lines[at]
+        figures = self._figures(line)
+        # The last column is the scroll bar's, or blank.
+        room = self.size.width - 1 - sum(len(text) for text, _ in figures)
+        text = self._symptom(line.path, room) if line.depth == 0 else self._stop(line, room)
+        strip = fitted(text, room, styles_of(self._look).base, self._look)
+        pieces = [(segment.text, segment.style or styles_of(self._look).base) for segment in strip]
+        return [*pieces, *figures]
+
+    def _symptom(self, at: int, room: int) -> list[Piece]:
+        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[at]
+        path = merged.path
+        fold = glyphs.folded if at in self._folded else glyphs.unfolded
+        who = f"rank {merged.ranks[0]}" if len(merged.ranks) == 1 else f"{count(len(merged.ranks))} ranks"
+        when = self._when(merged)
+        from_end = self._from_end(path) if self._ends_differ and at in self._folded else ("", "")
+        left = room - len(f"{fold} {who} waited in {when}{from_end[0]}")
+        name = self._cut(short_operator(path.symptom.operator), left // 2 if from_end[1] else left)
+        pieces = [
+            (f"{fold} ", styles.base),
+            (who, styles.strong),
+            (f" waited in {name}", styles.base),
+            (when, styles.dim),
+        ]
+        if not from_end[1]:
+            return pieces
+        style = styles.alarm if path.chain[-1].rank in self._accused else styles.base
+        return [*pieces, (from_end[0] + self._cut(from_end[1], left - len(name)), style)]
+
+    def _when(self, merged: MergedPath) -> str:
+        """When one path was waited at; how often, where alike ones are merged."""
+        dot = self._look.glyphs.dot
+        if merged.count > 1:
+            steps = f" in steps {spans(merged.steps, 2)}" if len(merged.steps) > 1 else ""
+            return f" {dot} {count(merged.count)} times{steps}"
+        step = f"step {merged.path.step} " if self._steps_differ else ""
+        return f" {dot} {step}at {self._safe(duration(merged.path.symptom.start_us))}"
+
+    def _from_end(self, path: BlamePath) -> tuple[str, str]:
+        end = path.chain[-1]
+        sign = f"{self._look.glyphs.alarm} " if end.rank in self._accused else ""
+        return f"  {sign}rank {end.rank} ", stop_name(end, path)
+
+    def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
+        """What was lost where it began; of a root cause that is but a part, that part."""
+        styles, glyphs, path = styles_of(self._look), self._look.glyphs, merged.path
+        chain, node, part = stops(path), path.chain[-1], merged.part
+        guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
+        is_accused = (node.rank if part is None else part.rank) in self._accused
+        sign = f"{glyphs.alarm} " if is_accused else ""
+        if part is not None:
+            what, why = part_in_words(part)
+        else:
+            before = chain[-2] if len(chain) > 1 else path.symptom
+            lead = stop_in_words(before, node, is_first=len(chain) == 1, is_last=True)
+            what, why = lead + stop_name(node, path), path_end(node, path)
+        tail = f"  {self._safe(why)}"
+        # Why it was late is read first: where there is no room, the name goes.
+        name = self._cut(what, room - len(guide + sign + tail))
+        style = styles.alarm if is_accused else styles.strong
+        return [(guide, styles.dim), (f"{sign}{name}{tail}", style)]
+
+    def _stop(self, line: _Line, room: int) -> list[Piece]:
+        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[line.path]
+        chain, node = stops(merged.path), self._node(line)
+        indent = "  " + "   " * (min(line.indent, _DEEPEST) - 1)
+        if line.hops:
+            said = hops_in_words(chain[line.depth - 1 : line.depth - 1 + line.hops])
+            return [(f"{indent}{glyphs.hops}  {self._safe(said)}", styles.dim)]
+        if line.depth == len(chain):
+            return self._end(merged, room, indent)
+        before = chain[line.depth - 2] if line.depth > 1 else merged.path.symptom
+        guide = indent + glyphs.last_branch
+        lead = stop_in_words(before, node, is_first=line.depth == 1, is_last=False)
+        name = self._cut(stop_name(node, merged.path), room - len(guide + lead))
+        return [(guide, styles.dim), (lead, styles.base), (name, styles.base)]
+
+    def _figures(self, line: _Line) -> list[Piece]:
+        """How long it took, how much later than at its peers it began, and of a symptom the part of all waiting."""
+        styles, merged, node = styles_of(self._look), self._paths[line.path], self._node(line)
+        # At the end the line itself says what was lost, and needs the room for it.
+        if line.hops or node is merged.path.chain[-1]:
+            return []
+        share = percent(merged.waited_us / self._waiting_us) if self._waiting_us and not line.depth else ""
+        late = signed_duration(node.lateness_us) if abs(node.lateness_us) >= _ON_TIME_US else "on time"
+        cells = [(duration(node.duration_us), TIME, styles.base)] if self.size.width >= WIDE else []
+        cells += [(late, LATE, styles.base), (share, SHARE, styles.base)]
+        return [(f"{self._safe(text):>{columns}}", style) for text, columns, style in cells]
+
+    def _cut(self, name: str, room: int) -> str:
+        """A name as it fits: what follows it says more than its end."""
+        name, most = self._safe(name), max(room, _SHORTEST_NAME)
+        return name if len(name) <= most else name[: most - 1] + self._look.glyphs.ellipsis
+
+    def _safe(self, text: str) -> str:
+        return clean(text, ascii_only=self._look.ascii_only)
+
+    # The cursor.
+
+    def on_resize(self) -> None:
+        """The cursor stays in view."""
+        self._bring_into_view()
+
+    def action_move(self, by: int) -> None:
+        """Moves the cursor by so many lines."""
+        self.move_to(self.at + by)
+
+    def action_page(self, by: int) -> None:
+        """By so many screens."""
+        self.move_to(self.at + by * max(self.scrollable_content_region.height - 1, 1))
+
+    def move_to(self, at: int) -> None:
+        """Puts the cursor on a line, or the nearest there is; redraws the two lines that change."""
+        at = min(max(at, 0), len(self._lines) - 1)
+        if at < 0 or at == self.at:
+            return
+        before, self.at = self.at, at
+        self.refresh_line(before)
+        self.refresh_line(at)
+        self._bring_into_view()
+        self.post_message(self.Moved())
+
+    def _bring_into_view(self) -> None:
+        top, height = self.scroll_offset.y, max(self.scrollable_content_region.height, 1)
+        if self.at < top:
+            self.scroll_to(y=self.at, animate=False)
+        elif self.at >= top + height:
+            self.scroll_to(y=self.at - height + 1, animate=False)
+
+    # Folding.
+
+    def action_fold(self) -> None:
+        """Shows stops that are folded away; elsewhere folds the path under the cursor, or unfolds it."""
+        if not self._lines:
+            return
+        line = self._lines[self.at]
+        if line.hops:
+            self._whole.add(line.path)
+            self._fold_to(self._folded)
+        else:
+            self._whole.discard(line.path)
+            self._fold_to(self._folded ^ {line.path})
+
+    def action_fold_all(self) -> None:
+        """Folds all paths, or unfolds them where all are folded."""
+        if self._lines:
+            every = set(range(len(self._paths)))
+            self._fold_to(set() if self._folded == every else every)
+
+    def action_out(self) -> None:
+        """From a stop to its path's root; from there folds."""
+        if not self._lines:
+            return
+        line = self._lines[self.at]
+        if line.depth:
+            self.move_to(self._lines.index(_Line(line.path)))
+        elif line.path not in self._folded:
+            self.action_fold()
+
+    def action_into(self) -> None:
+        """Unfolds a path or the stops in its middle, then goes along it."""
+        if not self._lines:
+            return
+        line = self._lines[self.at]
+        if line.path in self._folded or line.hops:
+            self.action_fold()
+        elif line.depth < len(stops(self._paths[line.path].path)):
+            self.move_to(self.at + 1)
+
+    def _fold_to(self, folded: set[int]) -> None:
+        """The cursor stays with its path, and with its stop where that is shown."""
+        line = self._lines[self.at]
+        self._folded = folded
+        self._lay_out()
+        of_path = [at for at, other in enumerate(self._lines) if other.path == line.path]
+        self.at = next((at for at in of_path if self._lines[at].depth == line.depth), of_path[0])
+        self._bring_into_view()
+        self.post_message(self.Moved())
+
+    # What the cursor is on.
+
+    def action_open(self) -> None:
+        """Asks for the rank's screen; on a folded path shows its stops first."""
+        if not self._lines:
+            return
+        line = self._lines[self.at]
+        if line.path in self._folded or line.hops:
+            self.action_fold()
+        elif self.node is not None:
+            self.post_message(self.Opened(self.node.rank))
+
+    def on_click(self, event: events.Click) -> None:
+        """Moves the cursor to the line under the mouse; folds a path or opens a stop where it already was."""
+        at = event.y + self.scroll_offset.y
+        if at >= len(self._lines):
+            return
+        if at != self.at:
+            self.move_to(at)
+        elif self._lines[at].depth == 0:
+            self.action_fold()
+        else:
+            self.action_open()

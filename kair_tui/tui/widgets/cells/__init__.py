@@ -1,1 +1,0 @@
-"""Widgets of cells: grids, heat maps and matrices."""

@@ -1,0 +1,190 @@
+"""Fixes to choose from, with what each would save by itself; then remedies, and what to know of the figures.
+
+Fixes that are chosen on the screen, as the options of `kair whatif`: `--fix rank=3`, `--scale op=flash*:0.5`.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from kair_engine.errors import UsageError
+from kair_engine.results.whatif import Fix, FixPrice
+from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.triage import fix_option
+from kair_tui.render.units import duration, gain, money, signed_duration
+from kair_tui.tui.widgets.lines import Paragraph, Piece
+from kair_tui.tui.widgets.lists import Choices, Lines
+from kair_tui.tui.widgets.styles import styles_of
+
+_TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
+_ORIGIN = 14
+"""Columns for why a fix is listed, which is told below it where the fix itself needs them."""
+
+
+@dataclass(frozen=True)
+class ListedFix:
+    """A fix, a remedy (which cannot be chosen), or something to be read (without figures)."""
+
+    text: str
+    fixes: tuple[Fix, ...] = ()
+    """Several belong together."""
+    origin: str = ""
+    """Why it is here: `finding 1`, `costs 12.5 %`, `typed`."""
+    step_time_us: float | None = None
+    saved_us: float | None = None
+    throughput_gain: float | None = None
+    cost_per_day: float | None = None
+
+    @classmethod
+    def of(cls, fixes: tuple[Fix, ...], origin: str, price: FixPrice | None) -> "ListedFix":
+        """One to choose; its price is None until it is known."""
+        text = ", ".join(map(short, fixes))
+        if price is None:
+            return cls(text, fixes, origin)
+        return cls(text, fixes, origin, price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that the first names."""
+        return self.fixes[0].ranks if self.fixes else ()
+
+
+class FixList(Choices[ListedFix]):
+    """Space chooses the one under the cursor."""
+
+    DEFAULT_CSS = "FixList { scrollbar-gutter: stable; }"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "choose_fix", "choose fix"),
+        Binding("enter", "choose", "open rank", show=False),
+    ]
+
+    class Toggled(Message):
+        """Space was pressed on a fix."""
+
+        def __init__(self, fix: ListedFix) -> None:
+            super().__init__()
+            self.fix = fix
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="fixes")
+        self._chosen: frozenset[tuple[Fix, ...]] = frozenset()
+
+    def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[Fix, ...]]) -> None:
+        """The cursor stays on its fix, or at the top where it was not moved: prices change the order."""
+        on, top = self.chosen, self.scroll_offset.y
+        if self.at == 0 and on is not None and on.fixes not in chosen:
+            on = None
+        self._chosen = chosen
+        self.show(fixes)
+        same = (at for at, fix in enumerate(self.items) if on is not None and key(fix) == key(on))
+        self.at = next(same, 0)
+        self.scroll_to(y=top if on is not None else 0, animate=False)
+
+    @property
+    def titles(self) -> str:
+        """What stands over the figures."""
+        money = any(fix.cost_per_day is not None for fix in self.items)
+        return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
+            f"{'cost/day':>{_MONEY}}  " if money else "  "
+        )
+
+    def action_choose_fix(self) -> None:
+        """Chooses it, or no longer."""
+        if self.chosen is not None and self.chosen.fixes:
+            self.post_message(self.Toggled(self.chosen))
+
+    def _lines_of(self, item: ListedFix, width: int) -> Lines:
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        if not item.fixes and item.step_time_us is None:
+            note = Paragraph(item.text, styles.dim, " ")
+            return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
+        is_chosen = item.fixes in self._chosen
+        style = styles.strong if is_chosen else styles.base
+        mark = (" [x] " if is_chosen else " [ ] ") if item.fixes else f"  {glyphs.bullet}  "
+        figures = self._figures(item)
+        room = width - len(mark) - len(figures) - 1
+        origin = clean(item.origin, ascii_only=ascii_only)
+        wide = _ORIGIN if origin and len(item.text) < room - _ORIGIN else 0
+        lines = Paragraph(item.text, style).lines(room - wide - 1, ascii_only=ascii_only)
+        first: list[Piece] = [
+            (mark, style),
+            (_padded(lines[0][0], room - wide, glyphs.ellipsis), style),
+            (_padded(origin, wide, glyphs.ellipsis), styles.dim),
+            (figures, style),
+        ]
+        indent = " " * len(mark)
+        below = [[(indent + origin, styles.dim)]] if origin and not wide else []
+        return [first, *([(indent + text, style)] for text, _ in lines[1:]), *below]
+
+    def _figures(self, item: ListedFix) -> str:
+        ascii_only, glyphs = self.look.ascii_only, self.look.glyphs
+        if item.step_time_us is None or item.saved_us is None:
+            return f"{glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
+        gained = "" if item.throughput_gain is None else gain(item.throughput_gain)
+        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day):>{_MONEY}}"
+        time, saved = (clean(text, ascii_only=ascii_only) for text in (duration(item.step_time_us), _less(item)))
+        return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gained:>{_GAIN}}{paid}"
+
+
+def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:
+    """What makes it the same fix, whatever its price."""
+    return fix.text, fix.fixes
+
+
+def _less(item: ListedFix) -> str:
+    """A saving is time that goes: `-11.5 ms`."""
+    assert item.saved_us is not None
+    return signed_duration(-item.saved_us)
+
+
+def _padded(text: str, width: int, ellipsis: str) -> str:
+    fits = text if len(text) < width else text[: max(width - 2, 0)] + ellipsis
+    return f"{fits:<{width}}" if width > 0 else ""
+
+
+_FACTOR = re.compile(r":(\d+(\.\d+)?|even)$")
+
+
+def typed_fix(text: str) -> Fix:
+    """The fix that was typed: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
+
+    Raises UsageError where it is none.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise UsageError(f"a quote is not closed in {text!r}") from None
+    flag = words.pop(0) if words and words[0].startswith("--") else ""
+    value = " ".join(words)
+    flag, joined, rest = flag.partition("=")
+    value = rest if joined else value
+    flag = flag or ("--scale" if _FACTOR.search(value) else "--fix")
+    if flag not in ("--fix", "--scale"):
+        raise UsageError(f"{flag} is neither --fix nor --scale")
+    return (parse_scale if flag == "--scale" else parse_fix)(value)
+
+
+def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
+    """What a question about `kair whatif` is given for these fixes, each once."""
+    distinct = list(dict.fromkeys(fixes))
+    plain = [fix_text(fix) for fix in distinct if not fix.is_scale]
+    scales = [fix_text(fix) for fix in distinct if fix.is_scale]
+    return {"fix": plain or None, "scale": scales or None, "only_fixes": True}
+
+
+def in_order(fixes: Iterable[Fix]) -> list[Fix]:
+    """The same in the order in which their prices come: fixes, then scales."""
+    return sorted(dict.fromkeys(fixes), key=lambda fix: fix.is_scale)
+
+
+def short(fix: Fix) -> str:
+    """`rank=3` for `--fix rank=3`; a scale keeps its flag."""
+    return fix_option(fix).removeprefix("--fix ")

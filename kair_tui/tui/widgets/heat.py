@@ -1,0 +1,343 @@
+"""A map of cells in rows and columns, of which only those in view are ever drawn.
+
+One figure of every rank in a line: a cell for each, of several that share one the largest.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_tui.render.drawing import RAMP, RAMP_ASCII, level, resampled
+from kair_tui.render.terminal import Look
+from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.styles import styles_of
+
+_KEPT: Final = 500
+"""Lines kept as they were drawn."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places of `count` items of `size` cells each, with a border of `gap` cells before each of `borders`."""
+
+    count: int = 0
+    size: int = 1
+    borders: tuple[int, ...] = ()
+    gap: int = 1
+
+    @property
+    def length(self) -> int:
+        """Cells from the first to the last."""
+        return self.count * self.size + len(self.borders) * self.gap
+
+    def start(self, item: int) -> int:
+        """The first cell of an item."""
+        return item * self.size + bisect_right(self.borders, item) * self.gap
+
+    def at(self, cell: int) -> int | None:
+        """The item that a cell belongs to; None for a border, and beyond the last."""
+        item = bisect_right(range(self.count), cell, key=self.start) - 1
+        return item if item >= 0 and cell < self.start(item) + self.size else None
+
+    def within(self, begin: int, end: int) -> range:
+        """The items of which a cell lies between `begin` and `end`."""
+        first = max(bisect_right(range(self.count), begin, key=self.start) - 1, 0)
+        return range(first, bisect_right(range(self.count), end - 1, key=self.start))
+
+
+class Heat(ScrollView, can_focus=True):
+    """Cells under a header, between a label and what sums the row up. A kind of map says what is in each."""
+
+    DEFAULT_CSS = "Heat { height: 1fr; overflow: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open rank"),
+        Binding("left,h", "move(0, -1)", "left", show=False),
+        Binding("right,l", "move(0, 1)", "right", show=False),
+        Binding("up,k", "move(-1, 0)", "up", show=False),
+        Binding("down,j", "move(1, 0)", "down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
+        Binding("home", "move(0, -1000000)", "first column", show=False),
+        Binding("end", "move(0, 1000000)", "last column", show=False),
+        Binding("ctrl+home", "move(-1000000, 0)", "first row", show=False),
+        Binding("ctrl+end,G", "move(1000000, 0)", "last row", show=False),
+    ]
+    HEADER: ClassVar[int] = 1
+    """Lines over the cells, which stay when they scroll."""
+
+    class Moved(Message):
+        """Another cell is under the cursor."""
+
+    class Opened(Message):
+        """Enter was pressed, or the cell under the cursor was clicked."""
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.look = look
+        self.text_styles = styles_of(look)
+        self.rows = self.columns = Axis()
+        self.row = self.column = 0
+        self.left = self.right = 0
+        """Columns of the screen for the label and for the sum."""
+        self._width = 0
+        """What all three share: a scroll bar has its own column."""
+        self._bordered: frozenset[int] = frozenset()
+        self._strips: dict[int, Strip] = {}
+
+    # What a kind of map says.
+
+    def lay_out(self, width: int, height: int) -> None:
+        """Sets `rows`, `columns`, `left`, `right` for cells in so much room, and the cursor's row and column."""
+        raise NotImplementedError
+
+    def label(self, row: int, line: int) -> Sequence[Piece]:
+        """What stands before the cells on one line of a row."""
+        raise NotImplementedError
+
+    def cell(self, row: int, column: int, line: int) -> Piece:
+        """One line of a cell, exactly as wide as it is."""
+        raise NotImplementedError
+
+    def total(self, row: int, line: int) -> Sequence[Piece]:
+        """What stands behind the cells."""
+        raise NotImplementedError
+
+    def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
+        """A line over the cells: over the labels, over the cells from these on, in order, and over the sums."""
+        raise NotImplementedError
+
+    # Layout.
+
+    def rearrange(self) -> None:
+        """Lays everything out anew."""
+        if not self.is_mounted or not self.size.width:
+            return
+        self._strips.clear()
+        shown, height = self.scrollable_content_region.width, max(self.size.height - self.HEADER, 1)
+        self._width = shown + (1 if self.show_vertical_scrollbar else 0)
+        self.lay_out(self._width, height)
+        if self.rows.length > height:
+            self._width -= 1
+            self.lay_out(self._width, height)
+        self._bordered = frozenset(self.columns.borders)
+        self.virtual_size = Size(self.left + self.columns.length + self.right, self.rows.length + self.HEADER)
+        self._follow()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Cells take the room there is."""
+        self.rearrange()
+
+    def watch_scroll_x(self, old_value: float, new_value: float) -> None:
+        """Lines are kept for the columns in view."""
+        self._strips.clear()
+        super().watch_scroll_x(old_value, new_value)
+
+    def on_focus(self) -> None:
+        """The cursor is drawn where the keyboard is."""
+        self._redraw(self.row, self.column)
+
+    def on_blur(self) -> None:
+        """The cursor is drawn where the keyboard is."""
+        self._redraw(self.row, self.column)
+
+    # Drawing.
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        width = self.size.width
+        if y < self.HEADER:
+            return self._heading(y) if self.rows.count else Strip.blank(width, self.text_styles.base)
+        line = y - self.HEADER + self.scroll_offset.y
+        if line >= self.rows.length:
+            return Strip.blank(width, self.text_styles.base)
+        strip = self._strips.get(line)
+        if strip is None or strip.cell_length != width:
+            if len(self._strips) > _KEPT:
+                self._strips.clear()
+            strip = self._strips[line] = self._drawn(line)
+        return strip
+
+    @property
+    def _room(self) -> int:
+        """Columns of the screen for cells."""
+        return max(self._width - self.left - self.right, 1)
+
+    def _heading(self, line: int) -> Strip:
+        before, over, behind = self.header(line)
+        pieces: list[Piece] = []
+        x, offset = 0, self.scroll_offset.x
+        for start, (text, style) in over:
+            if start < offset or start + cell_len(text) > offset + self._room:
+                continue  # Half a name or number is another one.
+            pieces += [(" " * (start - x), self.text_styles.base), (text, style)]
+            x = start + cell_len(text)
+        cells = Strip([Segment(text, style) for text, style in pieces if text])
+        return self._joined(before, cells.crop(offset, offset + self._room), behind)
+
+    def _drawn(self, line: int) -> Strip:
+        row = self.rows.at(line)
+        if row is None:
+            return self._joined((), self._cells(None, 0), ())
+        of_row = line - self.rows.start(row)
+        return self._joined(self.label(row, of_row), self._cells(row, of_row), self.total(row, of_row))
+
+    def _cells(self, row: int | None, line: int) -> Strip:
+        """Those in view of one line of a row; None for the border between two rows."""
+        columns, offset, glyphs = self.columns, self.scroll_offset.x, self.look.glyphs
+        shown = columns.within(offset, offset + self._room)
+        border = (
+            glyphs.vertical.ljust(columns.gap)
+            if row is not None
+            else glyphs.cross.ljust(columns.gap, glyphs.horizontal)
+        )
+        pieces: list[Piece] = []
+        for column in shown:
+            if pieces and column in self._bordered:
+                pieces.append((border, self.text_styles.dim))
+            text, style = (
+                (glyphs.horizontal * columns.size, self.text_styles.dim)
+                if row is None
+                else self.cell(row, column, line)
+            )
+            if row == self.row and column == self.column and self.has_focus:
+                style += self.text_styles.cursor
+            if pieces and pieces[-1][1] is style:
+                pieces[-1] = (pieces[-1][0] + text, style)
+            else:
+                pieces.append((text, style))
+        left = offset - (columns.start(shown.start) if shown else 0)
+        return Strip([Segment(text, style) for text, style in pieces]).crop(left, left + self._room)
+
+    def _joined(self, before: Sequence[Piece], cells: Strip, behind: Sequence[Piece]) -> Strip:
+        base, width = self.text_styles.base, self.size.width
+        drawn = min(self._room, self.columns.length)
+        parts = (
+            fitted(list(before), self.left, base, self.look),
+            cells.adjust_cell_length(drawn, base),
+            fitted(list(behind), self.right, base, self.look),
+        )
+        return Strip.join(parts).adjust_cell_length(width, base)
+
+    # The cursor.
+
+    def action_move(self, down: int, right: int) -> None:
+        """To the cell beside."""
+        self.point(self.row + down, self.column + right)
+
+    def action_page(self, by: int) -> None:
+        """By as many rows as are in view."""
+        self.point(self.row + by * max((self.size.height - self.HEADER) // self.rows.size, 1), self.column)
+
+    def point(self, row: int, column: int) -> None:
+        """Puts the cursor on a cell, the nearest that there is, and redraws the two that change."""
+        if not self.rows.count:
+            return
+        row, column = min(max(row, 0), self.rows.count - 1), min(max(column, 0), self.columns.count - 1)
+        before = self.row, self.column
+        self.row, self.column = row, column
+        for changed in (before, (row, column)):
+            self._redraw(*changed)
+        self._follow()
+        self.post_message(self.Moved())
+
+    def action_open(self) -> None:
+        """Asks for the row's rank."""
+        if self.rows.count:
+            self.post_message(self.Opened())
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor there; a second click opens."""
+        offset = event.get_content_offset(self)
+        if offset is None or offset.y < self.HEADER:
+            return
+        row = self.rows.at(offset.y - self.HEADER + self.scroll_offset.y)
+        column = self.columns.at(offset.x - self.left + self.scroll_offset.x)
+        if row is None:
+            return
+        if row == self.row and column in (None, self.column):
+            self.action_open()
+        else:
+            self.point(row, self.column if column is None else column)
+
+    def _redraw(self, row: int, column: int) -> None:
+        if not 0 <= row < self.rows.count:
+            return
+        top = self.rows.start(row)
+        for line in range(top, top + self.rows.size):
+            self._strips.pop(line, None)
+        x = self.left + self.columns.start(column) - self.scroll_offset.x
+        y = self.HEADER + top - self.scroll_offset.y
+        self.refresh(Region(x, y, self.columns.size, self.rows.size).intersection(self.size.region))
+
+    def _follow(self) -> None:
+        x = _into_view(self.columns.start(self.column), self.columns.size, self.scroll_offset.x, self._room)
+        height = self.scrollable_content_region.height - self.HEADER
+        y = _into_view(self.rows.start(self.row), self.rows.size, self.scroll_offset.y, max(height, 1))
+        if (x, y) != self.scroll_offset:
+            self.scroll_to(x, y, animate=False)
+
+
+def _into_view(start: int, size: int, offset: int, room: int) -> int:
+    """Where to scroll to: nowhere if it can be seen, else so that there is something beyond it."""
+    if offset <= start and start + size <= offset + room:
+        return offset
+    margin = room // 4
+    return max(start - margin, 0) if start < offset else max(start + size + margin - room, 0)
+
+
+_WIDEST = 6
+"""Columns of a cell where ranks are few."""
+_ABOVE = 1.25
+"""Times the median from which on a cell is marked by its colour."""
+
+
+class RankStrip(Widget):
+    """`rank 0 ▂▂▂█▂▂ rank 255`."""
+
+    DEFAULT_CSS = "RankStrip { height: 1; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._look = look
+        self._ranks: Sequence[int] = ()
+        self._values: Sequence[float] = ()
+        self._usual = 0.0
+
+    def show(self, ranks: Sequence[int], values: Sequence[float], usual: float) -> None:
+        """Replaces the figures, one for each of `ranks`; `usual` is their median."""
+        self._ranks, self._values, self._usual = ranks, values, usual
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        styles, width = styles_of(self._look), self.size.width
+        pieces = self._pieces(width) if y == 0 and self._values else []
+        return fitted(pieces, width, styles.base, self._look)
+
+    def _pieces(self, width: int) -> list[Piece]:
+        styles = styles_of(self._look)
+        first, last = f" rank {self._ranks[0]} ", f" rank {self._ranks[-1]}"
+        room = max(width - len(first) - len(last) - 1, 1)
+        cells = resampled(self._values, room, max)
+        columns = min(max(room // len(cells), 1), _WIDEST)
+        ramp, peak = RAMP_ASCII if self._look.ascii_only else RAMP, max(cells)
+        drawn = [
+            (
+                (ramp[level(value, peak, len(ramp))] * max(columns - 1, 1)).ljust(columns),
+                styles.levels[3] if value > _ABOVE * self._usual else styles.levels[1],
+            )
+            for value in cells
+        ]
+        return [(first, styles.dim), *drawn, (last, styles.dim)]

@@ -1,0 +1,257 @@
+"""Lines of text: one drawn from pieces, headings, legends, paragraphs, progress, and pages to scroll through."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.units import count
+from kair_tui.tui.widgets.styles import TextStyles, styles_of
+
+Piece = tuple[str, Style]
+"""Text that is safe to draw, and how."""
+
+
+def fitted(pieces: list[Piece], width: int, fill: Style, look: Look) -> Strip:
+    """`pieces` as one line of exactly `width` cells, shortened with an ellipsis."""
+    strip = Strip([Segment(text, style) for text, style in pieces if text])
+    if strip.cell_length > width:
+        strip = Strip([*strip.crop(0, max(width - 1, 0)), Segment(look.glyphs.ellipsis, fill)])
+    return strip.adjust_cell_length(width, fill)
+
+
+class Line(Widget):
+    """One line of the screen, drawn from pieces."""
+
+    DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.look = look
+        self.text_styles: TextStyles = styles_of(look)
+
+    def safe(self, text: str) -> str:
+        """`text` as it may be sent to the terminal."""
+        return clean(text, ascii_only=self.look.ascii_only)
+
+    def pieces(self, width: int) -> list[Piece]:
+        """What the line says."""
+        raise NotImplementedError
+
+    def fill(self) -> Style:
+        """The style of what is left of the line."""
+        return self.text_styles.base
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        width = self.size.width
+        return fitted(self.pieces(width) if y == 0 else [], width, self.fill(), self.look)
+
+
+Remark = Sequence[tuple[str, Style | None]]
+"""Text and its style; None for what is secondary."""
+
+
+class Heading(Line):
+    """`ranks  by host                 score · <2 ▲ slow`; lit while the part has the keyboard."""
+
+    def __init__(self, look: Look, title: str, *, of: str) -> None:
+        super().__init__(look)
+        self._title = title
+        self.of = of
+        """The id of the widget that it stands over."""
+        self._left: Remark = ()
+        self._right: Remark = ()
+        self._lit = False
+
+    def say(self, left: Remark, right: Remark = ()) -> None:
+        """Replaces the remark and the legend; the legend goes first where there is no room."""
+        self._left, self._right = left, right
+        self.refresh()
+
+    def light(self, lit: bool) -> None:
+        """Whether the part has the keyboard."""
+        if lit != self._lit:
+            self._lit = lit
+            self.refresh()
+
+    def pieces(self, width: int) -> list[Piece]:
+        """The line."""
+        pointer = self.look.glyphs.pointer if self._lit else " "
+        head: list[Piece] = [
+            (pointer, self.text_styles.strong),
+            (self._title, self.text_styles.strong if self._lit else self.text_styles.title),
+            ("  ", self.text_styles.base),
+            *self._safe(self._left),
+        ]
+        tail = self._safe(self._right)
+        gap = width - sum(len(text) for text, _ in head) - sum(len(text) for text, _ in tail) - 1
+        return [*head, (" " * gap, self.text_styles.base), *tail] if gap > 0 else head
+
+    def _safe(self, remark: Remark) -> list[Piece]:
+        return [(self.safe(text), style or self.text_styles.dim) for text, style in remark]
+
+
+_GAP = " "
+
+
+class Legend(Line):
+    """Signs with their words, set apart."""
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._told: Sequence[Piece] = ()
+
+    def show(self, told: Sequence[Piece]) -> None:
+        """Replaces them."""
+        self._told = told
+        self.refresh()
+
+    def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
+        """The line."""
+        return [(f" {self.safe(text)}{_GAP}", style) for text, style in self._told]
+
+
+_SIDES = 1
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """`lead` stands before the first line, the others are set under what follows it."""
+
+    text: str
+    style: Style
+    lead: str = ""
+
+    def lines(self, width: int, *, ascii_only: bool) -> list[Piece]:
+        """Its lines, made safe, each at most `width` long where its words allow it."""
+        text, lead = clean(self.text, ascii_only=ascii_only), clean(self.lead, ascii_only=ascii_only)
+        margin = " " * len(lead)
+        # Names and paths stay whole where they can: a hyphen is no place to break them.
+        wrapped = textwrap.wrap(
+            text, max(width, 20), initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False
+        )
+        return [(line, self.style) for line in wrapped or [lead]]
+
+
+class Paragraphs(Widget):
+    """Paragraphs one under the other; none of them takes no line."""
+
+    DEFAULT_CSS = "Paragraphs { height: auto; width: 1fr; }"
+
+    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.look = look
+        self._paragraphs: tuple[Paragraph, ...] = ()
+        self._lines: list[Piece] = []
+        self._width = -1
+
+    def show(self, *paragraphs: Paragraph) -> None:
+        """Redraws where the text changed."""
+        if paragraphs != self._paragraphs:
+            self._paragraphs, self._width = paragraphs, -1
+            self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        """As many lines as the words need at this width."""
+        return len(self._wrapped(width))
+
+    def render_line(self, y: int) -> Strip:
+        """One line."""
+        width, styles = self.size.width, styles_of(self.look)
+        lines = self._wrapped(width)
+        pieces = [(" " * _SIDES, styles.base), lines[y]] if y < len(lines) else []
+        return fitted(pieces, width, styles.base, self.look)
+
+    def _wrapped(self, width: int) -> list[Piece]:
+        if width != self._width:
+            room = width - 2 * _SIDES
+            self._lines = [
+                line for one in self._paragraphs for line in one.lines(room, ascii_only=self.look.ascii_only)
+            ]
+            self._width = width
+        return self._lines
+
+
+_WIDTH = 40
+
+
+class Bar(Line):
+    """A bar and two figures; nothing until there is something to do."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look)
+        self._done = self._total = 0
+
+    def show(self, done: int, total: int) -> None:
+        """`done` of `total`."""
+        self._done, self._total = done, total
+        self.refresh()
+
+    def pieces(self, width: int) -> list[Piece]:
+        """`████░░░░ 3 of 8 files`."""
+        if not self._total:
+            return []
+        glyphs, cells = self.look.glyphs, min(_WIDTH, width // 2)
+        full = cells * self._done // self._total
+        return [
+            (" ", self.text_styles.base),
+            (glyphs.full * full, self.text_styles.base),
+            (glyphs.empty * (cells - full), self.text_styles.dim),
+            (f"  {count(self._done)} of {count(self._total)} files parsed", self.text_styles.base),
+        ]
+
+
+class TextPage(ScrollView, can_focus=True):
+    """Text that is only read; its lines are cut, not wrapped, and scroll sideways."""
+
+    DEFAULT_CSS = "TextPage { height: 1fr; padding: 0 1; overflow: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_up", "up", show=False),
+        Binding("down,j", "scroll_down", "scroll", key_display="up/down"),
+        Binding("left", "scroll_left", "left", show=False),
+        Binding("right", "scroll_right", "right", show=False),
+        Binding("pageup,ctrl+u", "page_up", "page up", show=False),
+        Binding("pagedown,space,ctrl+d", "page_down", "page down", show=False),
+        Binding("home", "scroll_home", "top", show=False),
+        Binding("end,G", "scroll_end", "end", show=False),
+    ]
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._look = look
+        self._lines: list[Piece] = []
+
+    def show(self, lines: Sequence[Piece]) -> None:
+        """Replaces the text; lines are made safe here."""
+        ascii_only = self._look.ascii_only
+        self._lines = [(clean(text, ascii_only=ascii_only), style) for text, style in lines]
+        self.virtual_size = Size(max((cell_len(text) for text, _ in self._lines), default=0), len(self._lines))
+        self.scroll_home(animate=False)
+        self.refresh()
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(text for text, _ in self._lines)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        base, at = styles_of(self._look).base, y + self.scroll_offset.y
+        width = self.size.width
+        if at >= len(self._lines):
+            return Strip.blank(width, base)
+        text, style = self._lines[at]
+        left = self.scroll_offset.x
+        return Strip([Segment(text, style)]).crop(left, left + width).adjust_cell_length(width, base)

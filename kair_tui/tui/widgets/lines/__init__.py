@@ -1,1 +1,0 @@
-"""Widgets of lines of text."""

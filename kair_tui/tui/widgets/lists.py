@@ -1,0 +1,236 @@
+"""Lists to choose from: any, the findings of a triage, the jobs of the store."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from kair_engine.results.store import ListedJob
+from kair_tui.render.store import minute
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.render.triage import FindingInWords, facts, sentences, title
+from kair_tui.render.units import plural
+from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text
+from kair_tui.render.warnings import WarningInWords
+from kair_tui.tui.widgets.lines import Paragraph, Piece, fitted
+from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of, verdict_style
+
+_INDENT = "     "
+
+
+Item = TypeVar("Item")
+Lines = list[list[Piece]]
+
+
+class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
+    """Items of one or more lines each, one of them under the cursor. `draw` gives an item's lines at a width."""
+
+    DEFAULT_CSS = "Choices { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("pageup,ctrl+u", "move(-10)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "move(10)", "page down", show=False),
+        Binding("home", "move(-1000000)", "first", show=False),
+        Binding("end,G", "move(1000000)", "last", show=False),
+        Binding("enter", "choose", "open"),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another item."""
+
+    class Chosen(Moved):
+        """Enter was pressed, or the item was clicked."""
+
+    def __init__(
+        self,
+        look: Look,
+        draw: Callable[[Item, int], Lines],
+        *,
+        id: str | None = None,  # noqa: A002
+        lit: bool = False,
+    ) -> None:
+        """With `lit` the cursor is seen though the keyboard is elsewhere."""
+        super().__init__(id=id)
+        self._lit = lit
+        self.look = look
+        self._draw = draw
+        self.items: tuple[Item, ...] = ()
+        self.at = 0
+        self._lines: list[list[Piece]] = []
+        self._tops: list[int] = [0]
+        self._width = -1
+
+    @property
+    def chosen(self) -> Item | None:
+        """The item under the cursor."""
+        return self.items[self.at] if self.items else None
+
+    def show(self, items: Sequence[Item]) -> None:
+        """Replaces the items; the cursor goes to the first."""
+        self.items, self.at, self._width = tuple(items), 0, -1
+        self._lines, self._tops = [], [0]
+        self._lay_out()
+        self.scroll_home(animate=False)
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Lines are made for the width."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        width = self.scrollable_content_region.width
+        if width == self._width or not width:
+            return
+        self._width, self._lines, self._tops = width, [], [0]
+        for item in self.items:
+            self._lines += self._draw(item, width)
+            self._tops.append(len(self._lines))
+        self.virtual_size = Size(width, len(self._lines))
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        styles, at, width = styles_of(self.look), y + self.scroll_offset.y, self.scrollable_content_region.width
+        if at >= len(self._lines):
+            return Strip.blank(width, styles.base)
+        if (self.has_focus or self._lit) and at == self._tops[self.at]:
+            # In the colours of ordinary text: reversed, a culprit's would be a block of red.
+            pieces = [(text, styles.strong if style.bold else styles.base) for text, style in self._lines[at]]
+            return fitted(pieces, width, styles.base, self.look).apply_style(styles.cursor)
+        return fitted(self._lines[at], width, styles.base, self.look)
+
+    def action_move(self, by: int) -> None:
+        """Moves the cursor by so many items."""
+        self.move_to(min(max(self.at + by, 0), len(self.items) - 1))
+
+    def move_to(self, at: int) -> None:
+        """Puts the cursor on an item and brings it into view."""
+        if not self.items or at == self.at:
+            return
+        before, self.at = self.at, at
+        # A list that is not shown, because the terminal is too small for it, has no lines.
+        if len(self._tops) > len(self.items):
+            for item in (before, at):
+                self.refresh_line(self._tops[item])
+            top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
+            self.scroll_to_region(Region(0, top, 1, height), animate=False)
+        self.post_message(self.Moved())
+
+    def action_choose(self) -> None:
+        """Takes the item under the cursor."""
+        if self.items:
+            self.post_message(self.Chosen())
+
+    def on_click(self, event: object) -> None:
+        """Takes the item under the mouse."""
+        line = getattr(event, "y", 0) + self.scroll_offset.y
+        for item, (top, end) in enumerate(zip(self._tops, self._tops[1:], strict=False)):
+            if top <= line < end:
+                self.move_to(item)
+                self.action_choose()
+
+
+@dataclass(frozen=True)
+class ListedFinding:
+    """A finding with its number, or something else to be read there."""
+
+    number: int
+    finding: FindingInWords | None
+    text: str = ""
+
+
+class Findings(Choices[ListedFinding]):
+    """The costliest first; then what costs nothing, and what the reader of them should know."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="findings")
+
+    def show_findings(
+        self,
+        findings: tuple[tuple[int, FindingInWords], ...],
+        warnings: tuple[WarningInWords, ...],
+        absorbed: Sequence[str] = (),
+    ) -> None:
+        """Findings with their places in the triage; `absorbed` are the delays that cost nothing."""
+        listed = [ListedFinding(number, finding) for number, finding in findings]
+        told = [*absorbed, *(f"warning: {warning.message}" for warning in warnings)]
+        self.show([*listed, *(ListedFinding(0, None, text) for text in told)])
+
+    @property
+    def finding(self) -> FindingInWords | None:
+        """The one under the cursor."""
+        return self.chosen.finding if self.chosen else None
+
+    def _lines_of(self, item: ListedFinding, width: int) -> Lines:
+        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        finding = item.finding
+        if finding is None:
+            note = Paragraph(item.text, styles.dim, " ")
+            return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
+        sign, style = (glyphs.alarm, styles.alarm) if finding.ranks else (glyphs.weak_alarm, styles.notice)
+        head = Paragraph(title(finding), style, f" {item.number} {sign} ")
+        rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
+        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
+        if finding.suggestion:
+            rest.append(Paragraph(f"suggestion: {finding.suggestion}", styles.base, _INDENT))
+        return [[line] for one in (head, *rest) for line in one.lines(width - 1, ascii_only=ascii_only)] + [[]]
+
+
+_WIDEST_NAME = 40
+
+
+class JobList(Choices[ListedJob]):
+    """Two lines for each job."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, self._lines_of, id="jobs")
+        self._name_width = 0
+
+    def show(self, items: Sequence[ListedJob]) -> None:
+        """Replaces the jobs; their verdicts stand under each other."""
+        self._name_width = min(max((len(job.name) for job in items), default=0), _WIDEST_NAME) + 2
+        super().show(items)
+
+    def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
+        styles, glyphs = styles_of(self.look), self.look.glyphs
+        sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(job.last_verdict or "", " ")
+        style = styles.dim if job.last_verdict is None else verdict_style(job.last_verdict, self.look)
+        verdict = job.last_summary or "not triaged yet"
+        ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
+        about = [
+            self._cost(job),
+            "in use" if job.in_use else "",
+            ranks,
+            plural(job.steps, "step"),
+            f"imported {minute(job.imported_at)} UTC",
+            job.source,
+        ]
+        name = f"{self._safe(job.name):<{self._name_width}} "
+        return [
+            [
+                (f" {sign} ", style),
+                (name, styles.strong),
+                (self._safe(verdict), style if sign != " " or job.last_verdict is None else styles.base),
+            ],
+            [(_INDENT, styles.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
+        ]
+
+    def _cost(self, job: ListedJob) -> str:
+        """S, waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
+        if job.slowdown is None:
+            return ""
+        price = "" if job.cost_per_day is None else f", {money_text(job.cost_per_day)}"
+        hours = f"{hours_text(job.gpu_hours_per_day):>8} GPU-hours{price} a day"
+        cause = "" if job.cause is None else f": {cause_text(job.cause)}"
+        return f"S {slowdown_text(job.slowdown)}, {share_text(job.waste):>6} waste,{hours}{cause}"
+
+    def _safe(self, text: str) -> str:
+        return clean(text, ascii_only=self.look.ascii_only)

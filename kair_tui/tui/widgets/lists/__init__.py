@@ -1,1 +1,0 @@
-"""Widgets of rows: tables, lists and trees."""

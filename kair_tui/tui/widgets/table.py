@@ -1,0 +1,319 @@
+"""A table of any number of rows: only those in view are ever made into text."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.worker import Worker, get_current_worker
+
+from kair_tui.render.answer import ALARM, DIM, GAP, Cell, Column, Styled, fitting, shrinks
+from kair_tui.render.terminal import Look
+from kair_tui.render.text import clean
+from kair_tui.tui.filtering import Filter, Ordering, ordered
+from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
+
+Row = TypeVar("Row")
+
+AT_ONCE = 20_000
+"""Rows up to which a new order is there at once; beyond, a thread finds it."""
+_MEASURED = 200
+"""Rows looked at for the columns' first widths."""
+_MARGIN = 2
+"""Of every line, for the pointer."""
+
+
+class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_bindings=False):
+    """Rows under a header, one of them under the cursor."""
+
+    DEFAULT_CSS = "Table { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
+        Binding("home", "first", "first", show=False),
+        Binding("end,G", "last", "last", show=False),
+        Binding("enter", "choose", "open"),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+        def __init__(self, table: "Table[Any]") -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> "Table[Any]":
+            """The table."""
+            return self.table
+
+    class Chosen(Moved):
+        """Enter was pressed, or the row under the cursor was clicked."""
+
+    class Ordered(Moved):
+        """The rows are in the order, and only those there, that were asked for last."""
+
+    class _Found(Message, bubble=False):
+        """A thread has found an order."""
+
+        def __init__(self, rows: Sequence[Any], how: Ordering, places: Any) -> None:  # noqa: ANN401
+            super().__init__()
+            self.rows, self.how, self.places = rows, how, places
+
+    def __init__(
+        self,
+        look: Look,
+        columns: Sequence[Column[Row]],
+        *,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(id=id)
+        self._look = look
+        self._columns = tuple(columns)
+        self._empty = ""
+        self._all: Sequence[Row] = ()
+        self._places: Any = None
+        """Of the rows shown, in order; None for all as they came."""
+        self._how = Ordering()
+        self._widths = [0] * len(self._columns)
+        self._laid_out: list[tuple[int, int]] = []
+        """The columns that fit, by place, and how wide they are drawn."""
+        self._laid_out_for = 0
+        self._filled = self._chosen_early = False
+        self.at = 0
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What rows can be filtered and sorted by."""
+        return tuple(dict.fromkeys(column.key for column in self._columns if column.key))
+
+    @property
+    def total(self) -> int:
+        """All rows, those filtered out too."""
+        return len(self._all)
+
+    @property
+    def count(self) -> int:
+        """Rows shown."""
+        return len(self._all) if self._places is None else len(self._places)
+
+    @property
+    def chosen(self) -> Row | None:
+        """The row under the cursor."""
+        return self.row(self.at) if self.at < self.count else None
+
+    def row(self, at: int) -> Row:
+        """The row at a place among those shown."""
+        return self._all[at if self._places is None else int(self._places[at])]
+
+    # What is shown.
+
+    def show(self, rows: Sequence[Row], *, empty: str = "") -> None:
+        """Replaces the rows; filter and order stay. `empty` stands where there is no row."""
+        self._all, self._places, self._empty, self._filled = rows, None, empty, True
+        self._widths = [0] * len(self._columns)
+        self._order(self._how)
+
+    def filter(self, wanted: Filter) -> None:
+        """Leaves out the rows in which a word of it does not hold."""
+        self._order(Ordering(wanted, self._how.field, self._how.descending))
+
+    def sort(self, field: str, *, descending: bool = False) -> None:
+        """Orders the rows by one of `fields`."""
+        self._order(Ordering(self._how.wanted, field, descending))
+
+    def _order(self, how: Ordering) -> None:
+        self._how = how
+        if how == Ordering():
+            self._put(None)
+        elif len(self._all) <= AT_ONCE:
+            self._put(ordered(self._all, self.fields, how))
+        else:
+            # Not a partial: Textual writes down what a worker is given, a million rows too.
+            self.run_worker(self._find, thread=True, exclusive=True, group="order")
+
+    def _find(self) -> None:
+        """In a thread."""
+        worker: Worker[Any] = get_current_worker()
+        rows, how = self._all, self._how
+        places = ordered(rows, self.fields, how, stop=lambda: worker.is_cancelled)
+        if places is not None:
+            self.post_message(self._Found(rows, how, places))
+
+    def on_table__found(self, message: _Found) -> None:
+        """Shows what a thread found, if it is still wanted."""
+        if message.how == self._how and message.rows is self._all:
+            self._put(message.places)
+
+    def _put(self, places: Any) -> None:  # noqa: ANN401
+        self._places, self.at = places, 0
+        self._measure(range(min(self.count, _MEASURED)))
+        self._laid_out_for = 0
+        self.virtual_size = Size(self.scrollable_content_region.width, self.count + 1)
+        self.scroll_to(y=0, animate=False)
+        self.refresh()
+        self.post_message(self.Ordered(self))
+        self.post_message(self.Moved(self))
+        if self._filled and self._chosen_early:
+            self._chosen_early = False
+            self.action_choose()
+
+    # Columns.
+
+    def on_resize(self) -> None:
+        """The cursor stays in view."""
+        self._bring_into_view(self.at)
+        self.refresh()
+
+    def _measure(self, places: range) -> bool:
+        """Widens the columns for some rows; whether any became wider."""
+        before = list(self._widths)
+        self._widths = [
+            max(width, cell_len(self._title(column))) for width, column in zip(before, self._columns, strict=True)
+        ]
+        for row in map(self.row, places):
+            for at, column in enumerate(self._columns):
+                self._widths[at] = max(self._widths[at], cell_len(self._text(column.show(row))))
+        return self._widths != before
+
+    def _lay_out(self, width: int) -> None:
+        """For the width there is: with a scroll bar it is less."""
+        self._laid_out_for, available = width, max(width - _MARGIN, 1)
+        # Details only where no name has to be cut for them.
+        places = list(range(len(self._columns)))
+        if sum(self._widths) + GAP * (len(places) - 1) > available:
+            places = [at for at in places if not self._columns[at].detail]
+        kept = fitting([self._columns[at] for at in places], [self._widths[at] for at in places], available)
+        keep = [places[at] for at in kept]
+        widths = {at: self._widths[at] for at in keep}
+        over = sum(widths.values()) + GAP * (len(keep) - 1) - available
+        for at in keep:
+            if over > 0 and shrinks(self._columns[at]):
+                cut = min(over, widths[at] - 1)
+                widths[at], over = widths[at] - cut, over - cut
+        self._laid_out = list(widths.items())
+
+    def _text(self, cell: Cell) -> str:
+        return clean(cell.text if isinstance(cell, Styled) else cell, ascii_only=self._look.ascii_only)
+
+    # Drawing.
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What is in view; figures that need more room than the rows before get it first."""
+        first = self.scroll_offset.y + max(crop.y - 1, 0)
+        width = self.scrollable_content_region.width
+        wider = self._measure(range(first, min(first + crop.height, self.count)))
+        if wider or width != self._laid_out_for:
+            self._lay_out(width)
+            self.refresh()
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        styles, width = styles_of(self._look), self.scrollable_content_region.width
+        at = y - 1 + self.scroll_offset.y
+        if y == 0:
+            return fitted(self._header(styles.title), width, styles.base, self._look).simplify()
+        if at >= self.count:
+            pieces = [("  ", styles.dim), (self._text(self._empty), styles.dim)] if not self.count and y == 1 else []
+            return fitted(pieces, width, styles.base, self._look)
+        on_cursor = at == self.at
+        # One run of signs for each style: every run is sent with its colours.
+        strip = fitted(self._line(self.row(at), on_cursor), width, styles.base, self._look).simplify()
+        return strip.apply_style(styles.cursor) if on_cursor and self.has_focus else strip
+
+    def _header(self, style: Style) -> list[Piece]:
+        pieces: list[Piece] = [(" " * _MARGIN, style)]
+        for at, width in self._laid_out:
+            column = self._columns[at]
+            pieces += [(self._cell(self._title(column), width, column), style), (" " * GAP, style)]
+        return pieces[:-1]
+
+    def _title(self, column: Column[Row]) -> str:
+        title, glyphs = self._text(column.title), self._look.glyphs
+        if not column.key or column.key != self._how.field:
+            return title
+        return f"{title} {glyphs.descending if self._how.descending else glyphs.ascending}"
+
+    def _line(self, row: Row, on_cursor: bool) -> list[Piece]:
+        styles = styles_of(self._look)
+        of_cell = {ALARM: styles.alarm, DIM: styles.dim}
+        pointer = self._look.glyphs.pointer if on_cursor else ""
+        pieces: list[Piece] = [(pointer.ljust(_MARGIN), styles.base)]
+        for at, width in self._laid_out:
+            column = self._columns[at]
+            cell = column.show(row)
+            style = of_cell.get(cell.style, styles.base) if isinstance(cell, Styled) else styles.base
+            pieces += [(self._cell(self._text(cell), width, column), style), (" " * GAP, styles.base)]
+        return pieces[:-1]
+
+    def _cell(self, text: str, width: int, column: Column[Row]) -> str:
+        length = cell_len(text)
+        if length > width:
+            return set_cell_size(text, width - 1) + self._look.glyphs.ellipsis
+        return text + " " * (width - length) if column.align == "left" else " " * (width - length) + text
+
+    # The cursor.
+
+    def action_move(self, by: int) -> None:
+        """Moves the cursor by so many rows."""
+        self.move_to(self.at + by)
+
+    def action_page(self, by: int) -> None:
+        """By so many screens."""
+        self.move_to(self.at + by * max(self._rows_in_view - 1, 1))
+
+    def action_first(self) -> None:
+        """To the first row."""
+        self.move_to(0)
+
+    def action_last(self) -> None:
+        """To the last row."""
+        self.move_to(self.count - 1)
+
+    def move_to(self, at: int) -> None:
+        """Puts the cursor on a row, or the nearest there is, and brings it into view."""
+        at = min(max(at, 0), self.count - 1)
+        if at < 0 or at == self.at:
+            return
+        before, self.at = self.at, at
+        self.refresh_line(before + 1)
+        self.refresh_line(at + 1)
+        self._bring_into_view(at)
+        self.post_message(self.Moved(self))
+
+    @property
+    def _rows_in_view(self) -> int:
+        return max(self.scrollable_content_region.height - 1, 1)
+
+    def _bring_into_view(self, at: int) -> None:
+        """The header covers the first line in view."""
+        top = self.scroll_offset.y
+        if at < top:
+            self.scroll_to(y=at, animate=False)
+        elif at >= top + self._rows_in_view:
+            self.scroll_to(y=at - self._rows_in_view + 1, animate=False)
+
+    def action_choose(self) -> None:
+        """Takes the row under the cursor; before there are any, the first that comes."""
+        self._chosen_early = not self._filled
+        if self.chosen is not None:
+            self.post_message(self.Chosen(self))
+
+    def on_click(self, event: events.Click) -> None:
+        """Moves the cursor to the row under the mouse; takes it where it already was."""
+        at = event.y - 1 + self.scroll_offset.y
+        if event.y == 0 or at >= self.count:
+            return
+        if at == self.at:
+            self.action_choose()
+        self.move_to(at)
