@@ -24,7 +24,7 @@ from subprocess import TimeoutExpired
 
 from pseudo_terminal import Terminal
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "accuracy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "validation" / "accuracy"))
 
 from kair_engine.store.jobs import Store
 

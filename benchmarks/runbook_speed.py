@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 # The simulator stands in a folder of its own.
-sys.path.insert(0, str(Path(__file__).resolve().parent / "accuracy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "validation" / "accuracy"))
 
 from compute_faults import SlowGpu
 from kineto import write_kineto

@@ -19,7 +19,7 @@ from measuring import Row, report
 from pseudo_terminal import Terminal
 from tui_table import table
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "accuracy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "validation" / "accuracy"))
 
 from compute_faults import SlowHost
 from job_folder import write_job_folder

@@ -292,7 +292,7 @@ def _outline(scenario: Scenario) -> tuple[str, str, int, float, float]:
     return scenario.name, scenario.layout, scenario.steps, scenario.noise.spread, scenario.noise.operation
 
 
-# A few jobs of each kind; the rates, of hundreds, are in benchmarks/reports, which benchmarks/accuracy/run.py writes.
+# A few jobs of each kind; the rates, of hundreds, are in validation/reports, which validation/accuracy/run.py writes.
 
 
 @pytest.mark.slow

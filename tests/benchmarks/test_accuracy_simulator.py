@@ -1,4 +1,4 @@
-"""benchmarks/accuracy simulates training jobs: collectives, pipelines and faults behave as on a real cluster."""
+"""validation/accuracy simulates training jobs: collectives, pipelines and faults behave as on a real cluster."""
 
 from __future__ import annotations
 

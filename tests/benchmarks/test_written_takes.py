@@ -18,7 +18,7 @@ from written.script_drawing import FIXED_BATCH, ONLY_HERE, SCRIPTS, WITH_RELU, d
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 
-REAL = ROOT / "benchmarks" / "real"
+REAL = ROOT / "validation" / "real"
 TAKES = [draw_written(seed) for seed in range(600)]
 
 

@@ -74,7 +74,7 @@ def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     assert result.warnings == ()
 
 
-# How often a healthy job is accused and a slow GPU missed, of hundreds of jobs, is what benchmarks/accuracy counts.
+# How often a healthy job is accused and a slow GPU missed, of hundreds of jobs, is what validation/accuracy counts.
 
 
 @pytest.mark.parametrize("guilty", [0, 5])

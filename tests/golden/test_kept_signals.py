@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-REAL = Path(__file__).parents[2] / "benchmarks" / "real"
+REAL = Path(__file__).parents[2] / "validation" / "real"
 
 
 @pytest.fixture

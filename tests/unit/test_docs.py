@@ -24,8 +24,8 @@ from kair_tui.commands.kinds import EVIDENCE_KINDS, REASON_KINDS
 from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests")
-REPORTS = ROOT / "benchmarks" / "reports"
+ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests", "validation")
+REPORTS = ROOT / "validation" / "reports"
 PAGES = (
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
