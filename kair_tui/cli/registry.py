@@ -344,6 +344,21 @@ COMMANDS: Final = (
         needs="process",
     ),
     Entry(
+        "mitigate",
+        RUNNING,
+        "Act on stragglers: batches resized with exact gradients, ordered restarts, every sample once.",
+        (
+            "kair mitigate run --job job123 -- torchrun --nproc-per-node 8 train.py",
+            "kair mitigate status job123",
+            "kair mitigate control job123",
+            "kair mitigate approve job123 3",
+            "kair mitigate plan job123 --sizes 21,6,21",
+            "kair mitigate audit job123 --json",
+            "kair mitigate simulate --ranks 16",
+        ),
+        needs="store",
+    ),
+    Entry(
         "watch",
         RUNNING,
         "Follow a running job: self times, alerts as they come, what is sampled, clocks.",

@@ -40,6 +40,7 @@ EXISTING = {
     "cache",
     "capture",
     "coordinator",
+    "mitigate",
     "watch",
     "spec",
     "schema",

@@ -24,7 +24,7 @@ from kair_tui.commands.kinds import EVIDENCE_KINDS, REASON_KINDS
 from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "sample_traces", "tests", "validation")
+ROOMS = ("benchmarks", "capture", "docs", "engine", "kair_tui", "mitigate", "sample_traces", "tests", "validation")
 REPORTS = ROOT / "validation" / "reports"
 PAGES = (
     *sorted(ROOT.glob("*.md")),

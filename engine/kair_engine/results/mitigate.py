@@ -1,0 +1,152 @@
+"""What is done about a job's stragglers: the answer of `kair mitigate`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kair_engine.trace.model import KairWarning
+
+MitigateAction = Literal[
+    "status", "plan", "leave", "approve", "deny", "undo", "history", "audit", "control", "simulate", "run"
+]
+
+
+@dataclass(frozen=True)
+class MitigationPlan:
+    """Which rank takes how many samples of a step, from a step on."""
+
+    version: int
+    """Plans are numbered as they are ordered; 0 is what the job began with."""
+    from_step: int
+    """Not before; the ranks take it as soon as none of them has fetched farther."""
+    sizes: tuple[int, ...]
+    """Per rank."""
+    kind: Literal["sizes", "leave"]
+    """`leave`: the job checkpoints after that step, ends, and is started anew with these sizes."""
+    ordered_at: str | None = None
+    """UTC, ISO 8601; null of what the job began with."""
+    ordered_by: str | None = None
+    """`auto`, or a user."""
+    proposal: int | None = None
+    """The number of the proposal that it carries out."""
+
+
+@dataclass(frozen=True)
+class MitigationProposal:
+    """What a policy would do, and what that is worth."""
+
+    number: int
+    """As `kair mitigate approve JOB NUMBER` takes it."""
+    proposed_at: str
+    """UTC, ISO 8601."""
+    action: str
+    """`adjust_bs` or `kill_restart`."""
+    sizes: tuple[int, ...]
+    """Per rank; empty where none change."""
+    figures: Mapping[str, float]
+    """By what it was decided: times in seconds, shares, counts."""
+    decision: Literal["open", "approved", "denied", "replaced"]
+    """`replaced` by a newer one before anybody decided."""
+    decided_by: str | None
+    """`auto`, or a user; null while it is open."""
+
+
+@dataclass(frozen=True)
+class RankRate:
+    """What a sample costs a rank."""
+
+    rank: int
+    """The rank."""
+    us_per_sample: float
+    """What one more sample takes."""
+    fixed_us: float
+    """Of a step, whatever its samples; 0 until two sizes were seen."""
+    samples: int
+    """In the plan in force."""
+
+
+@dataclass(frozen=True)
+class SimulatedPolicy:
+    """One policy in simulated jobs, in the mean over draws."""
+
+    policy: str
+    """Its name, as `--policy` takes it."""
+    pattern: str
+    """What is wrong in the jobs that it was played against; `as recorded` of a job that was watched."""
+    ranks: int
+    """Of each job."""
+    speed_up: float
+    """Over even batches that are never changed."""
+    resizes: float
+    """In a thousand steps."""
+    restarts: float
+    """In a job."""
+    redone_share: float
+    """Of the samples, those that came again since a deadline cut them off."""
+
+
+@dataclass(frozen=True)
+class AuditedRange:
+    """Samples of an epoch, as places of its order."""
+
+    epoch: int
+    """Counted from 0."""
+    begin: int
+    """The first place."""
+    end: int
+    """The first place after them."""
+
+
+@dataclass(frozen=True)
+class MitigationAudit:
+    """Whether every sample was trained once an epoch."""
+
+    samples: int
+    """Of an epoch."""
+    epochs: int
+    """Whole ones."""
+    counted: int
+    """Samples, over all epochs."""
+    missing: tuple[AuditedRange, ...]
+    """Never trained."""
+    twice: tuple[AuditedRange, ...]
+    """Trained twice or more often."""
+
+
+@dataclass(frozen=True)
+class MitigateResult:
+    """Where a job's data stands, what is in force, proposed and ordered."""
+
+    store: str
+    """The store."""
+    action: MitigateAction
+    """What was asked for."""
+    job: str
+    """The job's name; empty where policies are simulated without one."""
+    step: int | None = None
+    """The next; null before the job said anything."""
+    epoch: int | None = None
+    """Of the next step."""
+    samples: int | None = None
+    """Of an epoch."""
+    done: int | None = None
+    """Samples of this epoch that were trained."""
+    doing: int | None = None
+    """Samples that are fetched ahead."""
+    attempt: int | None = None
+    """How often the job was started anew."""
+    plan: MitigationPlan | None = None
+    """In force."""
+    coming: tuple[MitigationPlan, ...] = ()
+    """Heard by the job, and not in force yet."""
+    rates: tuple[RankRate, ...] = ()
+    """Of a job that is captured, too."""
+    proposals: tuple[MitigationProposal, ...] = ()
+    """The newest first."""
+    history: tuple[MitigationPlan, ...] = ()
+    """Plans that were ordered, the newest first."""
+    simulated: tuple[SimulatedPolicy, ...] = ()
+    """With `simulate`."""
+    audited: MitigationAudit | None = None
+    """With `audit`."""
+    warnings: tuple[KairWarning, ...] = ()

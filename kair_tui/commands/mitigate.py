@@ -1,0 +1,325 @@
+"""`kair mitigate`: acts on stragglers: resizes batches, restarts in order, with every sample counted once."""
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from kair_engine.errors import InputError, UsageError
+from kair_engine.results.mitigate import (
+    AuditedRange,
+    MitigateAction,
+    MitigateResult,
+    MitigationAudit,
+    MitigationPlan,
+    MitigationProposal,
+    RankRate,
+    SimulatedPolicy,
+)
+from kair_tui.cli.job import StoreSession
+from kair_tui.cli.options import Argument, Option
+from kair_tui.cli.output import say
+
+if TYPE_CHECKING:
+    from kair_mitigate.job_state import JobState
+    from kair_mitigate.plans import Plan
+    from kair_mitigate.records import Records
+
+RENDERER = "kair_tui.render.mitigate"
+
+_ACTIONS: Final = (
+    "run -- COMMAND…: run the job, restarted as ordered. status, history: look. control: watch it and propose. plan,"
+    " leave: order sizes, or a restart. approve, deny: a proposal. undo: the sizes before. audit: every sample once?"
+    " simulate: what policies gain."
+)
+
+
+def run(
+    session: StoreSession,
+    *,
+    action: Annotated[MitigateAction, Argument(_ACTIONS)] = "status",
+    words: Annotated[
+        Sequence[str],
+        Argument("The job; with approve and deny a proposal's number after it; with run -- the command."),
+    ] = (),
+    job: Annotated[
+        str | None, Option("--job", "The job. Default: the first word, else $KAIR_JOB.", metavar="NAME")
+    ] = None,
+    sizes: Annotated[
+        str | None, Option("--sizes", "With plan and leave: samples of each rank in a step.", metavar="21,6,21")
+    ] = None,
+    from_step: Annotated[int, Option("--from-step", "With plan and leave: not before.", metavar="N", minimum=0)] = 0,
+    leave_out: Annotated[
+        str | None, Option("--leave-out", "With leave: a host that is to start no further attempt.", metavar="HOST")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        Option("--policy", "With control and simulate: continuous (the default), deterministic, each-step, static."),
+    ] = None,
+    auto: Annotated[bool, Option("--auto", "With control: carry proposals out. Default: a person approves.")] = False,
+    once: Annotated[bool, Option("--once", "With control: look once at what there is, and end.")] = False,
+    per_hour: Annotated[
+        int, Option("--per-hour", "With --auto: the most plans in an hour.", metavar="N", minimum=1)
+    ] = 20,
+    most: Annotated[
+        int | None,
+        Option("--most", "With control: the most samples that a rank has memory for.", metavar="N", minimum=1),
+    ] = None,
+    ranks: Annotated[int, Option("--ranks", "With simulate: how many.", metavar="N", minimum=1)] = 16,
+    draws: Annotated[int, Option("--draws", "With simulate: jobs of each kind.", metavar="N", minimum=1)] = 3,
+    epochs: Annotated[
+        int | None,
+        Option("--epochs", "With audit: how many. Default: those that are over.", metavar="N", minimum=1),
+    ] = None,
+    no_capture: Annotated[bool, Option("--no-capture", "With run: without kair capture around the command.")] = False,
+) -> MitigateResult:
+    """Does it, and says where the job stands. Raises UsageError, InputError; SystemExit with the job's status."""
+    name, rest = _named(action, words, job)
+    folder = session.store.root / name / "mitigate"
+    if action == "run":
+        raise SystemExit(_run(name, folder, session.store.root, rest, with_capture=not no_capture))
+    if action == "simulate":
+        return _simulated(session, name, policy, ranks, draws)
+    if not folder.is_dir():
+        hint = f"kair mitigate run --job {name} -- torchrun … train.py"
+        raise InputError(f"job {name} is not run under kair mitigate in this store", hint)
+    from kair_mitigate.orders import RunKeyError
+    from kair_mitigate.records import Records
+
+    try:
+        records = Records(folder)
+        if action == "control":
+            from kair_mitigate.controller import control
+
+            control(
+                session.store.root,
+                name,
+                records,
+                policy=policy or "continuous",
+                auto=auto,
+                once=once,
+                per_hour=per_hour,
+                most=most,
+                say=say,
+            )
+        elif action in _DO:
+            _DO[action](records, rest, sizes=sizes, from_step=from_step, leave_out=leave_out)
+        result = _status(session, action, name, records)
+        return replace(result, audited=_audited(folder, result, epochs)) if action == "audit" else result
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except (OSError, RunKeyError) as error:
+        raise InputError(f"cannot work on job {name}: {error}") from error
+
+
+def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tuple[str, Sequence[str]]:
+    """(the job, what else was said)."""
+    from kair_capture.settings import safe_name
+
+    if action == "simulate":
+        wanted = job or (words[0] if words else None)
+        return safe_name(wanted) if wanted else "", words[1:]
+    if action == "run":
+        if not words:
+            raise UsageError("kair mitigate run needs a command", "kair mitigate run -- torchrun train.py")
+        script = next((word for word in words if word.endswith(".py")), words[0])
+        return safe_name(job or os.environ.get("KAIR_JOB") or Path(script).stem), words
+    wanted = job or (words[0] if words else None) or os.environ.get("KAIR_JOB")
+    if not wanted:
+        raise UsageError("which job?", f"kair mitigate {action} JOB")
+    return safe_name(wanted), words if job or not words else words[1:]
+
+
+def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_capture: bool) -> int:
+    """The job's exit status; restarts are told."""
+    from kair_mitigate import orders, running
+
+    folder.mkdir(parents=True, exist_ok=True)
+    orders.make_key(folder)
+    if with_capture:
+        command = [sys.executable, "-m", "kair_tui", "capture", "run", "--job", name, "--", *command]
+    environment = {**os.environ, "KAIR_STORE": str(store)}
+    host = os.environ.get("KAIR_HOST") or socket.gethostname()
+    try:
+        return running.run(command, folder, environment, host=host, say=lambda text: say(f"kair: {text}"))
+    except OSError as error:
+        say(f"kair: error: cannot run {command[0]}: {error.strerror or error}")
+        return 127
+
+
+def _plan(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
+    _order(records, rest, "sizes", **options)
+
+
+def _leave(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
+    from kair_mitigate import running
+
+    if host := options["leave_out"]:
+        running.leave_out(records.folder, host)
+    _order(records, rest, "leave", **options)
+
+
+def _order(records: "Records", rest: Sequence[str], kind: Any, *, sizes: str | None, from_step: int, **_: Any) -> None:  # noqa: ANN401
+    from kair_mitigate.job_state import read_state
+
+    _nothing_more(rest)
+    known = read_state(records.folder)
+    if known is None:
+        raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
+    now = known.state.plan.sizes
+    wanted = now if sizes is None and kind == "leave" else _sizes_in(sizes)
+    if len(wanted) != len(now) or sum(wanted) != sum(now):
+        raise UsageError(
+            f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
+            "sizes add up to the same, so that the job trains the same",
+        )
+    records.order(wanted, getpass.getuser(), kind=kind, from_step=from_step)
+
+
+def _sizes_in(text: str | None) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in (text or "").split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 0:
+        raise UsageError("--sizes takes the samples of each rank in a step", "--sizes 21,6,21")
+    return sizes
+
+
+def _decide(records: "Records", rest: Sequence[str], decision: Any) -> MitigationProposal | None:  # noqa: ANN401
+    if len(rest) != 1 or not rest[0].isdigit():
+        raise UsageError("which proposal?", "kair mitigate approve JOB 3")
+    decided = records.decide(int(rest[0]), decision, getpass.getuser())
+    if decided is None:
+        raise InputError(f"there is no open proposal {rest[0]}", "kair mitigate status JOB lists them")
+    if decision == "approved":
+        kind: Any = "leave" if decided.action == "kill_restart" else "sizes"
+        records.order(decided.sizes, getpass.getuser(), kind=kind, proposal=decided.id)
+    return None
+
+
+def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: ANN401
+    from kair_mitigate.job_state import read_state
+
+    _nothing_more(rest)
+    known = read_state(records.folder)
+    before = [] if known is None else [plan.sizes for plan in known.in_force if plan.sizes != known.state.plan.sizes]
+    if not before:
+        raise InputError("no other sizes were in force before")
+    records.order(before[-1], getpass.getuser())
+
+
+def _nothing_more(rest: Sequence[str]) -> None:
+    if rest:
+        raise UsageError(f"unexpected {rest[0]!r}")
+
+
+_DO: Final[dict[str, Callable[..., Any]]] = {
+    "plan": _plan,
+    "leave": _leave,
+    "approve": lambda records, rest, **_: _decide(records, rest, "approved"),
+    "deny": lambda records, rest, **_: _decide(records, rest, "denied"),
+    "undo": _undo,
+}
+
+
+def _status(session: StoreSession, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
+    from kair_mitigate.job_state import read_state
+
+    known = read_state(records.folder)
+    ordered = {one.plan.version: one for one in records.history()}
+
+    def told(plan: "Plan") -> MitigationPlan:
+        one = ordered.get(plan.version)
+        at = None if one is None else _moment(one.at)
+        by, proposal = (None, None) if one is None else (one.by, one.proposal)
+        return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal)
+
+    result = MitigateResult(
+        session.store.told,
+        action,
+        name,
+        proposals=tuple(
+            MitigationProposal(one.id, _moment(one.at), one.action, one.sizes, one.reason, one.decision, one.decided_by)
+            for one in records.proposals()
+        ),
+        history=tuple(told(one.plan) for one in ordered.values()),
+    )
+    if known is None:
+        return result
+    state, rates = known.state, _rates(session.store.root / name / "steps", known)
+    doing = min(known.fetched * sum(state.plan.sizes), known.samples - state.offset)
+    return replace(
+        result,
+        step=state.step,
+        epoch=state.epoch,
+        samples=known.samples,
+        done=state.offset,
+        doing=doing,
+        attempt=known.attempt,
+        plan=told(state.plan),
+        coming=tuple(map(told, state.coming)),
+        rates=rates,
+    )
+
+
+def _rates(steps: Path, known: "JobState") -> tuple[RankRate, ...]:
+    """What capture's steps tell of each rank; nothing of a job that is not captured."""
+    if not steps.is_dir():
+        return ()
+    from kair_mitigate.controller import rates_of
+
+    if (fitted := rates_of(steps, known)) is None:
+        return ()
+    sizes = known.state.plan.sizes
+    return tuple(
+        RankRate(rank, 1e6 * slope, 1e6 * fixed, sizes[rank])
+        for rank, (slope, fixed) in enumerate(zip(*fitted, strict=True))
+    )
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+def _audited(folder: Path, result: MitigateResult, epochs: int | None) -> MitigationAudit:
+    from kair_mitigate.audit import audit
+
+    if result.samples is None or result.epoch is None:
+        raise InputError("the job has not said yet how many samples it has")
+    whole = epochs if epochs is not None else result.epoch
+    found = audit(sorted((folder / "trained").glob("*.jsonl")), result.samples, whole)
+
+    def ranges(of: Any) -> tuple[AuditedRange, ...]:  # noqa: ANN401
+        return tuple(AuditedRange(epoch, begin, end) for epoch, some in sorted(of.items()) for begin, end in some)
+
+    return MitigationAudit(result.samples, whole, found.counted, ranges(found.missing), ranges(found.twice))
+
+
+def _simulated(session: StoreSession, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:
+    """Against a job that was watched, or against simulated ones where none is named."""
+    from kair_mitigate.policy.table import SIMULATED, recorded_rows, simulated_rows
+
+    chosen = list(SIMULATED) if policy is None else [policy]
+    try:
+        if not name:
+            rows = list(simulated_rows(ranks, draws, chosen))
+        else:
+            from kair_mitigate.controller import recorded
+            from kair_mitigate.job_state import read_state
+
+            known = read_state(session.store.root / name / "mitigate")
+            if known is None:
+                raise InputError(f"job {name} is not run under kair mitigate in this store")
+            sizes = known.in_force[0].sizes
+            rows = list(recorded_rows(*recorded(session.store.root / name / "steps", len(sizes)), sizes, chosen))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot read the steps of job {name}: {error}") from error
+    return MitigateResult(session.store.told, "simulate", name, simulated=tuple(SimulatedPolicy(*row) for row in rows))

@@ -1,0 +1,105 @@
+"""How a plan reaches all ranks at the same step: rank 0 has it, and every few steps all of them meet for it.
+
+They meet on a group of their own, of CPU tensors, whatever the job trains with. A plan is taken by all that meet or by
+none of them; it holds from a step on that no rank has fetched yet. If they cannot meet, training goes on with the last
+plan.
+"""
+
+import contextlib
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from kair_mitigate import orders
+from kair_mitigate.plans import Plan
+
+EVERY = 8
+"""The ranks meet before every so many-th step: 1 to 2 ms there are 0.2 ms a step."""
+TIMEOUT_S = 60
+"""Whoever waits longer for the others goes on without them."""
+_KINDS = ("sizes", "leave")
+
+
+class Control:
+    """One rank's end of it."""
+
+    def __init__(self, folder: Path | None, *, timeout_s: float = TIMEOUT_S) -> None:
+        """`folder` is the run's; only rank 0 looks into it. Every rank makes one, at the same place of its program."""
+        self._folder = folder
+        self.ranks, self.rank = dist.get_world_size(), dist.get_rank()
+        self._timeout_s = timeout_s
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        self._seen: tuple[int, int, int] | None = None
+        self._newest: Plan | None = None
+        self._key = self._run_key() if folder is not None and self.rank == 0 else None
+        self.is_broken = False
+
+    def meet(self, position: int, version: int) -> Plan | None:
+        """The newest plan, if it is newer than `version`; called by all ranks before the same step.
+
+        `position` is the first step that this rank has not fetched yet: the plan begins after the farthest one's.
+        """
+        told = torch.zeros(4 + self.ranks, dtype=torch.int64)
+        told[0] = position
+        plan = self._read() if self.rank == 0 else None
+        if plan is not None and plan.version > version and len(plan.sizes) == self.ranks:
+            told[1:] = torch.tensor([plan.version, plan.from_step, _KINDS.index(plan.kind), *plan.sizes])
+        # All or none: rank 0 has no plan in force that others have not taken part in hearing.
+        if not self.all_reduce(told, dist.ReduceOp.MAX):
+            return None
+        farthest, newest, from_step, kind, *sizes = told.tolist()
+        return Plan(newest, max(from_step, farthest), tuple(sizes), _KINDS[kind]) if newest else None  # type: ignore[arg-type]
+
+    def all_reduce(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> bool:
+        """Whether all ranks met; `values` are of all then."""
+        try:
+            if not self.is_broken:
+                dist.all_reduce(values, op=by, group=self._group)
+        except (RuntimeError, ValueError) as error:
+            self._break(error)
+        return not self.is_broken
+
+    def _break(self, error: Exception) -> None:
+        self.is_broken = True
+        missing = _missing(self.rank, self.ranks)
+        who = f"rank {', '.join(map(str, missing))}" if missing else "the other ranks"
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        warnings.warn(
+            f"kair: training goes on with the last plan: {who} did not meet within {self._timeout_s:.0f} s ({reason})",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def _read(self) -> Plan | None:
+        """The newest plan; the last good one where the file is damaged, a stranger's, gone, or what it was."""
+        if self._folder is None or self._key is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            state = (self._folder / orders.PLAN).stat()
+            seen = state.st_mtime_ns, state.st_size, state.st_ino
+            if seen != self._seen:
+                self._seen = seen
+                self._newest = orders.read_plan(self._folder, self._key)
+        return self._newest
+
+    def _run_key(self) -> bytes | None:
+        assert self._folder is not None
+        try:
+            return orders.read_key(self._folder)
+        except orders.RunKeyError as error:
+            warnings.warn(f"kair: no plan is heard: {error}", RuntimeWarning, stacklevel=3)
+            return None
+
+
+def _missing(rank: int, ranks: int) -> list[int]:
+    """Who has not noticed that the ranks no longer meet, as the job's store tells soon after; empty if it cannot."""
+    with contextlib.suppress(Exception):
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"kair/apart/{rank}", "1")
+        with contextlib.suppress(Exception):
+            store.wait([f"kair/apart/{other}" for other in range(ranks)], timedelta(seconds=2))
+        return [other for other in range(ranks) if not store.check([f"kair/apart/{other}"])]
+    return []

@@ -1,0 +1,78 @@
+"""How far a job is, as its rank 0 writes it down every few steps for whoever decides and looks."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kair_mitigate.plans import Plan, State
+
+FILE = "state.json"
+_MOST_BYTES, _MOST_IN_FORCE = 1 << 24, 64
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A moment of a job."""
+
+    state: State
+    samples: int
+    """Of an epoch."""
+    fetched: int
+    """Steps that are fetched ahead."""
+    attempt: int
+    said_at: float
+    """When the next step was about to begin, Unix, s."""
+    in_force: tuple[Plan, ...]
+    """The plans that were in force, each from its step on, the present one last."""
+
+    def sizes_at(self, step: int) -> tuple[int, ...] | None:
+        """What the ranks took in a step; None before the first plan that is remembered."""
+        of = [plan for plan in self.in_force if plan.from_step <= step]
+        return of[-1].sizes if of else None
+
+
+class StateWriter:
+    """Rank 0's end of it."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self._path, self._attempt = folder / FILE, attempt
+        known = read_state(folder)
+        self._in_force = list(known.in_force) if known else []
+
+    def write(self, state: State, samples: int, fetched: int) -> None:
+        """Puts this moment in place of the one before; nothing where that cannot be written."""
+        if not self._in_force or self._in_force[-1].sizes != state.plan.sizes:
+            later = [plan for plan in self._in_force if plan.from_step < state.plan.from_step]
+            self._in_force = [*later, state.plan][-_MOST_IN_FORCE:]
+        document = {
+            "state": state.as_json(),
+            "samples": samples,
+            "fetched": fetched,
+            "attempt": self._attempt,
+            "said_at": time.time(),
+            "in_force": [plan.as_json() for plan in self._in_force],
+        }
+        beside = self._path.with_name(f".{FILE}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            beside.write_text(json.dumps(document), encoding="ascii")
+            beside.replace(self._path)
+
+
+def read_state(folder: Path) -> JobState | None:
+    """The newest moment; None where there is none, or what is there is damaged."""
+    try:
+        with (folder / FILE).open("rb") as file:
+            document: Mapping[str, Any] = json.loads(file.read(_MOST_BYTES))
+        numbers = [document[name] for name in ("samples", "fetched", "attempt")]
+        if any(type(number) is not int for number in numbers):
+            return None
+        in_force = tuple(map(Plan.from_json, document["in_force"]))
+        state, said_at = State.from_json(document["state"]), float(document["said_at"])
+        return JobState(state, numbers[0], numbers[1], numbers[2], said_at, in_force)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None

@@ -1,0 +1,87 @@
+"""Orders to a running job: plans in a file that only who has the run's key can have written.
+
+The key is made once, readable by its owner alone. A file of a stranger, an old one put back, and a damaged one change
+nothing: signatures tell the first, versions the second.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from kair_mitigate.plans import Plan
+
+PLAN, KEY = "plan.json", "key"
+_KEY_BYTES, _MOST_BYTES = 32, 1 << 21
+
+
+class RunKeyError(Exception):
+    """The run's key cannot be used; its text says why."""
+
+
+def make_key(folder: Path) -> None:
+    """Makes the run's key, unless it has one. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(_KEY_BYTES))
+
+
+def read_key(folder: Path) -> bytes:
+    """The run's key. Raises RunKeyError where it is missing, damaged, another user's, or readable by others."""
+    path = folder / KEY
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(handle, encoding="ascii") as file:
+            status = os.fstat(file.fileno())
+            text = file.read(4 * _KEY_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunKeyError(f"cannot read {path}: {error}") from error
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise RunKeyError(f"{path} is not its owner's alone: chmod 600 it")
+    with contextlib.suppress(ValueError):
+        if len(key := bytes.fromhex(text.strip())) == _KEY_BYTES:
+            return key
+    raise RunKeyError(f"{path} holds no key")
+
+
+def write_plan(folder: Path, plan: Plan, key: bytes) -> None:
+    """Puts the plan in place of the one before, whole. Raises OSError."""
+    beside = folder / f".{PLAN}.{os.getpid()}"
+    beside.write_bytes(sealed(plan, key))
+    beside.replace(folder / PLAN)
+
+
+def read_plan(folder: Path, key: bytes) -> Plan:
+    """The newest plan. Raises OSError without one, ValueError where it is damaged or a stranger's."""
+    with (folder / PLAN).open("rb") as file:
+        return unsealed(file.read(_MOST_BYTES + 1), key)
+
+
+def sealed(plan: Plan, key: bytes) -> bytes:
+    """The plan as text with its signature."""
+    body = json.dumps(plan.as_json(), separators=(",", ":"))
+    return json.dumps({"plan": body, "signature": _signature(body, key)}).encode("ascii")
+
+
+def unsealed(data: bytes, key: bytes) -> Plan:
+    """The plan of `sealed`. Raises ValueError for anything else."""
+    if len(data) > _MOST_BYTES:
+        raise ValueError("no plan: it is too long")
+    try:
+        document = json.loads(data)
+        body, signature = document["plan"], document["signature"]
+        is_ours = hmac.compare_digest(signature.encode(), _signature(body, key).encode())
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise ValueError("no plan: it is no signed document") from None
+    if not is_ours:
+        raise ValueError("no plan: its signature is not of this run's key")
+    return Plan.from_json(json.loads(body))
+
+
+def _signature(body: str, key: bytes) -> str:
+    return hmac.new(key, body.encode(), hashlib.sha256).hexdigest()

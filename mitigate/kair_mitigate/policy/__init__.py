@@ -1,0 +1,1 @@
+"""What to do about a straggler, and what it would save: pure functions of rates and plans."""

@@ -1,0 +1,178 @@
+"""How long the ranks of a job compute step by step, with faults of known kinds: policies are simulated against it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+COMPUTE_S, REST_S = 0.08, 0.02
+"""A healthy step computes this long, and needs the rest for its communication."""
+SAMPLES = 16
+"""A rank's part of the batch at first."""
+_WHITE, _DRIFT, _DRIFT_STEPS, _REST_NOISE = 0.03, 0.02, 30, 0.03
+"""Shares: noise of each step alone, noise that lasts about 30 steps, and that of the rest."""
+_SPIKES, _SPIKE = 0.005, (1.2, 2.0)
+"""The share of a rank's steps that are longer by a factor of this range."""
+_HEALTHY_GAP, _HEALTHY_STEPS, _HEALTHY_FACTOR = 600.0, (5, 60), (1.1, 1.4)
+"""Spells of healthy ranks: mean steps between them, steps they last, factors."""
+_TRANSIENT_GAP, _TRANSIENT_STEPS, _TRANSIENT_FACTOR = 765.0, (20, 150), (1.5, 4.0)
+"""Of transient stragglers, which are so a tenth of the time."""
+_PERSISTENT_FACTOR, _PERSISTENT_FROM = (3.0, 6.0), (0.06, 0.2)
+"""One rank of 16 is slow from this share of the job on."""
+_NETWORK_FACTOR, _HOST = 8.0, 8
+"""Communication with a slow host lasts this many times as long; a host has 8 ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Which faults a job has."""
+
+    name: str
+    spells: bool = True
+    slow_half: float = 1.0
+    """Half of the ranks compute this many times as long, always: no restart cures that."""
+    transient: bool = False
+    persistent: bool = False
+    slow_network: bool = False
+    fixed_share: float = 0.0
+    """The share of computing that does not depend on the batch."""
+
+
+PATTERNS = (
+    Pattern("healthy, no spells", spells=False),
+    Pattern("healthy"),
+    Pattern("half the ranks × 3", slow_half=3.0),
+    Pattern("transient", transient=True),
+    Pattern("persistent", persistent=True),
+    Pattern("slow network of one host", slow_network=True),
+    Pattern("mix", transient=True, persistent=True, slow_network=True),
+    Pattern("mix, 40 % independent of the batch", transient=True, persistent=True, slow_network=True, fixed_share=0.4),
+    Pattern("persistent, 40 % independent of the batch", persistent=True, fixed_share=0.4),
+)
+"""What jobs suffer from; "mix" has transient and persistent stragglers, and a slow network."""
+
+
+def pattern(name: str) -> Pattern:
+    """The pattern of that name; raises KeyError where there is none."""
+    return {one.name: one for one in PATTERNS}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """A job that could be run with any sizes: its computing (steps × ranks) and rest (steps) at its first sizes.
+
+    A restart of a rank cures what makes it persistently slow: by `factor`, from the step `slow_from` on; the network's
+    slowness is cured with any rank of `host`.
+    """
+
+    compute_s: Floats
+    rest_s: Floats
+    sizes: Ints
+    fixed_samples: Floats
+    """Per rank, the samples that would take as long as what does not depend on them."""
+    slow_from: Ints
+    factor: Floats
+    host: Ints
+    network_from: int
+    network_factor: float
+
+    def step(self, step: int, sizes: Ints, micro_batches: Ints, cured: Bools) -> tuple[Floats, float]:
+        """Seconds each rank computes in the step with these sizes, and seconds of the rest."""
+        scale = (micro_batches * self.fixed_samples + sizes) / (self.fixed_samples + self.sizes)
+        lasting = np.where((step >= self.slow_from) & ~cured, self.factor, 1.0)
+        slow = self._network_slow(step, cured)
+        return self.compute_s[step] * scale * lasting, float(self.rest_s[step]) * (self.network_factor if slow else 1.0)
+
+    def slow_network(self, step: int, cured: Bools) -> Ints:
+        """The ranks that the network's slowness is blamed on in this step."""
+        return self.host if self._network_slow(step, cured) else self.host[:0]
+
+    def static_s(self) -> float:
+        """Seconds of all steps where nothing is done."""
+        never = np.zeros(len(self.sizes), dtype=bool)
+        once = np.ones(len(self.sizes), dtype=np.int64)
+        all_steps = (self.step(step, self.sizes, once, never) for step in range(len(self.rest_s)))
+        return sum(float(compute_s.max()) + rest_s for compute_s, rest_s in all_steps)
+
+    def _network_slow(self, step: int, cured: Bools) -> bool:
+        return step >= self.network_from and not cured[self.host].any()
+
+
+def conditions_of(pattern: Pattern, ranks: int, steps: int, seed: int) -> Conditions:
+    """A job with the pattern's faults; equal seeds draw equal jobs."""
+    rng = np.random.default_rng(seed)
+    compute = _noise(rng, steps, ranks)
+    if pattern.spells:
+        _add_spells(rng, compute, _HEALTHY_GAP, _HEALTHY_STEPS, _HEALTHY_FACTOR)
+    if pattern.transient:
+        _add_spells(rng, compute, _TRANSIENT_GAP, _TRANSIENT_STEPS, _TRANSIENT_FACTOR)
+    compute *= COMPUTE_S
+    compute[:, rng.permutation(ranks)[: ranks // 2]] *= pattern.slow_half
+    slow_from, factor = np.full(ranks, steps), np.ones(ranks)
+    if pattern.persistent:
+        slow = rng.permutation(ranks)[: max(ranks // 16, 1)]
+        slow_from[slow] = (steps * rng.uniform(*_PERSISTENT_FROM, len(slow))).astype(np.int64)
+        factor[slow] = rng.uniform(*_PERSISTENT_FACTOR, len(slow))
+    host = int(rng.integers(max(ranks // _HOST, 1))) * _HOST
+    network_from = int(steps * rng.uniform(*_PERSISTENT_FROM)) if pattern.slow_network else steps
+    return Conditions(
+        compute_s=compute,
+        rest_s=REST_S * np.exp(_REST_NOISE * rng.standard_normal(steps)),
+        sizes=np.full(ranks, SAMPLES),
+        fixed_samples=np.full(ranks, SAMPLES * pattern.fixed_share / (1 - pattern.fixed_share)),
+        slow_from=slow_from,
+        factor=factor,
+        host=np.arange(host, min(host + _HOST, ranks)),
+        network_from=network_from,
+        network_factor=_NETWORK_FACTOR,
+    )
+
+
+def recorded_conditions(compute_s: Floats, rest_s: Floats, sizes: Ints, fixed_share: float) -> Conditions:
+    """A recorded job's; raises ValueError where its tables do not belong together."""
+    steps, ranks = compute_s.shape
+    if rest_s.shape != (steps,) or sizes.shape != (ranks,):
+        raise ValueError(f"{steps} steps of {ranks} ranks need as many rests and sizes: {rest_s.shape}, {sizes.shape}")
+    return Conditions(
+        compute_s=compute_s,
+        rest_s=rest_s,
+        sizes=sizes,
+        fixed_samples=sizes * np.float64(fixed_share / (1 - fixed_share)),
+        slow_from=np.full(ranks, steps),
+        factor=np.ones(ranks),
+        host=np.zeros(0, dtype=np.int64),
+        network_from=steps,
+        network_factor=1.0,
+    )
+
+
+def _noise(rng: np.random.Generator, steps: int, ranks: int) -> Floats:
+    """Factors around 1 (steps × ranks)."""
+    keeps = np.exp(-1 / _DRIFT_STEPS)
+    result = rng.standard_normal((steps, ranks))
+    result *= _DRIFT * np.sqrt(1 - keeps**2)
+    result[0] /= np.sqrt(1 - keeps**2)
+    for step in range(1, steps):
+        result[step] += keeps * result[step - 1]
+    result += _WHITE * rng.standard_normal((steps, ranks))
+    np.exp(result, out=result)
+    spikes = np.nonzero(rng.random((steps, ranks)) < _SPIKES)
+    result[spikes] *= rng.uniform(*_SPIKE, len(spikes[0]))
+    return result
+
+
+def _add_spells(
+    rng: np.random.Generator, compute: Floats, gap: float, lasts: tuple[int, int], factor: tuple[float, float]
+) -> None:
+    """Makes stretches of steps of each rank longer; between them lie exponentially distributed gaps."""
+    steps, ranks = compute.shape
+    for rank in range(ranks):
+        begin = int(rng.exponential(gap))
+        while begin < steps:
+            end = begin + int(rng.integers(lasts[0], lasts[1] + 1))
+            compute[begin:end, rank] *= rng.uniform(*factor)
+            begin = end + int(rng.exponential(gap))

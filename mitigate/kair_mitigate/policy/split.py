@@ -1,0 +1,155 @@
+"""Gives every unit its part of the global batch, so that the longest of them takes as short as it can.
+
+A unit is what may be resized on its own: a rank under DDP, a whole replica under tensor or pipeline parallelism.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_HALVINGS = 60
+"""So many halvings leave nothing of an interval that a float could tell."""
+_LEAST_SLOPE_S = 1e-30
+"""Stands for a slope of 0, by which capacities could not be divided."""
+_SLACK = 1e-9
+"""By this share the longest time to try exceeds that of full units: rounding must not take a sample from them."""
+
+
+def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints) -> Ints:
+    """The samples per unit with the least `max(fixed_s + slope_s * samples)`, exactly `batch` in all.
+
+    Arrays have one entry per unit: seconds a step, seconds a sample, and bounds in samples. Raises ValueError where the
+    bounds cannot hold the batch.
+    """
+    fixed, slope, low, high = _checked(fixed_s, slope_s, batch, lowest, highest)
+    slope = np.maximum(slope, _LEAST_SLOPE_S)
+
+    def capacity(time_s: float) -> Floats:
+        return (time_s - fixed) / slope
+
+    def times(samples: Floats) -> Floats:
+        return fixed + slope * samples
+
+    return _balanced(capacity, times, batch, low, high)
+
+
+def split_in_micro_batches(
+    fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, largest: Ints, *, most: int
+) -> tuple[Ints, Ints]:
+    """The samples and the micro-batches per unit with the least `max(micro * fixed_s + slope_s * samples)`.
+
+    A unit takes at least `lowest` samples in 1 to `most` micro-batches of at most `largest` samples, as few as hold
+    its samples; `fixed_s` is paid by every micro-batch. Raises ValueError where the bounds cannot hold the batch.
+    """
+    fixed, slope, low, high = _checked(fixed_s, slope_s, batch, lowest, np.asarray(largest) * most)
+    slope = np.maximum(slope, _LEAST_SLOPE_S)
+    size = np.maximum(np.asarray(largest, dtype=np.float64), 1.0)
+    full_s = fixed + slope * size
+
+    def capacity(time_s: float) -> Floats:
+        full = np.clip(np.floor(time_s / full_s), 0, most)
+        result: Floats = full * size + np.clip(np.floor((time_s - full * full_s - fixed) / slope), 0, size)
+        return result
+
+    def times(samples: Floats) -> Floats:
+        return np.maximum(np.ceil(samples / size), 1.0) * fixed + slope * samples
+
+    samples = _balanced(capacity, times, batch, low, high)
+    micro_batches: Ints = np.maximum(np.ceil(samples / size), 1.0).astype(np.int64)
+    return samples, micro_batches
+
+
+def largest_remainder(shares: npt.ArrayLike, total: int) -> Ints:
+    """`total` whole samples in proportion to shares (0 or more, one per unit); the first of equal remainders gains.
+
+    Raises ValueError where no share is above 0.
+    """
+    share = np.asarray(shares, dtype=np.float64)
+    if not len(share) or not np.isfinite(share).all() or share.min() < 0 or share.sum() <= 0:
+        raise ValueError("shares must be finite, none below 0 and one above it")
+    quota = total * (share / share.sum())
+    result: Ints = np.floor(quota).astype(np.int64)
+    missing = total - int(result.sum())
+    result[np.argsort(result - quota, kind="stable")[:missing]] += 1
+    return result
+
+
+def half_way(now: Ints, wanted: Ints) -> Ints:
+    """The sizes half way between two plans with the same sum, which they keep; halves are rounded towards `wanted`.
+
+    Raises ValueError where the sums differ.
+    """
+    if now.sum() != wanted.sum():
+        raise ValueError(f"the plans differ in their sums, {now.sum()} and {wanted.sum()}")
+    twice = now + wanted
+    result: Ints = twice // 2
+    halves = np.flatnonzero(twice % 2)
+    # Those that are to grow most come first: as many are rounded up as down, so that the sum stays.
+    order = np.argsort((now - wanted)[halves], kind="stable")
+    result[halves[order[: len(halves) // 2]]] += 1
+    return result
+
+
+def _checked(
+    fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The same as arrays of floats; raises ValueError where no plan can come of them."""
+    fixed, slope, low, high = (np.asarray(one, dtype=np.float64) for one in (fixed_s, slope_s, lowest, highest))
+    if not len(fixed) or not (fixed.shape == slope.shape == low.shape == high.shape):
+        raise ValueError("every unit needs a fixed part, a slope, a lowest and a highest number of samples")
+    if not (np.isfinite(fixed).all() and np.isfinite(slope).all() and fixed.min() >= 0 and slope.min() >= 0):
+        raise ValueError("the units' times must be finite, and none below 0")
+    if low.min() < 0 or (low > high).any():
+        raise ValueError("a unit's lowest number of samples must be from 0 to its highest")
+    if not low.sum() <= batch <= high.sum():
+        raise ValueError(
+            f"a batch of {batch} does not fit: together the units take {low.sum():.0f} to {high.sum():.0f} samples"
+        )
+    return fixed, slope, low, np.minimum(high, batch)
+
+
+def _balanced(
+    capacity: Callable[[float], Floats], times: Callable[[Floats], Floats], batch: int, low: Floats, high: Floats
+) -> Ints:
+    """The samples per unit at the shortest time in which the units' capacities hold the batch."""
+
+    def held(time_s: float) -> Floats:
+        # Fewer than its lowest number no unit takes, however long that lasts.
+        return np.minimum(np.maximum(np.floor(capacity(time_s)), low), high)
+
+    too_short, enough = 0.0, float(times(high).max()) * (1 + _SLACK)
+    samples = held(enough)
+    for _ in range(_HALVINGS):
+        middle = (too_short + enough) / 2
+        tried = held(middle)
+        excess = tried.sum() - batch
+        if excess < 0:
+            too_short = middle
+            continue
+        enough, samples = middle, tried
+        if excess == 0:
+            # A shorter time would hold no other whole samples.
+            break
+    result: Ints = _without_surplus(samples, times, batch, low).astype(np.int64)
+    return result
+
+
+def _without_surplus(samples: Floats, times: Callable[[Floats], Floats], batch: int, low: Floats) -> Floats:
+    """Takes what exceeds the batch from those that would take longest, again until nothing does.
+
+    Once is not enough where all that may shrink would have to give more than they have above their lowest.
+    """
+    samples = samples.copy()
+    surplus = samples.sum() - batch
+    while surplus > 0:
+        order = np.argsort(-times(samples), kind="stable")
+        spare = (samples - low)[order]
+        each = np.minimum(spare, np.ceil(surplus / np.count_nonzero(spare)))
+        given = np.clip(surplus - (np.cumsum(each) - each), 0, each)
+        samples[order] -= given
+        surplus -= given.sum()
+    return samples

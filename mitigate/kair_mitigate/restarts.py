@@ -1,0 +1,85 @@
+"""An ordered restart, as the training process sees it: its attempt, its mark when it leaves, the checkpoint's fence.
+
+The run's folder is the wrapper's (`kair mitigate run`). A process whose attempt is over may live on for a while; it
+does not outlive its torchrun, and replaces no checkpoint of a later attempt.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+from pathlib import Path
+
+RUN_FOLDER, ATTEMPT = "KAIR_MITIGATE_RUN", "KAIR_MITIGATE_ATTEMPT"
+"""Environment variables that the wrapper sets."""
+_SET_DEATH_SIGNAL = 1
+_RESTARTS_IN_PLACE = 10_000
+"""An attempt has fewer restarts by torchrun than this."""
+
+
+def run_folder() -> Path | None:
+    """The folder of the run that this process belongs to; None where no wrapper started it."""
+    folder = os.environ.get(RUN_FOLDER)
+    return Path(folder) if folder else None
+
+
+def attempt_file(folder: Path, host: str) -> Path:
+    """Where the wrapper on a host writes the number of its present attempt."""
+    return folder / f"attempt-{host}"
+
+
+def attempt() -> int:
+    """Which start of the job by the wrapper this process belongs to, from 0 on."""
+    return _number(ATTEMPT)
+
+
+def generation() -> int:
+    """A number that grows with every start of the job, also with those that torchrun makes in place."""
+    return attempt() * _RESTARTS_IN_PLACE + _number("TORCHELASTIC_RESTART_COUNT")
+
+
+def _number(variable: str) -> int:
+    with contextlib.suppress(ValueError):
+        return int(os.environ.get(variable, "0"))
+    return 0
+
+
+def die_with_parent() -> None:
+    """Lets this process be killed as soon as its parent is, as torchrun does not when it is killed itself."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def say_left(step: int) -> None:
+    """Marks that this attempt ended as it was ordered to, after that step: the wrapper starts the next one."""
+    if (folder := run_folder()) is not None:
+        _replace(folder / f"left-{attempt()}", str(step).encode())
+
+
+def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLike[str]) -> bool:
+    """Renames a checkpoint that was written beside to its name, durably; False, and nothing, if the attempt is over."""
+    source, target = Path(temporary), Path(final)
+    with source.open("rb") if source.is_file() else contextlib.nullcontext() as file:
+        if file is not None:
+            os.fsync(file.fileno())
+    if (folder := run_folder()) is not None:
+        with contextlib.suppress(OSError, ValueError):
+            if int(attempt_file(folder, socket.gethostname()).read_text(encoding="ascii")) > attempt():
+                return False
+    source.replace(target)
+    entry = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(entry)
+    finally:
+        os.close(entry)
+    return True
+
+
+def _replace(path: Path, text: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(text)
+    beside.replace(path)

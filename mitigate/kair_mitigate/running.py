@@ -1,0 +1,97 @@
+"""Runs a job's command, and starts it anew each time it left as it was ordered to: `kair mitigate run`.
+
+One on every host, started together, as torchrun is. The order is in the checkpoint, so that no attempt carries it out
+twice. What is left of an attempt dies with its torchrun, and is kept from replacing a checkpoint by its number.
+"""
+
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file
+
+LEFT_OUT = "hosts_left_out"
+"""A host a line: the wrapper there starts no further attempt."""
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def environment_of(folder: Path, attempt: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the command is started with."""
+    return {
+        # A restart in place meets the addresses of who was there before unless each attempt has a store of its own.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **environment,
+        RUN_FOLDER: str(folder),
+        ATTEMPT: str(attempt),
+    }
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    host: str | None = None,
+    failures: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> int:
+    """The exit status of the last attempt; as a shell has it where a signal ended it.
+
+    An attempt that fails is followed by another one `failures` times. Raises OSError where the command cannot be run.
+    """
+    host = host or socket.gethostname()
+    attempt = first_attempt(folder, host)
+    while True:
+        attempt_file(folder, host).write_text(str(attempt), encoding="ascii")
+        status = _once(command, environment_of(folder, attempt, environment))
+        if status == 0 and not (folder / f"left-{attempt}").exists():
+            return 0
+        if status != 0:
+            if status < 0 or failures == 0:
+                return status if status >= 0 else 128 - status
+            failures -= 1
+        if host in left_out(folder):
+            say(f"this host, {host}, is left out from here on")
+            return 0
+        attempt += 1
+        say(f"{'it left as ordered' if status == 0 else f'it failed ({status})'}: attempt {attempt} begins")
+
+
+def first_attempt(folder: Path, host: str) -> int:
+    """One more than any before on this host; 0 in a new folder."""
+    try:
+        return int(attempt_file(folder, host).read_text(encoding="ascii")) + 1
+    except (OSError, ValueError):
+        return 0
+
+
+def left_out(folder: Path) -> set[str]:
+    """The hosts that are to start no further attempt."""
+    try:
+        return set((folder / LEFT_OUT).read_text(encoding="utf-8").split("\n")) - {""}
+    except OSError:
+        return set()
+
+
+def leave_out(folder: Path, host: str) -> None:
+    """Lets a host start no further attempt. Raises OSError."""
+    with (folder / LEFT_OUT).open("a", encoding="utf-8") as file:
+        file.write(f"{host}\n")
+
+
+def _once(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Negative where a signal ended it. Signals to this process are handed on."""
+    process = subprocess.Popen(list(command), env=dict(environment))
+
+    def hand_on(number: int, _: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in _FORWARDED}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,194 @@
+"""A worker's shards: claimed one after the other, kept by signs of life, and given back when the worker is gone.
+
+    with ShardClient(address, key, "worker 3") as client:
+        for shard in client.shards():
+            for index in shard:
+                ...
+            client.done()
+
+The service may be away: the worker goes on with the shard it has, then waits for the service, with one warning.
+Standard library only: this runs in the training process.
+"""
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+from kair_mitigate.shards.connection import Connection
+from kair_mitigate.shards.shard import CommitPoint, Position, Shard, ShardError, StaleGenerationError
+from kair_mitigate.shards.wire import Message, text_of, whole_of
+
+_LEAST_WAIT_S: Final = 0.02
+_MOST_WAIT_S: Final = 2.0
+"""Between tries to reach the service."""
+_BEATS_PER_LEASE: Final = 3
+
+
+class ShardClient:
+    """One worker of a job, in one generation: after StaleGenerationError a worker needs a new one.
+
+    Where only the checkpoint counts, that new one begins with the state of the last checkpoint.
+    """
+
+    def __init__(self, address: tuple[str, int], key: bytes, worker: str) -> None:
+        self._connection, self._talking = Connection(address, key), threading.Lock()
+        self._worker = worker
+        self._generation: int | None = None
+        self._commit: CommitPoint = "checkpoint"
+        self._shard: Shard | None = None
+        self._cursor: int | None = None
+        self._given_up: ShardError | None = None
+        self._warned = False
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(well=kind is None)
+
+    @property
+    def generation(self) -> int:
+        """The number of this incarnation of the worker. Waits for the service at the first time."""
+        if self._generation is None:
+            reply = self._ask({"do": "join", "worker": self._worker})
+            self._generation = whole_of(reply, "generation")
+            self._commit = "push" if text_of(reply, "commit") == "push" else "checkpoint"
+            lease_s = reply["lease_s"]
+            assert isinstance(lease_s, float | int)
+            beats = (lease_s / _BEATS_PER_LEASE,)
+            threading.Thread(target=self._beat, args=beats, name="kair-shards", daemon=True).start()
+        return self._generation
+
+    def shards(self) -> Iterator[Shard]:
+        """Shards until all epochs are over; each is to be ended with `done` or `failed`. Waits while there is none.
+
+        Raises StaleGenerationError where this worker was given up.
+        """
+        while (reply := self._ask(self._mine("claim"))).get("nothing") != "finished":
+            if "shard" not in reply:
+                continue  # the service has waited for one, and still there is none
+            fields = reply["shard"]
+            assert isinstance(fields, dict)
+            shard = Shard(**fields)
+            self._cursor, self._shard = None, shard
+            yield shard
+            if self._shard is shard:
+                raise RuntimeError(f"shard {shard.number} is neither done nor failed: call client.done() behind it")
+
+    def progress(self, cursor: int) -> None:
+        """Says that all positions of the shard before `cursor` are trained: no request, costs nothing.
+
+        Before a checkpoint inside a shard it has to be right; what is fetched ahead is not trained.
+        """
+        self._cursor = cursor
+
+    def position(self) -> Position:
+        """Where this worker is, for a checkpoint now. Raises RuntimeError where that is not known."""
+        if self._shard is None:
+            return Position(self.generation, None)
+        if self._cursor is None:
+            raise RuntimeError("a checkpoint inside a shard has to know what is trained of it: call client.progress()")
+        return Position(self.generation, self._shard.id, self._cursor)
+
+    def done(self, records: int | None = None) -> None:
+        """Ends the shard in hand. `records`: how many a file had."""
+        ending: Message = {"shard": self._in_hand().id}
+        if records is not None:
+            ending["cursor"] = records
+        self._ask({**self._mine("done"), **ending})
+        self._shard = None
+
+    def failed(self, reason: str) -> None:
+        """Gives the shard in hand back as one that cannot be trained; after some tries it is left out, loudly.
+
+        Where only the checkpoint counts, this worker is given up with it.
+        """
+        self._ask({**self._mine("fail"), "shard": self._in_hand().id, "reason": reason[:1000] or "unknown"})
+        self._shard = None
+
+    def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
+        """Makes a checkpoint the one that counts, by the positions of all its workers: before it gets its final name.
+
+        Raises ShardError where one of them was given up meanwhile: the checkpoint must not be used then.
+        """
+        told = {worker: [place.generation, place.shard, place.cursor] for worker, place in positions.items()}
+        self._ask({"do": "commit", "checkpoint": checkpoint, "positions": told})
+
+    def restore(self, checkpoint: str | None) -> None:
+        """Returns all shards to a checkpoint, None: to the beginning. Once per restart, before anybody joins."""
+        self._ask({"do": "restore", "checkpoint": checkpoint})
+
+    def add(self, files: Sequence[str]) -> None:
+        """Adds files to a growing stream."""
+        self._ask({"do": "add", "files": list(files)})
+
+    def end_stream(self) -> None:
+        """Says that nothing more comes."""
+        self._ask({"do": "end_stream"})
+
+    def close(self, *, well: bool = True) -> None:
+        """Ends the signs of life. A worker that is well leaves; of another one all that is lost returns in time."""
+        self._ended.set()
+        with self._talking:
+            if well and self._generation is not None and self._given_up is None:
+                with suppress(OSError, ShardError):  # the lease ends by itself
+                    self._connection.ask(self._mine("leave"))
+            self._connection.close()
+
+    def _in_hand(self) -> Shard:
+        if self._shard is None:
+            raise RuntimeError("there is no shard in hand")
+        return self._shard
+
+    def _mine(self, what: str) -> Message:
+        return {"do": what, "worker": self._worker, "generation": self.generation}
+
+    def _ask(self, request: Message) -> Message:
+        """Waits for the service as long as it takes. Raises ShardError."""
+        wait_s = _LEAST_WAIT_S
+        while True:
+            if self._given_up is not None:
+                raise self._given_up
+            try:
+                with self._talking:
+                    return self._connection.ask(request)
+            except OSError as error:
+                self._warn(error)
+            wait_s = _pause(wait_s)
+
+    def _beat(self, pause_s: float) -> None:
+        while not self._ended.wait(pause_s):
+            request = self._mine("beat")
+            shard, cursor = self._shard, self._cursor
+            if self._commit == "checkpoint" and shard is not None and cursor is not None:
+                request |= {"shard": shard.id, "cursor": cursor}
+            try:
+                with self._talking:
+                    if not self._ended.is_set():
+                        self._connection.ask(request)
+            except OSError:
+                continue
+            except StaleGenerationError as error:
+                self._given_up = error
+                return
+            except ShardError:
+                continue  # the shard was ended meanwhile
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            sys.stderr.write(f"kair: warning: {self._worker} waits for the shard service: {error}\n")
+
+
+def _pause(wait_s: float) -> float:
+    """Waits, and says how long to wait next time; by chance, so that workers do not all come at once."""
+    time.sleep(wait_s * random.uniform(0.5, 1.0))
+    return min(2 * wait_s, _MOST_WAIT_S)

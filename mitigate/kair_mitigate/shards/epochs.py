@@ -1,0 +1,88 @@
+"""The shards of a dataset, and their order in each of its epochs; each step in its caller's transaction."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from kair_mitigate.shards.shard import keyed_order
+
+_INSERT: Final = """
+INSERT INTO shard (epoch, number, place, begin, end, file, cursor, committed, reached)
+VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def insert_ranges(connection: sqlite3.Connection, size: int, shard_size: int, seed: int) -> None:
+    """Makes the first epoch of a dataset of `size` samples."""
+    begins = range(0, size, shard_size)
+    places = _places(len(begins), seed, epoch=0)
+    connection.executemany(
+        _INSERT,
+        (
+            (number, places[number], begin, min(begin + shard_size, size), None, begin, begin, begin)
+            for number, begin in enumerate(begins)
+        ),
+    )
+
+
+def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int) -> None:
+    """Adds files to the first epoch, in shuffled order behind those that are there."""
+    (first,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = 0").fetchone()
+    order = keyed_order(len(files), seed, f"files/{first}")
+    places = {number: place for place, number in enumerate(order)}
+    connection.executemany(
+        _INSERT, ((first + at, first + places[at], 0, None, file, 0, 0, 0) for at, file in enumerate(files))
+    )
+
+
+def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> None:
+    """Makes the next epoch when nothing is left of the last.
+
+    What was quarantined in an epoch before stays out of the new one.
+    """
+    while not (has_todo(connection) or has_doing(connection)):
+        epoch = newest_epoch(connection) + 1
+        if epoch >= epochs or not _insert_epoch(connection, epoch, seed):
+            return
+
+
+def has_todo(connection: sqlite3.Connection) -> bool:
+    """Whether a shard waits for a worker."""
+    return connection.execute("SELECT 1 FROM shard WHERE state = 'TODO' LIMIT 1").fetchone() is not None
+
+
+def has_doing(connection: sqlite3.Connection) -> bool:
+    """Whether a shard is in a worker's hands."""
+    return connection.execute("SELECT 1 FROM shard WHERE state = 'DOING' LIMIT 1").fetchone() is not None
+
+
+def newest_epoch(connection: sqlite3.Connection) -> int:
+    """The newest epoch that has begun, 0 where nothing has."""
+    (epoch,) = connection.execute("SELECT COALESCE(MAX(epoch), 0) FROM shard").fetchone()
+    return int(epoch)
+
+
+def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
+    """The number of its shards: a stream may have ended before it had any."""
+    (shards,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = 0").fetchone()
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS epoch_order (number INTEGER PRIMARY KEY, place INTEGER)")
+    connection.execute("DELETE FROM epoch_order")
+    connection.executemany("INSERT INTO epoch_order VALUES (?, ?)", enumerate(_places(shards, seed, epoch)))
+    connection.execute(
+        """
+        INSERT INTO shard (epoch, number, place, begin, end, file, state, cursor, committed, reached)
+        SELECT ?, number, epoch_order.place, begin, CASE WHEN file IS NULL THEN end END, file,
+            CASE WHEN number IN (SELECT number FROM quarantine) THEN 'QUARANTINED' ELSE 'TODO' END, begin, begin, begin
+        FROM shard JOIN epoch_order USING (number) WHERE epoch = 0
+        """,
+        (epoch,),
+    )
+    return int(shards)
+
+
+def _places(shards: int, seed: int, epoch: int) -> list[int]:
+    """The place of each shard by its number."""
+    places = [0] * shards
+    for place, number in enumerate(keyed_order(shards, seed, f"epoch/{epoch}")):
+        places[number] = place
+    return places

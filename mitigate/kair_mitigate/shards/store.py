@@ -1,0 +1,363 @@
+"""Which shard is where, in SQLite: TODO, DOING in a worker's hands, DONE, or QUARANTINED.
+
+A worker that is done with one shard claims the next, so that a slow one simply takes fewer. Each sample of each epoch
+counts exactly once in the model, in one of two ways, which the store is made for:
+
+`checkpoint`: the only commit point is the checkpoint of the model. What a worker has done since the last one is only in
+that worker's state, or is lost with the whole job: local SGD between two averagings, batch inference whose output
+becomes valid with the checkpoint, streams read by ranks in step. `commit` takes each worker's position at the
+checkpoint. A worker that dies returns all that it did since, DONE shards among them, at their committed cursors;
+`restore` returns what all did since. Commit *before* the model's checkpoint gets its final name, and restore the one
+that the model was loaded from: after a kill in between, the store merely knows one checkpoint more than there is.
+
+`push`: for parameter servers, whose state is the model. A gradient comes with (worker, generation, shard, cursor
+range), and the server applies it with `push`, in its own process: gradient and cursor change together or not at all,
+and a push of a worker that was given up, or one that comes twice, changes nothing. A worker that dies returns its shard
+where the server is in it. The server's own checkpoint takes the cursors as they stand (`commit_all`, with no push in
+between), and after the server's end `restore` returns model and cursors together.
+
+Workers have generations: one that was given up, came back, or is from before a restore is refused.
+
+A million shards, on a busy host of two cores: made in 18 s and 82 MB, the next epoch in 15 s, a restore of all 20 s; a
+claim 0.1 ms, a commit of 2,048 positions 0.35 s. Everybody waits meanwhile: ten thousand shards are plenty.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kair_mitigate.shards import checkpoints, claims
+from kair_mitigate.shards.epochs import begin_epochs_due, has_doing, has_todo, insert_files, insert_ranges, newest_epoch
+from kair_mitigate.shards.schema import SCHEMA
+from kair_mitigate.shards.shard import CommitPoint, Nothing, NotOwnerError, OutOfPlaceError, Position, Shard, ShardError
+
+MOST_TRIES: Final = 3
+"""A shard whose workers died this many times in a row without getting further in it is taken for poison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Samples that an epoch leaves out: a shard from its cursor on."""
+
+    epoch: int
+    number: int
+    cursor: int
+    end: int | None
+    file: str | None
+    tries: int
+    worker: str
+    """Who tried last."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far the newest epoch is."""
+
+    epoch: int
+    epochs: int
+    shards: dict[str, int]
+    """Shards of the epoch by state."""
+    doing: dict[str, tuple[int, int]]
+    """Of each worker, the number of its shard and the cursor in it."""
+    quarantined: tuple[Quarantined, ...]
+    """Of all epochs."""
+
+
+class ShardStore:
+    """The shards of one job. Any thread may call; one process has the store open at a time.
+
+    Each method raises ShardError where it refuses, and sqlite3.Error where the file cannot be written; neither changes
+    anything.
+    """
+
+    def __init__(self, path: Path, *, most_tries: int = MOST_TRIES) -> None:
+        """Opens or makes the file. Raises sqlite3.Error."""
+        self._lock = threading.RLock()
+        self._most_tries = most_tries
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(SCHEMA)
+        (self._claims,) = self._connection.execute("SELECT COALESCE(MAX(claimed), 0) FROM shard").fetchone()
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._connection.close()
+
+    def make(
+        self, size: int, shard_size: int, *, seed: int, epochs: int = 1, commit: CommitPoint = "checkpoint"
+    ) -> None:
+        """Makes the shards of a dataset of `size` samples. The same again, when a job goes on, changes nothing."""
+        if size < 1 or shard_size < 1 or epochs < 1:
+            raise ShardError(f"{epochs} epochs of {size} samples in shards of {shard_size} are no dataset")
+        with self._transaction() as connection:
+            if self._is_new(seed=seed, epochs=epochs, commit=commit, growing=0, made=f"{size} samples, {shard_size}"):
+                insert_ranges(connection, size, shard_size, seed)
+
+    def make_files(
+        self,
+        files: Sequence[str],
+        *,
+        seed: int,
+        epochs: int = 1,
+        commit: CommitPoint = "checkpoint",
+        growing: bool = False,
+    ) -> None:
+        """Makes a shard of each file; a growing stream can be added to until `end_stream`. Twice is harmless."""
+        if len(set(files)) != len(files) or not (files or growing) or epochs < 1:
+            raise ShardError("a dataset of files needs at least one, and none twice")
+        made = f"stream of {len(files)} files at first" if growing else f"{len(files)} files"
+        with self._transaction() as connection:
+            if self._is_new(seed=seed, epochs=epochs, commit=commit, growing=int(growing), made=made):
+                insert_files(connection, files, seed)
+
+    def add(self, files: Sequence[str]) -> int:
+        """Adds files to a growing stream, and says how many it did not have yet."""
+        with self._transaction() as connection:
+            if not self._number("growing"):
+                raise ShardError("the dataset is no stream, or the stream has ended: nothing can be added")
+            known = {file for (file,) in connection.execute("SELECT file FROM shard WHERE epoch = 0")}
+            new = [file for file in dict.fromkeys(files) if file not in known]
+            insert_files(connection, new, self._number("seed"))
+            return len(new)
+
+    def end_stream(self) -> None:
+        """Says that nothing more comes: the epoch ends with the last shard that is there."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE setting SET value = 0 WHERE name = 'growing'")
+            self._begin_epochs()
+
+    def join(self, worker: str) -> int:
+        """A new generation of a worker; the one before is taken for dead."""
+        with self._transaction() as connection:
+            generation = (claims.generation_of(connection, worker) or 0) + 1
+            self._replace(worker, generation)
+            return generation
+
+    def claim(self, worker: str, generation: int) -> Shard | Nothing:
+        """The next shard in order, or the one that the worker has already.
+
+        A generation newer than the known one, where somebody else numbers them, replaces that.
+        """
+        with self._transaction() as connection:
+            known = claims.generation_of(connection, worker)
+            if known is None or generation > known:
+                self._replace(worker, generation)
+            claims.check_generation(connection, worker, generation)
+            self._claims += 1
+            shard = claims.take(connection, worker, generation, self._claims, self._number("seed"))
+            if shard is None:
+                return "finished" if self._is_over() else "wait"
+            return shard
+
+    def has_answers(self) -> bool:
+        """Whether a claim would not have to wait."""
+        with self._lock:
+            return has_todo(self._connection) or self._is_over()
+
+    def progress(self, worker: str, generation: int, shard: int, cursor: int) -> None:
+        """Notes how far a worker is, for who looks on, and to tell poison from bad luck: this commits nothing."""
+        with self._transaction() as connection:
+            self._require("checkpoint")
+            held = claims.held(connection, worker, generation, shard)
+            if held.end is not None and cursor > held.end:
+                raise OutOfPlaceError(f"shard {shard} ends at {held.end}, and {worker} says {cursor}")
+            if cursor > held.cursor:
+                claims.advance(connection, held, cursor)
+
+    def push(self, worker: str, generation: int, shard: int, span: tuple[int, int], apply: Callable[[], None]) -> bool:
+        """Applies a gradient of the positions of `span`, [begin, end), and moves the cursor there: both or neither.
+
+        False where that was applied before: a push that was repeated because the answer got lost. What `apply` raises
+        passes through. Where the cursor cannot be written behind it, sqlite3.Error is raised, and the server has to
+        restore its last checkpoint.
+        """
+        begin, end = span
+        with self._transaction() as connection:
+            self._require("push")
+            held = claims.held(connection, worker, generation, shard)
+            if begin < end <= held.cursor:
+                return False
+            if begin != held.cursor or end <= begin or (held.end is not None and end > held.end):
+                raise OutOfPlaceError(f"shard {shard} is at {held.cursor}: [{begin}, {end}) does not follow")
+            claims.advance(connection, held, end)
+            apply()
+            return True
+
+    def done(self, worker: str, generation: int, shard: int, cursor: int | None = None) -> None:
+        """Ends a shard. `cursor`: how many records a file had."""
+        with self._transaction() as connection:
+            claims.check_generation(connection, worker, generation)
+            if claims.has_done(connection, worker, shard):
+                return
+            held = claims.held(connection, worker, generation, shard)
+            claims.end(connection, held, cursor, self.commit_point)
+            self._begin_epochs()
+
+    def check(self, worker: str, generation: int) -> None:
+        """Raises StaleGenerationError where the worker was given up."""
+        with self._lock:
+            claims.check_generation(self._connection, worker, generation)
+
+    def fail(self, worker: str, generation: int, shard: int, reason: str) -> None:
+        """Gives back a shard that cannot be trained; the last of its tries puts it into quarantine.
+
+        Where only the checkpoint counts, the worker's state may have a part of the shard in it that no other can know:
+        it is given up with all that it did since the last one, and has to join again from that.
+        """
+        with self._transaction() as connection:
+            claims.held(connection, worker, generation, shard)
+            self._give_back(worker, "died", reason)
+            if self.commit_point == "checkpoint":
+                self._fence(worker)
+
+    def leave(self, worker: str, generation: int) -> None:
+        """Lets a worker go that is well: what it has done stays its own until a commit, what it holds goes back.
+
+        Raises NotOwnerError inside a shard that only a checkpoint can split.
+        """
+        with self._transaction() as connection:
+            claims.check_generation(connection, worker, generation)
+            if self.commit_point == "checkpoint" and worker in self.holders():
+                raise NotOwnerError(f"{worker} is inside a shard: it can only be given up")
+            self._give_back(worker, "left", "")
+
+    def release(self, worker: str) -> None:
+        """Gives a worker up: what is lost with it returns to its place, and its generation ends."""
+        with self._transaction():
+            self._give_back(worker, "died", "the worker died")
+            self._fence(worker)
+
+    def holders(self) -> frozenset[str]:
+        """Workers that have a shard in hand."""
+        with self._lock:
+            return frozenset(
+                owner for (owner,) in self._connection.execute("SELECT owner FROM shard WHERE state = 'DOING'")
+            )
+
+    def owners(self) -> frozenset[str]:
+        """Workers whose death would return something: holders, and those who did what no checkpoint has yet."""
+        uncommitted = "SELECT DISTINCT owner FROM shard WHERE state = 'DONE' AND done_in IS NULL"
+        with self._lock:
+            return self.holders() | {owner for (owner,) in self._connection.execute(uncommitted)}
+
+    def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
+        """Takes what each worker named had done before its position at a checkpoint; on the disk on return.
+
+        What workers not named have done stays uncommitted. The same commit again changes nothing.
+        """
+        with self._transaction(durable=True) as connection:
+            self._require("checkpoint")
+            checkpoints.commit_positions(connection, checkpoint, positions)
+
+    def commit_all(self, checkpoint: str) -> None:
+        """Takes all cursors as they stand into a checkpoint; on the disk on return."""
+        with self._transaction(durable=True) as connection:
+            self._require("push")
+            checkpoints.commit_everything(connection, checkpoint)
+
+    def restore(self, checkpoint: str | None) -> None:
+        """Returns to a checkpoint, None: to the beginning. Whoever worked before is refused from here on."""
+        with self._transaction(durable=True) as connection:
+            checkpoints.return_to(connection, checkpoint)
+            self._begin_epochs()
+
+    def checkpoints(self) -> dict[str, dict[str, int]]:
+        """The checkpoints that hold, the oldest first, each with the generations of its workers."""
+        with self._lock:
+            return checkpoints.generations(self._connection)
+
+    @property
+    def commit_point(self) -> CommitPoint:
+        """What makes a sample count. Raises ShardError where no dataset was made."""
+        return "push" if self._setting("commit") == "push" else "checkpoint"
+
+    def status(self) -> Status:
+        """How far the newest epoch is, what is in whose hands, and what was left out."""
+        with self._lock:
+            epoch = newest_epoch(self._connection)
+            states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
+            doing = self._connection.execute("SELECT owner, number, cursor FROM shard WHERE state = 'DOING'")
+            quarantined = self._connection.execute(
+                """
+                SELECT shard.epoch, number, cursor, end, file, quarantine.tries, worker, reason
+                FROM shard JOIN quarantine USING (number) WHERE state = 'QUARANTINED' ORDER BY 1, 2
+                """
+            )
+            return Status(
+                epoch=epoch,
+                epochs=self._number("epochs"),
+                shards=dict(self._connection.execute(states, (epoch,)).fetchall()),
+                doing={owner: (number, cursor) for owner, number, cursor in doing},
+                quarantined=tuple(Quarantined(*row) for row in quarantined),
+            )
+
+    def _replace(self, worker: str, generation: int) -> None:
+        self._give_back(worker, "died", "the worker died and was started again")
+        self._connection.execute("INSERT OR REPLACE INTO worker VALUES (?, ?)", (worker, generation))
+
+    def _fence(self, worker: str) -> None:
+        self._connection.execute("UPDATE worker SET generation = generation + 1 WHERE name = ?", (worker,))
+
+    def _give_back(self, worker: str, how: claims.Ending, reason: str) -> None:
+        claims.give_back(self._connection, worker, how, reason, commit=self.commit_point, most_tries=self._most_tries)
+        self._begin_epochs()
+
+    def _begin_epochs(self) -> None:
+        if not self._number("growing"):
+            begin_epochs_due(self._connection, self._number("seed"), self._number("epochs"))
+
+    def _is_over(self) -> bool:
+        """Whether nothing is left to do, and nothing will be: the next epoch begins where the last one ends."""
+        return not (self._number("growing") or has_todo(self._connection) or has_doing(self._connection))
+
+    def _require(self, commit: CommitPoint) -> None:
+        if self.commit_point != commit:
+            raise ShardError(f"in this job a sample counts by its {self.commit_point}, not by a {commit}")
+
+    def _is_new(self, **settings: int | str) -> bool:
+        """Whether the dataset is made now. Raises ShardError where another one was made before."""
+        known = dict(self._connection.execute("SELECT name, value FROM setting"))
+        if not known:
+            self._connection.executemany("INSERT INTO setting VALUES (?, ?)", settings.items())
+            return True
+        other = [name for name in settings if name != "growing" and known[name] != settings[name]]
+        if other:
+            told = "; ".join(f"{name}: {known[name]!r} there, {settings[name]!r} asked for" for name in other)
+            raise ShardError(f"the store has another dataset ({told}): give it a new file")
+        return False
+
+    def _setting(self, name: str) -> int | str:
+        row = self._connection.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise ShardError("the store has no dataset yet: make one")
+        value: int | str = row[0]
+        return value
+
+    def _number(self, name: str) -> int:
+        return int(self._setting(name))
+
+    @contextmanager
+    def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """All or nothing; `durable`: on the disk, with all before it, as only a checkpoint needs (6 ms)."""
+        with self._lock:
+            if durable:
+                self._connection.execute("PRAGMA synchronous = FULL")
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+            finally:
+                if durable:
+                    self._connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,0 +1,126 @@
+"""`kair mitigate`: what a person orders, approves and sees of a job that is run under it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli_samples import assert_valid, kair, store_variables
+
+from kair_mitigate import orders
+from kair_mitigate.job_state import StateWriter
+from kair_mitigate.plans import Plan, State
+from kair_mitigate.records import Records
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """That of a job of three ranks, 40 steps into its first epoch of 2,000 samples."""
+    store_variables(monkeypatch, tmp_path)
+    store = tmp_path / "store"
+    monkeypatch.setenv("KAIR_STORE", str(store))
+    Records(store / "job7" / "mitigate")
+    StateWriter(store / "job7" / "mitigate", 0).write(State(1, 0, 960, 40, Plan(0, 0, (8, 8, 8))), 2000, 2)
+    return store / "job7" / "mitigate"
+
+
+def ordered(folder: Path) -> Plan:
+    return orders.read_plan(folder, orders.read_key(folder))
+
+
+@pytest.mark.usefixtures("folder")
+def test_status_tells_where_the_data_stands() -> None:
+    said = kair("mitigate", "status", "job7")
+    assert said.status == 0
+    assert said.out.startswith(
+        "job job7: step 40, epoch 0, 48% of 2,000 samples done; 8 samples a step on each of 3 ranks"
+    )
+    told = json.loads(kair("mitigate", "status", "job7", "--json").out)
+    assert_valid(told, "mitigate")
+    assert (told["data"]["done"], told["data"]["doing"], told["data"]["samples"]) == (960, 48, 2000)
+
+
+def test_a_plan_is_signed_numbered_and_in_the_history(folder: Path) -> None:
+    assert kair("mitigate", "plan", "job7", "--sizes", "10,4,10", "--from-step", "60").status == 0
+    assert ordered(folder) == Plan(1, 60, (10, 4, 10))
+    assert kair("mitigate", "leave", "job7", "--leave-out", "node3").status == 0
+    assert ordered(folder) == Plan(2, 0, (8, 8, 8), "leave")
+    history = json.loads(kair("mitigate", "history", "job7", "--json").out)["data"]["history"]
+    assert [(one["version"], one["kind"], one["sizes"]) for one in history] == [
+        (2, "leave", [8, 8, 8]),
+        (1, "sizes", [10, 4, 10]),
+    ]
+    assert (folder / "hosts_left_out").read_text() == "node3\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("plan", "job7"), "--sizes takes the samples"),
+        (("plan", "job7", "--sizes", "8,x,8"), "--sizes takes the samples"),
+        (("plan", "job7", "--sizes", "8,8"), "the job has 3 ranks and 24 a step"),
+        (("plan", "job7", "--sizes", "8,8,9"), "25 samples"),
+        (("approve", "job7"), "which proposal?"),
+        (("status",), "which job?"),
+        (("run",), "needs a command"),
+        (("simulate", "--policy", "magic"), "no policy 'magic'"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_a_line(folder: Path, words: tuple[str, ...], says: str) -> None:
+    said = kair("mitigate", *words)
+    assert (said.status, says in said.err, (folder / "plan.json").exists()) == (2, True, False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_job_that_is_not_run_under_it_is_no_defect() -> None:
+    said = kair("mitigate", "status", "other")
+    assert (said.status, "is not run under kair mitigate" in said.err) == (3, True)
+    assert kair("mitigate", "approve", "job7", "5").status == 3
+
+
+def test_who_approves_has_it_ordered_and_who_denies_not(folder: Path) -> None:
+    records = Records(folder)
+    first = records.propose("adjust_bs", (10, 4, 10), {"now_s": 0.129, "after_s": 0.107, "worst_after_s": 0.114})
+    assert "resize  10,4,10 samples a step  129 ms a step to 107 to 114" in kair("mitigate", "status", "job7").out
+    assert kair("mitigate", "deny", "job7", str(first)).status == 0
+    assert not (folder / "plan.json").exists()
+    second = records.propose("adjust_bs", (11, 2, 11), {})
+    assert kair("mitigate", "approve", "job7", str(second)).status == 0
+    assert ordered(folder).sizes == (11, 2, 11)
+    # It is decided once.
+    assert kair("mitigate", "approve", "job7", str(second)).status == 3
+    told = json.loads(kair("mitigate", "status", "job7", "--json").out)["data"]
+    assert [(one["number"], one["decision"]) for one in told["proposals"]] == [(second, "approved"), (first, "denied")]
+
+
+def test_undo_orders_the_sizes_before(folder: Path) -> None:
+    assert kair("mitigate", "undo", "job7").status == 3
+    StateWriter(folder, 0).write(State(1, 0, 1200, 50, Plan(4, 48, (12, 0, 12))), 2000, 2)
+    assert kair("mitigate", "undo", "job7").status == 0
+    assert ordered(folder) == Plan(5, 0, (8, 8, 8))
+
+
+def test_the_audit_counts_samples_once_an_epoch(folder: Path) -> None:
+    (folder / "trained").mkdir()
+    rows = [{"gen": 0, "rank": 0, "step": 0, "epoch": 0, "begin": 0, "end": 1500}]
+    rows += [{"gen": 0, "rank": 1, "step": 1, "epoch": 0, "begin": 1400, "end": 2000}]
+    (folder / "trained" / "0-0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = kair("mitigate", "audit", "job7", "--epochs", "1")
+    assert said.out.startswith("0 samples missing, 100 twice, in 1 whole epoch")
+    told = json.loads(kair("mitigate", "audit", "job7", "--epochs", "1", "--json").out)["data"]["audited"]
+    assert told["twice"] == [{"epoch": 0, "begin": 1400, "end": 1500}]
+
+
+def test_a_damaged_database_or_key_is_told(folder: Path) -> None:
+    (folder / "key").chmod(0o644)
+    said = kair("mitigate", "plan", "job7", "--sizes", "10,4,10")
+    assert (said.status, "chmod 600" in said.err) == (3, True)
+    (folder / "mitigation.db").write_bytes(b"no database" * 100)
+    assert kair("mitigate", "status", "job7").status == 3
+
+
+@pytest.mark.usefixtures("folder")
+def test_run_ends_as_the_command_does() -> None:
+    said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", "raise SystemExit(7)")
+    assert said.status == 7
+    assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127

@@ -1,0 +1,109 @@
+"""Orders that are forged, replayed, stale or damaged change nothing; restarts are made as often as they are ordered."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kair_mitigate import orders, restarts, running
+from kair_mitigate.plans import Plan
+
+KEY = bytes(range(32))
+PLAN = Plan(3, 40, (10, 4, 10))
+
+
+def test_a_plan_comes_through_whole() -> None:
+    assert orders.unsealed(orders.sealed(PLAN, KEY), KEY) == PLAN
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_no_plan(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no plan"):
+        orders.unsealed(data, KEY)
+
+
+@given(at=st.integers(0, 10_000), to=st.integers(0, 255))
+def test_a_byte_that_is_changed_makes_it_none(at: int, to: int) -> None:
+    data = bytearray(orders.sealed(PLAN, KEY))
+    at %= len(data)
+    if data[at] == to:
+        return
+    data[at] = to
+    try:
+        assert orders.unsealed(bytes(data), KEY) == PLAN  # a space, say, beside the signed text
+    except ValueError:
+        return
+
+
+def test_a_strangers_plan_is_none() -> None:
+    with pytest.raises(ValueError, match="signature"):
+        orders.unsealed(orders.sealed(PLAN, bytes(32)), KEY)
+
+
+@pytest.mark.parametrize(
+    "document", [[], 1, {"plan": 1, "signature": 2}, {"plan": "{}", "signature": "é"}, {"plan": {}}]
+)
+def test_documents_of_another_kind_are_none(document: object) -> None:
+    with pytest.raises(ValueError, match="no plan"):
+        orders.unsealed(json.dumps(document).encode(), KEY)
+
+
+def test_a_key_that_others_can_read_or_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    orders.make_key(tmp_path)
+    orders.make_key(tmp_path)
+    assert len(orders.read_key(tmp_path)) == 32
+    (tmp_path / "key").chmod(0o640)
+    with pytest.raises(orders.RunKeyError, match="chmod 600"):
+        orders.read_key(tmp_path)
+    (tmp_path / "key").rename(tmp_path / "other")
+    (tmp_path / "key").symlink_to(tmp_path / "other")
+    with pytest.raises(orders.RunKeyError):
+        orders.read_key(tmp_path)
+
+
+ATTEMPT = """
+import os, pathlib
+from kair_mitigate import restarts
+folder = pathlib.Path(os.environ["KAIR_MITIGATE_RUN"])
+with (folder / "seen").open("a") as file:
+    file.write(os.environ["KAIR_MITIGATE_ATTEMPT"] + " ")
+"""
+
+
+def seen_of(tmp_path: Path, code: str, **options: object) -> tuple[int, str]:
+    status = running.run([sys.executable, "-c", ATTEMPT + code], tmp_path, os.environ, host="a", **options)  # type: ignore[arg-type]
+    return status, (tmp_path / "seen").read_text()
+
+
+def test_an_attempt_that_left_as_ordered_is_followed_by_the_next(tmp_path: Path) -> None:
+    code = "if restarts.attempt() < 2: restarts.say_left(30)"
+    assert seen_of(tmp_path, code) == (0, "0 1 2 ")
+    # Started anew by a scheduler, its number goes on.
+    assert seen_of(tmp_path, "") == (0, "0 1 2 3 ")
+
+
+def test_a_failed_attempt_is_repeated_as_often_as_was_said(tmp_path: Path) -> None:
+    assert seen_of(tmp_path, "raise SystemExit(4)", failures=2) == (4, "0 1 2 ")
+
+
+def test_a_host_that_is_left_out_starts_no_further_attempt(tmp_path: Path) -> None:
+    running.leave_out(tmp_path, "a")
+    assert seen_of(tmp_path, "restarts.say_left(30)") == (0, "0 ")
+
+
+def test_an_old_attempt_replaces_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(restarts.RUN_FOLDER, str(tmp_path))
+    monkeypatch.setenv(restarts.ATTEMPT, "1")
+    monkeypatch.setattr("socket.gethostname", lambda: "a")
+    written = tmp_path / "new"
+    written.write_text("of attempt 1")
+    restarts.attempt_file(tmp_path, "a").write_text("1")
+    assert restarts.commit_checkpoint(written, tmp_path / "checkpoint")
+    written.write_text("of attempt 1, later")
+    restarts.attempt_file(tmp_path, "a").write_text("2")
+    assert not restarts.commit_checkpoint(written, tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint").read_text() == "of attempt 1"

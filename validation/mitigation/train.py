@@ -1,0 +1,84 @@
+"""A real job that is resized, killed and started anew: a small model, DDP over gloo, checkpoints, loader workers.
+
+Run by torchrun under `kair mitigate run`; kills.py and ab.py start it. What it trains is written down by the loader.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import kair_mitigate
+
+SAMPLES = 600
+
+
+class Rows(torch.utils.data.Dataset):
+    """Samples that are drawn from their number."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, sample: int) -> tuple[torch.Tensor, torch.Tensor]:
+        random = torch.Generator().manual_seed(sample)
+        inputs = torch.randn(8, generator=random)
+        return inputs, inputs[:1].sin()
+
+
+def main() -> None:
+    """Train, from the checkpoint if there is one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=8, help="samples of a rank and step")
+    parser.add_argument("--every", type=int, default=15, help="steps from one checkpoint to the next")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--per-sample-ms", type=float, default=0.0, help="of pretended computing")
+    parser.add_argument("--fixed-ms", type=float, default=0.0, help="of it that no batch changes")
+    parser.add_argument("--slow", default="", help="RANK:FACTOR: that rank computes so many times as long")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    slow, _, factor = options.slow.partition(":")
+    pace = float(factor) if slow and int(slow) == rank else 1.0
+    torch.manual_seed(1)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loader = kair_mitigate.loader(Rows(), options.batch, seed=5, num_workers=options.workers)
+    if options.checkpoint.exists():
+        kept = torch.load(options.checkpoint, weights_only=True)
+        model.module.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+        loader.load_state_dict(kept["kair"])
+    while loader.epoch < options.epochs and not loader.has_left:
+        for inputs, wanted in loader:
+            time.sleep(pace * (options.fixed_ms + options.per_sample_ms * len(inputs)) / 1e3)
+            torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if loader.should_checkpoint() or loader.step % options.every == 0:
+                save(options.checkpoint, model, optimizer, loader)
+    save(options.checkpoint, model, optimizer, loader)
+    dist.destroy_process_group()
+
+
+def save(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: object) -> None:
+    """By rank 0; the others wait, so that none runs on from a state that is not kept."""
+    if dist.get_rank() == 0:
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "kair": loader.state_dict()}
+        torch.save(state, beside)
+        if not kair_mitigate.commit_checkpoint(beside, path):
+            raise SystemExit("this attempt is over")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
