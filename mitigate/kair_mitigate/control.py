@@ -16,10 +16,12 @@ import torch.distributed as dist
 from kair_mitigate import orders
 from kair_mitigate.plans import Plan
 
-EVERY = 8
-"""The ranks meet before every so many-th step: 1 to 2 ms there are 0.2 ms a step."""
+EVERY = 16
+"""The ranks meet before every so many-th step: 1 to 2 ms there are 0.1 ms a step."""
 TIMEOUT_S = 60
 """Whoever waits longer for the others goes on without them."""
+_FETCHED_MEANWHILE = 2
+"""Between asking and the answer a rank fetches fewer steps than this."""
 _KINDS = ("sizes", "leave")
 
 
@@ -35,10 +37,11 @@ class Control:
         self._seen: tuple[int, int, int] | None = None
         self._newest: Plan | None = None
         self._key = self._run_key() if folder is not None and self.rank == 0 else None
+        self._asked: tuple[torch.Tensor, dist.Work] | None = None
         self.is_broken = False
 
-    def meet(self, position: int, version: int) -> Plan | None:
-        """The newest plan, if it is newer than `version`; called by all ranks before the same step.
+    def ask(self, position: int, version: int) -> None:
+        """Begins to meet for a plan newer than `version`; called by all ranks before the same step.
 
         `position` is the first step that this rank has not fetched yet: the plan begins after the farthest one's.
         """
@@ -47,11 +50,34 @@ class Control:
         plan = self._read() if self.rank == 0 else None
         if plan is not None and plan.version > version and len(plan.sizes) == self.ranks:
             told[1:] = torch.tensor([plan.version, plan.from_step, _KINDS.index(plan.kind), *plan.sizes])
-        # All or none: rank 0 has no plan in force that others have not taken part in hearing.
-        if not self.all_reduce(told, dist.ReduceOp.MAX):
+        try:
+            if not self.is_broken:
+                work = dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
+                self._asked = told, work
+        except (RuntimeError, ValueError) as error:
+            self._break(error)
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether an answer is due."""
+        return self._asked is not None
+
+    def answer(self) -> Plan | None:
+        """What they met for, a step after `ask`, so that nobody waits for whoever is late in between.
+
+        All or none: rank 0 has no plan in force that others have not taken part in hearing.
+        """
+        assert self._asked is not None
+        told, work = self._asked
+        self._asked = None
+        try:
+            work.wait()
+        except (RuntimeError, ValueError) as error:
+            self._break(error)
             return None
         farthest, newest, from_step, kind, *sizes = told.tolist()
-        return Plan(newest, max(from_step, farthest), tuple(sizes), _KINDS[kind]) if newest else None  # type: ignore[arg-type]
+        first = max(from_step, farthest + _FETCHED_MEANWHILE)
+        return Plan(newest, first, tuple(sizes), _KINDS[kind]) if newest else None  # type: ignore[arg-type]
 
     def all_reduce(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> bool:
         """Whether all ranks met; `values` are of all then."""

@@ -26,9 +26,9 @@ class Permutation:
         self._low = np.uint64((1 << int(self._half)) - 1)
         self._keys = [np.uint64(_mixed(seed & (1 << 64) - 1, epoch, number)) for number in range(ROUNDS)]
 
-    def of(self, places: range) -> list[int]:
-        """The samples at these places, each in range(samples)."""
-        place = self._permuted(np.arange(places.start, places.stop, dtype=np.uint64))
+    def of(self, *places: range) -> list[int]:
+        """The samples at these places, each in range(samples): many at once take little longer than a few."""
+        place = self._permuted(np.concatenate([np.arange(one.start, one.stop, dtype=np.uint64) for one in places]))
         while (outside := np.flatnonzero(place >= self.samples)).size:
             place[outside] = self._permuted(place[outside])
         return place.tolist()  # type: ignore[no-any-return]

@@ -30,32 +30,34 @@ def test_with_one_size_seen_all_computing_depends_on_it() -> None:
 
 
 def test_two_sizes_tell_the_fixed_part() -> None:
+    """It is worth four samples, and the last unit is three times as slow in all that it does."""
     rates = Rates(3)
-    fixed, slope = [0.0, 0.016, 0.032], [0.004, 0.004, 0.012]
+    fixed, slope = np.array([0.016, 0.016, 0.048]), np.array([0.004, 0.004, 0.012])
     after = feed(rates, 20, EVEN, fixed, slope)
     feed(rates, 20, UNEVEN, fixed, slope, after)
     fit = rates.fitted()
-    assert fit.fixed_s == pytest.approx(fixed, abs=1e-9)
-    assert fit.slope_s == pytest.approx(slope)
+    assert fit.fixed_s == pytest.approx(fixed, rel=0.05)
+    assert fit.slope_s == pytest.approx(slope, rel=0.05)
     assert fit.two_sizes.all()
-    assert fit.times(EVEN) == pytest.approx(np.array(fixed) + np.array(slope) * 16)
+    assert fit.times(EVEN) == pytest.approx(fixed + slope * 16, rel=0.01)
+    # And it stays known when a unit gets slower as a whole.
+    feed(rates, 40, UNEVEN, 3 * fixed, 3 * slope, after + 20)
+    assert rates.fitted().fixed_s == pytest.approx(3 * fixed, rel=0.05)
 
 
-def test_a_fixed_part_stays_known_when_the_unit_gets_slower_as_a_whole() -> None:
+def test_noise_of_small_changes_is_shared_and_a_large_one_of_its_own_counts() -> None:
+    """Units run one program: what the one that changed most tells counts for those that hardly changed."""
     rates = Rates(3)
-    fixed, slope = np.array([0.0, 0.016, 0.032]), np.full(3, 0.004)
-    after = feed(rates, 20, UNEVEN, fixed, slope, feed(rates, 20, EVEN, fixed, slope))
-    feed(rates, 40, UNEVEN, 3 * fixed, 3 * slope, after)
-    assert rates.fitted().fixed_s == pytest.approx(3 * fixed, rel=1e-3)
-
-
-@pytest.mark.parametrize(("after_s", "share"), [(0.064, 0.05), (0.001, 1.0)])
-def test_what_cannot_be_is_clipped(after_s: float, share: float) -> None:
-    # As long with half of the samples; or shorter than in proportion.
-    rates = Rates(2)
-    after = feed(rates, 20, np.array([16, 16]), 0.0, 0.004)
-    feed(rates, 8 + LEFT_OUT, np.array([8, 24]), [after_s, 0.0], [0.0, 0.004], after)
-    assert rates.fitted().slope_s[0] == pytest.approx(share * rates.fitted().times(np.array([8, 24]))[0] / 8)
+    after = feed(rates, 20, np.array([16, 16, 16]), 0.016, 0.004)
+    feed(rates, 20, np.array([20, 8, 20]), [0.016 + 0.006, 0.016, 0.016 - 0.006], 0.004, after)
+    assert rates.fitted().fixed_samples == pytest.approx(np.full(3, 4.0), abs=2.0)
+    alone = Rates(3)
+    fixed = [0.016, 0.064, 0.016]
+    after = feed(alone, 20, np.array([16, 16, 16]), fixed, 0.004)
+    for sizes in ([6, 36, 6], [21, 6, 21], [6, 36, 6]):
+        after = feed(alone, 20, np.array(sizes), fixed, 0.004, after)
+    usual, own, _ = alone.fitted().fixed_samples
+    assert (usual < 6, own > 10) == (True, True)
 
 
 def test_a_small_change_of_size_tells_nothing() -> None:

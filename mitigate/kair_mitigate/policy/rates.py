@@ -22,12 +22,15 @@ LEFT_OUT = 5
 """Steps from a plan's first one on that are not counted: there graphs are compiled, and caches filled."""
 COMPARED = 5
 """Counted steps after a change of size that are compared with what was before it."""
-_LEAST_SHARE = 0.05
-"""At least this share of computing depends on the number of samples."""
 _LEAST_CHANGE = 0.1
 """Sizes that differ by less, as a share, tell noise from the fixed part too badly."""
 _KEPT_ESTIMATES = 5
-"""A unit's fixed part is the median of so many: one that a spell's begin or end has spoilt does not count."""
+"""A fixed part is the median of so many: one that a spell's begin or end has spoilt does not count."""
+_OWN_CHANGE = 0.7
+"""A unit's own estimate counts as much as that of all units together once its size has changed by this share: units run
+one program, and a small change says less of one of them than all do of each."""
+_GRID = np.concatenate(([0.0], np.geomspace(0.01, 20.0, 160)))
+"""Fixed parts that are tried, as multiples of the mean unit's samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,9 @@ class Rates:
         self._fixed_samples = np.zeros(units)
         self._before: tuple[Floats, Ints] | None = None
         self._estimates = np.full((_KEPT_ESTIMATES, units), np.nan)
-        self._estimated = np.zeros(units, dtype=np.int64)
+        self._estimated = 0
+        self._changed = np.zeros(units)
+        self._two_sizes = np.zeros(units, dtype=np.bool_)
         self._rest_level = 0.0
         self._best: tuple[Floats, Ints] | None = None
         self.best_rest_s: float | None = None
@@ -146,7 +151,7 @@ class Rates:
         return Recorded(self._compute[rows], self._samples[rows], self._rest[rows])
 
     def _fit(self, slope: Floats) -> Fit:
-        return Fit(self._fixed_samples * slope, slope, self._estimated > 0)
+        return Fit(self._fixed_samples * slope, slope, self._two_sizes.copy())
 
     def _change_sizes(self, step: int, sizes: Ints) -> None:
         """Expects the units at their new sizes to take as long as the fit says, until steps of these are counted."""
@@ -182,16 +187,23 @@ class Rates:
     def _compare_sizes(self, level: Floats, sizes: Ints) -> None:
         """Estimates the fixed part of those units whose size has changed enough, from before and after the change."""
         assert self._sizes is not None
-        after, change = np.median(self._at_planned_sizes(COMPARED), axis=0), self._sizes - sizes
-        # A slope is taken for .05 to 1 times the time of a sample.
-        highest = after / np.maximum(self._sizes, 1)
-        slope = np.clip((after - level) / np.where(change == 0, 1, change), _LEAST_SHARE * highest, highest)
-        usable = (np.abs(change) >= _LEAST_CHANGE * sizes) & (change != 0) & (slope > 0)
-        units = np.flatnonzero(usable)
-        estimate = after[units] / slope[units] - self._sizes[units]
-        self._estimates[self._estimated[units] % _KEPT_ESTIMATES, units] = np.maximum(estimate, 0.0)
-        self._estimated[units] += 1
-        self._fixed_samples[units] = _median_of_known(self._estimates[:, units])
+        after = np.median(self._at_planned_sizes(COMPARED), axis=0)
+        change = np.abs(self._sizes - sizes) / np.maximum(sizes, 1)
+        units = np.flatnonzero((change >= _LEAST_CHANGE) & (sizes > 0) & (self._sizes > 0) & (level > 0) & (after > 0))
+        if not len(units):
+            return
+        # How many times as long each unit takes, beside what a fixed part of so many samples would have it take.
+        tried = _GRID[:, None] * sizes.mean()
+        expected = np.log((self._sizes[units] + tried) / (sizes[units] + tried))
+        away = (expected - np.log(after[units] / level[units])) ** 2
+        own, of_all = tried[away.argmin(axis=0), 0], tried[away.sum(axis=1).argmin(), 0]
+        self._changed[units] += change[units] ** 2
+        share = self._changed[units] / (self._changed[units] + _OWN_CHANGE**2)
+        self._estimates[self._estimated % _KEPT_ESTIMATES] = of_all
+        self._estimates[self._estimated % _KEPT_ESTIMATES, units] = share * own + (1 - share) * of_all
+        self._estimated += 1
+        self._two_sizes[units] = True
+        self._fixed_samples = _median_of_known(self._estimates)
 
     def _keep_best(self) -> None:
         """Remembers the speeds of the long window that is now full where they are the best so far."""
