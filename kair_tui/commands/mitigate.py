@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ RENDERER = "kair_tui.render.mitigate"
 _ACTIONS: Final = (
     "run -- COMMAND…: run the job, restarted as ordered. status, history: look. control: watch it and propose. plan,"
     " leave: order sizes, or a restart. approve, deny: a proposal. undo: the sizes before. audit: every sample once?"
-    " simulate: what policies gain."
+    " simulate: what policies gain. drain HOST: how its scheduler takes it out."
 )
 
 
@@ -76,9 +77,12 @@ def run(
         int | None,
         Option("--epochs", "With audit: how many. Default: those that are over.", metavar="N", minimum=1),
     ] = None,
+    yes: Annotated[bool, Option("--yes", "With drain: run the commands. Default: they are printed.")] = False,
     no_capture: Annotated[bool, Option("--no-capture", "With run: without kair capture around the command.")] = False,
 ) -> MitigateResult:
     """Does it, and says where the job stands. Raises UsageError, InputError; SystemExit with the job's status."""
+    if action == "drain":
+        return _drained(session, words, job, yes=yes)
     name, rest = _named(action, words, job)
     folder = session.store.root / name / "mitigate"
     if action == "run":
@@ -115,6 +119,23 @@ def run(
         raise UsageError(str(error)) from error
     except (OSError, RunKeyError) as error:
         raise InputError(f"cannot work on job {name}: {error}") from error
+
+
+def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
+    from kair_mitigate.draining import drain, drain_commands
+
+    if len(words) != 1:
+        raise UsageError("which host?", "kair mitigate drain node7")
+    try:
+        commands = drain_commands(words[0], f"kair: slow{f' in job {job}' if job else ''}")
+        if yes:
+            drain(commands)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot drain {words[0]}: {error}") from error
+    told = tuple(map(shlex.join, commands))
+    return MitigateResult(session.store.told, "drain", job or "", commands=told, drained=yes)
 
 
 def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tuple[str, Sequence[str]]:

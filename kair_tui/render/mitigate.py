@@ -27,6 +27,8 @@ def _headline(result: MitigateResult) -> str:
     if result.action == "simulate":
         what = f"played against the steps of job {result.job}" if result.job else "in simulated jobs, drawn by seed"
         return f"speed-up over sizes that are never changed, {what}"
+    if result.action == "drain":
+        return "drained" if result.drained else "run this, or the same with --yes:"
     if result.audited is not None:
         audited = result.audited
         if not audited.missing and not audited.twice:
@@ -116,6 +118,7 @@ def _minute(moment: str) -> str:
 
 
 def _body(result: MitigateResult, page: Page) -> None:
+    page.lines_of(result.commands)
     if result.simulated:
         page.table(SIMULATED, result.simulated)
         return

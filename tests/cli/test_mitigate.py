@@ -124,3 +124,25 @@ def test_run_ends_as_the_command_does() -> None:
     said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", "raise SystemExit(7)")
     assert said.status == 7
     assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127
+
+
+@pytest.mark.usefixtures("folder")
+def test_draining_a_host_is_printed_and_run_only_if_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # neither is there
+    said = kair("mitigate", "drain", "node7")
+    assert said.status == 0
+    assert "scontrol update NodeName=node7 State=DRAIN 'Reason=kair: slow'" in said.out
+    assert "kubectl cordon node7" in said.out
+    program = tmp_path / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert "kubectl" not in kair("mitigate", "drain", "node7").out
+    assert not (tmp_path / "asked").exists()
+    assert kair("mitigate", "drain", "node7", "--yes").out.startswith("drained")
+    assert (tmp_path / "asked").read_text() == "update NodeName=node7 State=DRAIN Reason=kair: slow\n"
+    program.write_text("#!/bin/sh\necho no such node >&2; exit 1\n")
+    said = kair("mitigate", "drain", "node7", "--yes")
+    assert (said.status, "no such node" in said.err) == (3, True)
+    assert kair("mitigate", "drain", "node7; rm").status == 2

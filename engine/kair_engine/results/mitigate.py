@@ -7,7 +7,7 @@ from typing import Literal
 from kair_engine.trace.model import KairWarning
 
 MitigateAction = Literal[
-    "status", "plan", "leave", "approve", "deny", "undo", "history", "audit", "control", "simulate", "run"
+    "status", "plan", "leave", "approve", "deny", "undo", "history", "audit", "control", "simulate", "drain", "run"
 ]
 
 
@@ -149,4 +149,8 @@ class MitigateResult:
     """With `simulate`."""
     audited: MitigationAudit | None = None
     """With `audit`."""
+    commands: tuple[str, ...] = ()
+    """With `drain`: what takes the host out of its scheduler's hands, as a shell has it."""
+    drained: bool = False
+    """Whether they were run."""
     warnings: tuple[KairWarning, ...] = ()
