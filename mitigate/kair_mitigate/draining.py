@@ -1,4 +1,4 @@
-"""Takes a host out of its scheduler's hands: the commands of Slurm and Kubernetes, printed, or run if somebody says so."""
+"""Takes a host out of its scheduler's hands: the commands of Slurm and Kubernetes, printed, or run if one says so."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ LONGEST_S = 60
 
 
 def drain_commands(host: str, reason: str) -> list[list[str]]:
-    """Of the schedulers that are installed here; of both where none is. Raises ValueError for what is no host's name."""
+    """Of the schedulers that are installed here; of both where none is. Raises ValueError for what names no host."""
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host!r} is no host's name")
     known = {
