@@ -18,6 +18,8 @@ settings.load_profile("kair")
 TESTS = Path(__file__).parent
 LONGEST = (
     "capture/test_beside_a_job.py",
+    "mitigate/test_restart.py",
+    "mitigate/test_simulation.py",
     "tui/test_terminal.py",
     "tui/test_tasks_at_scale.py",
     "tui/test_ways.py",
