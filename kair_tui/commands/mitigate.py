@@ -60,7 +60,9 @@ def run(
     ] = None,
     policy: Annotated[
         str | None,
-        Option("--policy", "With control and simulate: continuous (the default), deterministic, each-step, static."),
+        Option(
+            "--policy", "With control: continuous (the default), deterministic, each-step, static. With simulate: all."
+        ),
     ] = None,
     auto: Annotated[bool, Option("--auto", "With control: carry proposals out. Default: a person approves.")] = False,
     once: Annotated[bool, Option("--once", "With control: look once at what there is, and end.")] = False,
@@ -326,7 +328,7 @@ def _simulated(session: StoreSession, name: str, policy: str | None, ranks: int,
     """Against a job that was watched, or against simulated ones where none is named."""
     from kair_mitigate.policy.table import SIMULATED, recorded_rows, simulated_rows
 
-    chosen = list(SIMULATED) if policy is None else [policy]
+    chosen = [name for name in SIMULATED if name != "static"] if policy is None else [policy]
     try:
         if not name:
             rows = list(simulated_rows(ranks, draws, chosen))

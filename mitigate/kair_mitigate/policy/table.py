@@ -18,7 +18,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 """Those that a job can be controlled by."""
 SIMULATED: dict[str, Callable[[], Policy]] = {
-    **{name: of for name, of in POLICIES.items() if name != "static"},
+    **POLICIES,
     "backup-workers": BackupWorkers,
     "continuous-deadline": lambda: Continuous(deadline=1.25),
 }
