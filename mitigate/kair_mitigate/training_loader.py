@@ -108,7 +108,7 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from a checkpoint, also with another number of ranks. Raises ValueError where it has no state."""
-        self._state = State.from_json(state).for_ranks(self.ranks)
+        self._state, self._order = State.from_json(state).for_ranks(self.ranks), None
 
     def should_checkpoint(self) -> bool:
         """Whether a checkpoint is ordered after this batch, at which the loop then ends; the same on all ranks."""
@@ -121,12 +121,14 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         if self.has_left:
             return
-        self._ahead = self._state
-        epoch, batches = self._state.epoch, None
+        self._hear()
+        epoch, self._ahead = self._state.epoch, self._state
+        # Workers fetch as soon as they are there: a plan is asked for after that, and heard before.
+        batches = iter(self._batches)
         try:
             while self._state.epoch == epoch and not self.has_left:
-                self._meet()
-                batches = iter(self._batches) if batches is None else batches
+                self._hear()
+                self._ask()
                 yield from self._one_step(batches)
                 if self._state.leaves_after(self._state.step - 1):
                     self._leave()
@@ -159,12 +161,14 @@ class Loader:
             whole = max(total.item(), 1.0)
         return [self.ranks * self.accumulate * count / whole for count in counts]
 
-    def _meet(self) -> None:
-        """Hears a plan: all ranks ask before one step, and have the answer before the next."""
+    def _hear(self) -> None:
+        """Takes the plan, if there is one, that all ranks asked for before the last step."""
         if self._control is not None and self._control.has_asked:
             plan = self._control.answer()
             if plan is not None:
                 self._state, self._ahead = self._state.heard(plan), self._ahead.heard(plan)
+
+    def _ask(self) -> None:
         if self._folder is None or self._state.step % control.EVERY:
             return
         if self._told is not None:

@@ -28,6 +28,13 @@ def test_losses_are_those_of_even_batches(run: tuple[Path, dict[str, Any]]) -> N
     assert found["weights"] < 1e-6
 
 
+def test_every_sample_is_handed_out_once_an_epoch(run: tuple[Path, dict[str, Any]]) -> None:
+    """By the samples' own numbers, whatever the plans say: workers fetch ahead of them."""
+    folder, _ = run
+    numbers = [one for rank in range(3) for one in json.loads((folder / f"numbers-{rank}.json").read_text())]
+    assert sorted(numbers) == sorted(3 * [*range(500)])
+
+
 def test_the_audit_finds_every_sample_once_an_epoch(run: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = run
     found = audit(sorted((folder / "trained").iterdir()), samples=500, epochs=3)
