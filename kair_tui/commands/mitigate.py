@@ -4,10 +4,13 @@ import getpass
 import os
 import shlex
 import socket
+import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,19 +22,22 @@ from kair_engine.results.mitigate import (
     MitigationAudit,
     MitigationPlan,
     MitigationProposal,
+    MitigationShards,
     RankRate,
     SimulatedPolicy,
 )
+from kair_engine.trace.model import short_warning
 from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
 
 if TYPE_CHECKING:
-    from kair_mitigate.job_state import JobState
     from kair_mitigate.plans import Plan
     from kair_mitigate.records import Records
 
 RENDERER = "kair_tui.render.mitigate"
+SHARDS: Final = "shards.sqlite"
+"""A shard service's database in the job's folder, where it is to be looked at."""
 
 _ACTIONS: Final = (
     "run -- COMMAND…: run the job, restarted as ordered. status, history: look. control: watch it and propose. plan,"
@@ -54,6 +60,19 @@ def run(
     sizes: Annotated[
         str | None, Option("--sizes", "With plan and leave: samples of each rank in a step.", metavar="21,6,21")
     ] = None,
+    batches: Annotated[
+        str | None,
+        Option("--batches", "With plan: in how many batches each rank takes its samples of a step.", metavar="2,1,2"),
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        Option(
+            "--deadline",
+            "With plan: ms after which a rank leaves its other batches of a step undone; 0: none.",
+            metavar="MS",
+            minimum=0,
+        ),
+    ] = None,
     from_step: Annotated[int, Option("--from-step", "With plan and leave: not before.", metavar="N", minimum=0)] = 0,
     leave_out: Annotated[
         str | None, Option("--leave-out", "With leave: a host that is to start no further attempt.", metavar="HOST")
@@ -73,6 +92,21 @@ def run(
         int | None,
         Option("--most", "With control: the most samples that a rank has memory for.", metavar="N", minimum=1),
     ] = None,
+    units: Annotated[
+        str | None,
+        Option("--units", "With control: ranks that are resized together. Default: as recorded.", metavar="0-3,4-7"),
+    ] = None,
+    unit_size: Annotated[
+        int | None, Option("--unit-size", "With control: so many ranks in a row are one unit.", metavar="N", minimum=1)
+    ] = None,
+    micro_batch: Annotated[
+        int | None,
+        Option("--micro-batch", "With control: samples of a rank that move together.", metavar="N", minimum=1),
+    ] = None,
+    restart_time: Annotated[
+        float | None,
+        Option("--restart-time", "With control: seconds of a restart. Default: none is proposed.", metavar="S"),
+    ] = None,
     ranks: Annotated[int, Option("--ranks", "With simulate: how many.", metavar="N", minimum=1)] = 16,
     draws: Annotated[int, Option("--draws", "With simulate: jobs of each kind.", metavar="N", minimum=1)] = 3,
     epochs: Annotated[
@@ -91,14 +125,7 @@ def run(
         raise SystemExit(_run(name, folder, session.store.root, rest, with_capture=not no_capture))
     if action == "simulate":
         return _simulated(session, name, policy, ranks, draws)
-    if not folder.is_dir():
-        hint = f"kair mitigate run --job {name} -- torchrun … train.py"
-        raise InputError(f"job {name} is not run under kair mitigate in this store", hint)
-    from kair_mitigate.orders import RunKeyError
-    from kair_mitigate.records import Records
-
-    try:
-        records = Records(folder)
+    with _records_of(session, name) as records:
         if action == "control":
             from kair_mitigate.controller import control
 
@@ -112,12 +139,57 @@ def run(
                 per_hour=per_hour,
                 most=most,
                 say=say,
+                units=units,
+                unit_size=unit_size,
+                micro_batch=micro_batch,
+                restart_s=restart_time,
             )
         elif action in _DO:
-            _DO[action](records, rest, sizes=sizes, from_step=from_step, leave_out=leave_out)
-        result = _status(session, action, name, records)
+            shares = {"sizes": sizes, "batches": batches, "deadline": deadline}
+            _DO[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
+        result = replace(_status(session, action, name, records), rates=_rates(session, name, records))
         return replace(result, audited=_audited(folder, result, epochs)) if action == "audit" else result
-    except ValueError as error:
+
+
+class NotMitigatedError(InputError):
+    """The job has no folder of kair mitigate's in the store."""
+
+    def __init__(self, job: str) -> None:
+        hint = f"kair mitigate run --job {job} -- torchrun … train.py"
+        super().__init__(f"job {job} is not run under kair mitigate in this store", hint)
+
+
+def look(session: StoreSession, job: str) -> MitigateResult:
+    """Where a job stands, at once: without `rates`. Raises NotMitigatedError, InputError."""
+    with _records_of(session, job) as records:
+        return _status(session, "status", job, records)
+
+
+def rates(session: StoreSession, job: str) -> tuple[RankRate, ...]:
+    """What a sample takes on each rank, from all steps: 0.4 ms for each. Raises NotMitigatedError, InputError."""
+    with _records_of(session, job) as records:
+        return _rates(session, job, records)
+
+
+def mitigated_jobs(store: Path) -> tuple[str, ...]:
+    """The jobs of a store that are run under kair mitigate, those first that said something last."""
+    folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
+    folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+    return tuple(folder.parent.name for folder in folders)
+
+
+@contextmanager
+def _records_of(session: StoreSession, name: str) -> Iterator["Records"]:
+    """Those of a job; what goes wrong with them is told as a user's error."""
+    from kair_mitigate.orders import RunKeyError
+    from kair_mitigate.records import Records
+
+    folder = session.store.root / name / "mitigate"
+    if not folder.is_dir():
+        raise NotMitigatedError(name)
+    try:
+        yield Records(folder)
+    except (ValueError, OverflowError) as error:
         raise UsageError(str(error)) from error
     except (OSError, RunKeyError) as error:
         raise InputError(f"cannot work on job {name}: {error}") from error
@@ -187,7 +259,17 @@ def _leave(records: "Records", rest: Sequence[str], **options: Any) -> None:  # 
     _order(records, rest, "leave", **options)
 
 
-def _order(records: "Records", rest: Sequence[str], kind: Any, *, sizes: str | None, from_step: int, **_: Any) -> None:  # noqa: ANN401
+def _order(
+    records: "Records",
+    rest: Sequence[str],
+    kind: Any,  # noqa: ANN401
+    *,
+    sizes: str | None,
+    batches: str | None,
+    deadline: float | None,
+    from_step: int,
+    **_: Any,  # noqa: ANN401
+) -> None:
     from kair_mitigate.job_state import read_state
 
     _nothing_more(rest)
@@ -195,22 +277,30 @@ def _order(records: "Records", rest: Sequence[str], kind: Any, *, sizes: str | N
     if known is None:
         raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
     now = known.state.plan.sizes
-    wanted = now if sizes is None and kind == "leave" else _sizes_in(sizes)
+    is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
+    wanted = _sizes_in(sizes) if is_of_sizes else now
     if len(wanted) != len(now) or sum(wanted) != sum(now):
         raise UsageError(
             f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
             "sizes add up to the same, so that the job trains the same",
         )
-    records.order(wanted, getpass.getuser(), kind=kind, from_step=from_step)
+    parts = None if batches is None else _sizes_in(batches, "--batches takes those of each rank in a step")
+    if (parts or deadline) and not known.is_uneven:
+        raise InputError(
+            "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
+        )
+    deadline_us = None if deadline is None else round(1000 * deadline)
+    by = getpass.getuser()
+    records.order(wanted, by, kind=kind, from_step=from_step, batches=parts, deadline_us=deadline_us)
 
 
-def _sizes_in(text: str | None) -> tuple[int, ...]:
+def _sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
     try:
         sizes = tuple(int(part) for part in (text or "").split(","))
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 0:
-        raise UsageError("--sizes takes the samples of each rank in a step", "--sizes 21,6,21")
+        raise UsageError(what, f"{what.split(maxsplit=1)[0]} 21,6,21")
     return sizes
 
 
@@ -221,8 +311,7 @@ def _decide(records: "Records", rest: Sequence[str], decision: Any) -> Mitigatio
     if decided is None:
         raise InputError(f"there is no open proposal {rest[0]}", "kair mitigate status JOB lists them")
     if decision == "approved":
-        kind: Any = "leave" if decided.action == "kill_restart" else "sizes"
-        records.order(decided.sizes, getpass.getuser(), kind=kind, proposal=decided.id)
+        records.carry_out(decided, getpass.getuser())
     return None
 
 
@@ -253,29 +342,46 @@ _DO: Final[dict[str, Callable[..., Any]]] = {
 
 def _status(session: StoreSession, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
     from kair_mitigate.job_state import read_state
+    from kair_mitigate.known_units import kept_units
 
     known = read_state(records.folder)
     ordered = {one.plan.version: one for one in records.history()}
+    began = {} if known is None else {plan.version: plan.from_step for plan in (*known.in_force, known.state.plan)}
 
     def told(plan: "Plan") -> MitigationPlan:
         one = ordered.get(plan.version)
         at = None if one is None else _moment(one.at)
         by, proposal = (None, None) if one is None else (one.by, one.proposal)
-        return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal)
+        begun = began.get(plan.version)
+        shares = plan.batches, plan.deadline_us or None
+        return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
 
     result = MitigateResult(
         session.store.told,
         action,
         name,
         proposals=tuple(
-            MitigationProposal(one.id, _moment(one.at), one.action, one.sizes, one.reason, one.decision, one.decided_by)
+            MitigationProposal(
+                one.id,
+                _moment(one.at),
+                one.action,
+                one.sizes,
+                _finite(one.reason),
+                one.decision,
+                one.decided_by,
+                one.batches or (),
+                one.deadline_us,
+            )
             for one in records.proposals()
         ),
         history=tuple(told(one.plan) for one in ordered.values()),
+        shards=_shards(records.folder / SHARDS),
     )
     if known is None:
         return result
-    state, rates = known.state, _rates(session.store.root / name / "steps", known)
+    units = kept_units(records.folder, len(known.state.plan.sizes))
+    said = None if units is None or action == "control" else units.sentence(known.state.plan.sizes)
+    state = known.state
     doing = min(known.fetched * sum(state.plan.sizes), known.samples - state.offset)
     return replace(
         result,
@@ -287,13 +393,18 @@ def _status(session: StoreSession, action: MitigateAction, name: str, records: "
         attempt=known.attempt,
         plan=told(state.plan),
         coming=tuple(map(told, state.coming)),
-        rates=rates,
+        in_force=tuple(map(told, known.in_force)),
+        said_at=_moment(known.said_at),
+        warnings=() if said is None else (short_warning("units", said),),
     )
 
 
-def _rates(steps: Path, known: "JobState") -> tuple[RankRate, ...]:
+def _rates(session: StoreSession, name: str, records: "Records") -> tuple[RankRate, ...]:
     """What capture's steps tell of each rank; nothing of a job that is not captured."""
-    if not steps.is_dir():
+    from kair_mitigate.job_state import read_state
+
+    known, steps = read_state(records.folder), session.store.root / name / "steps"
+    if known is None or not steps.is_dir():
         return ()
     from kair_mitigate.controller import rates_of
 
@@ -304,6 +415,27 @@ def _rates(steps: Path, known: "JobState") -> tuple[RankRate, ...]:
         RankRate(rank, 1e6 * slope, 1e6 * fixed, sizes[rank])
         for rank, (slope, fixed) in enumerate(zip(*fitted, strict=True))
     )
+
+
+def _shards(file: Path) -> MitigationShards | None:
+    """Counted without a lock that the service would wait for. Raises OSError where the file is no such database."""
+    if not file.exists():
+        return None
+    from kair_mitigate.shards.epochs import newest_epoch
+
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            epoch = newest_epoch(database)
+            states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
+            of = dict(database.execute(states, (epoch,)).fetchall())
+    except sqlite3.Error as error:
+        raise OSError(f"{file}: {error}") from error
+    return MitigationShards(epoch, *(of.get(state, 0) for state in ("TODO", "DOING", "DONE", "QUARANTINED")))
+
+
+def _finite(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Those of what the database holds that are numbers."""
+    return {name: value for name, value in figures.items() if isinstance(value, int | float) and isfinite(value)}
 
 
 def _moment(at: float) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.results.mitigate import (
@@ -9,11 +12,13 @@ from kair_engine.results.mitigate import (
     MitigateResult,
     MitigationPlan,
     MitigationProposal,
+    MitigationShards,
     RankRate,
     SimulatedPolicy,
 )
-from kair_tui.render.answer import Column
-from kair_tui.render.units import count, duration, plural
+from kair_tui.render.answer import DIM, Column, Styled
+from kair_tui.render.drawing import level
+from kair_tui.render.units import count, duration, percent, plural
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -36,12 +41,20 @@ def _headline(result: MitigateResult) -> str:
         missing, twice = (sum(one.end - one.begin for one in some) for some in (audited.missing, audited.twice))
         return f"{plural(missing, 'sample')} missing, {count(twice)} twice, in {plural(audited.epochs, 'whole epoch')}"
     if result.plan is None or result.samples is None or result.done is None:
-        return f"job {result.job} has not said anything yet"
+        said = " has not said anything yet" if result.shards is None else f": {_shards_text(result.shards)}"
+        return f"job {result.job}{said}"
     share = result.done / max(result.samples, 1)
     return (
         f"job {result.job}: step {count(result.step or 0)}, epoch {result.epoch}, {share:.0%} of"
-        f" {count(result.samples)} samples done; {sizes_text(result.plan.sizes)}"
+        f" {count(result.samples)} samples done; {shares_text(result.plan)}"
     )
+
+
+def shares_text(plan: MitigationPlan) -> str:
+    """What the ranks take, in how many batches where these differ, and until when."""
+    parts = f" in {','.join(map(str, plan.batches[:_MOST_SIZES]))} batches" if plan.batches else ""
+    until = f", {duration(plan.deadline_us)} at most" if plan.deadline_us else ""
+    return f"{sizes_text(plan.sizes)}{parts}{until}"
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:
@@ -53,6 +66,13 @@ def sizes_text(sizes: tuple[int, ...]) -> str:
     return f"{min(sizes)} to {max(sizes)} samples a step on {plural(len(sizes), 'rank')}"
 
 
+def _shards_text(shards: MitigationShards) -> str:
+    of = shards.todo + shards.doing + shards.done + shards.quarantined
+    left_out = f", {count(shards.quarantined)} quarantined" if shards.quarantined else ""
+    done = f"{count(shards.done)} of {plural(of, 'shard')} of epoch {shards.epoch} done"
+    return f"{done}, {count(shards.doing)} in hand{left_out}"
+
+
 def _figures(proposal: MitigationProposal) -> str:
     of = proposal.figures
     if "now_s" in of and "after_s" in of:
@@ -62,27 +82,80 @@ def _figures(proposal: MitigationProposal) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in of.items())
 
 
+def what(proposal: MitigationProposal) -> str:
+    """`resize to 21,6,21 samples a step`."""
+    doing = _ACTIONS.get(proposal.action, proposal.action)
+    if proposal.deadline_us is not None:
+        return f"{doing} of {duration(proposal.deadline_us)} a step"
+    parts = f" in {','.join(map(str, proposal.batches))} batches" if proposal.batches else ""
+    return f"{doing} to {sizes_text(proposal.sizes)}{parts}" if proposal.sizes else doing
+
+
+def break_even(proposal: MitigationProposal) -> str:
+    """From when on it has saved more than it costs."""
+    of = proposal.figures
+    if "now_s" not in of or "after_s" not in of:
+        return "–"
+    saved = of["now_s"] - of["after_s"]
+    if saved <= 0:
+        return "never"
+    return f"after {plural(-int(-of['cost_s'] // saved), 'step')}" if of.get("cost_s") else "at once"
+
+
+def evidence(proposal: MitigationProposal) -> str:
+    """By what it was decided, in words; figures that are not known here by their names."""
+    of = dict(proposal.figures)
+    told = []
+    now, after = of.pop("now_s", 0.0), of.pop("after_s", None)
+    worst = of.pop("worst_after_s", after)
+    of.pop("saving", None)
+    if now > 0 and after is not None and worst is not None:
+        best, least = 1 - after / now, 1 - worst / now
+        span = percent(best) if best - least < 0.001 else f"{percent(min(best, least))} to {percent(best)}"
+        told.append(f"saves {span} of a step")
+        told.append(f"pays {break_even(proposal)}")
+    told += [f"{words} {duration(1e6 * of.pop(name))}" for name, words in _SECONDS.items() if name in of]
+    told += [f"{plural(int(of.pop(name)), noun)} {does}" for name, noun, does in _COUNTS if name in of]
+    return ", ".join([*told, *(f"{name} {value:.3g}" for name, value in of.items())])
+
+
+_SECONDS: Final = {
+    "gain_s": "in the steps left it saves",
+    "cost_s": "and costs",
+    "restart_s": "a restart takes",
+    "already_lost_s": "what is slow has cost",
+}
+_COUNTS: Final = (("units", "rank", "concerned"), ("moved", "sample", "moved"))
+
 PROPOSALS = (
     Column[MitigationProposal]("number", "no.", lambda row: str(row.number), weight=9),
     Column[MitigationProposal](
         "action", "what", lambda row: _ACTIONS.get(row.action, row.action), align="left", weight=9
     ),
     Column[MitigationProposal](
-        "sizes", "sizes", lambda row: sizes_text(row.sizes) if row.sizes else "–", align="left", weight=8
+        "sizes", "sizes", lambda row: sizes_text(row.sizes) if row.sizes else "–", align="left", weight=7
     ),
     Column[MitigationProposal]("figures", "a step", _figures, align="left", weight=8),
-    Column[MitigationProposal]("decision", "", lambda row: row.decision, align="left", weight=7),
+    Column[MitigationProposal]("", "pays", break_even, align="left", weight=6),
+    Column[MitigationProposal](
+        "decision",
+        "state",
+        lambda row: row.decision if row.decision == "open" else Styled(row.decision, DIM),
+        align="left",
+        weight=9,
+    ),
     Column[MitigationProposal]("decided_by", "by", lambda row: row.decided_by or "–", align="left", weight=5),
     Column[MitigationProposal]("proposed_at", "at (UTC)", lambda row: _minute(row.proposed_at), align="left", weight=5),
 )
 
 PLANS = (
     Column[MitigationPlan]("version", "version", lambda row: str(row.version), weight=9),
-    Column[MitigationPlan]("from_step", "from step", lambda row: count(row.from_step), weight=8),
+    Column[MitigationPlan]("began", "from step", lambda row: "–" if row.began is None else count(row.began), weight=8),
+    Column[MitigationPlan]("from_step", "not before", lambda row: count(row.from_step), weight=4, detail=True),
     Column[MitigationPlan](
         "kind", "what", lambda row: "restart" if row.kind == "leave" else "sizes", align="left", weight=8
     ),
-    Column[MitigationPlan]("sizes", "sizes", lambda row: sizes_text(row.sizes), align="left", weight=8),
+    Column[MitigationPlan]("sizes", "sizes", shares_text, align="left", weight=8),
     Column[MitigationPlan]("ordered_by", "by", lambda row: row.ordered_by or "–", align="left", weight=6),
     Column[MitigationPlan]("proposal", "proposal", lambda row: str(row.proposal or "–"), weight=5),
     Column[MitigationPlan](
@@ -96,6 +169,65 @@ RATES = (
     Column[RankRate]("us_per_sample", "a sample takes", lambda row: duration(row.us_per_sample), weight=9),
     Column[RankRate]("fixed_us", "and a step besides", lambda row: duration(row.fixed_us), weight=7),
 )
+
+
+@dataclass(frozen=True)
+class RankSizes:
+    """What a rank takes of a step, has taken, and what a sample costs it."""
+
+    rank: int
+    samples: int
+    differs: int
+    """From the median of all ranks."""
+    us_per_sample: float | None
+    fixed_us: float | None
+    """Both None of a job that is not captured."""
+    taken: tuple[int, ...]
+    """By the plans that were in force, the oldest first; 0 before the job had this rank."""
+
+
+def ranks_of(result: MitigateResult) -> list[RankSizes]:
+    """All ranks: first those whose samples differ most from the median, then those that took the most different ones.
+
+    Of equal ones those first that take longest for a sample.
+    """
+    if result.plan is None:
+        return []
+    sizes, rates = result.plan.sizes, {rate.rank: rate for rate in result.rates}
+    usual = int(median(sizes))
+    plans = [plan.sizes for plan in result.in_force] or [sizes]
+    rows = []
+    for rank, samples in enumerate(sizes):
+        rate = rates.get(rank)
+        slope, fixed = (None, None) if rate is None else (rate.us_per_sample, rate.fixed_us)
+        taken = tuple(plan[rank] if rank < len(plan) else 0 for plan in plans)
+        rows.append(RankSizes(rank, samples, abs(samples - usual), slope, fixed, taken))
+    # By two figures, so that ranks alike do not change places whenever they are looked at.
+    slow = [float(f"{row.us_per_sample or 0.0:.1e}") for row in rows]
+    return sorted(rows, key=lambda row: (-row.differs, min(row.taken) - max(row.taken), -slow[row.rank]))
+
+
+def sizes_over_steps(
+    taken: tuple[int, ...], begins: tuple[int, ...], end: int, most: int, *, width: int, bars: str
+) -> str:
+    """A rank's samples from the first of `begins` to the step `end`: one of `bars` for each stretch, blank for none.
+
+    The highest bar is `most`.
+    """
+    first, span, signs = begins[0], max(end - begins[0], 1), f" {bars}"
+    steps = (first + at * span // width for at in range(width))
+    sizes = (taken[max(bisect_right(begins, step) - 1, 0)] for step in steps)
+    return "".join(signs[level(size, most, len(signs))] for size in sizes)
+
+
+def taken_in_words(row: RankSizes, begins: tuple[int, ...]) -> str:
+    """`8 samples from step 0, 4 from step 48`: the last few changes of a rank."""
+    changes = [at for at in range(len(begins)) if at == 0 or row.taken[at] != row.taken[at - 1]]
+    told = [f"{count(row.taken[at])} from step {count(begins[at])}" for at in changes[-_MOST_CHANGES:]]
+    return ("… " if len(changes) > _MOST_CHANGES else "") + ", ".join(told)
+
+
+_MOST_CHANGES: Final = 4
 
 SIMULATED = (
     Column[SimulatedPolicy]("policy", "policy", lambda row: row.policy, align="left", weight=9),
@@ -130,10 +262,12 @@ def _body(result: MitigateResult, page: Page) -> None:
         return
     for plan in result.coming:
         what = "restart after" if plan.kind == "leave" else "from"
-        page.bullet(f"{what} step {count(plan.from_step)}: {sizes_text(plan.sizes)}")
+        page.bullet(f"{what} step {count(plan.from_step)}: {shares_text(plan)}")
     if result.action == "history":
         page.table(PLANS, result.history)
         return
+    if result.shards is not None and result.plan is not None:
+        page.line(_shards_text(result.shards))
     if result.rates:
         page.table(RATES, sorted(result.rates, key=lambda row: -row.us_per_sample), limit=16)
         page.line()

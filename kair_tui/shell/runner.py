@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from kair_tui.shell.session import ShellState
 
 
+MITIGATE: Final = "mitigate"
+_OF_PROPOSALS: Final = ("approve", "deny")
+_OF_NO_JOB: Final = ("simulate", "drain")
 _HELP: Final = {"-h", "--help"}
 
 
@@ -84,6 +87,8 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
     entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
     if set(words) & _HELP:
         return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
+    if entry.name == MITIGATE:
+        require_written_out(statement, words)
     words = completed(entry, words, state)
     command = shlex.join(["kair", entry.name, *words])
     arguments = parse(entry, words)
@@ -152,13 +157,39 @@ def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[s
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
     if entry.needs == "store":
-        return [*words, *store]
+        return [*words, *_mitigated(entry, words, state), *store]
     rank = ["--rank", str(state.rank)] if lacks_rank(entry, words) and state.rank is not None else []
     given = parse(entry, [*words, *rank])
     if given["job"] is not None or given["store"] not in (None, state.store):
         return [*words, *rank, *store]
     steps = [] if _has(words, "--step") or state.steps == "all" else ["--step", state.steps]
     return [state.job().name, *words, *rank, *steps, *store]
+
+
+def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
+    """The job in hand, where an action on a job names none."""
+    if entry.name != MITIGATE or state.source is None:
+        return []
+    arguments = parse(entry, words)
+    is_named = arguments["job"] is not None or len(arguments["words"]) > (arguments["action"] in _OF_PROPOSALS)
+    return [] if is_named or arguments["action"] in _OF_NO_JOB else ["--job", state.source.name]
+
+
+def require_written_out(statement: Command, words: Sequence[str]) -> None:
+    """What is done to a job stands in the line itself. Raises UsageError where a value says it, or it would not end."""
+    entry = found(statement)
+    for word, text in zip(statement.words[1:], words, strict=True):
+        if word.references and not isinstance(word.parts[0], str) and text.startswith("-"):
+            raise UsageError(f"{MITIGATE}: options are written out, {text!r} comes from a value")
+    try:
+        # A word that is no action stands for each value: only written out there is one.
+        arguments = parse(entry, [word.filled(lambda _: "1") for word in statement.words[1:]])
+    except click.BadParameter as error:
+        if error.param is None or error.param.name != "action" or not any(one.references for one in statement.words):
+            raise
+        raise UsageError(f"{MITIGATE}: what is to be done is written out, and comes from no value") from None
+    if arguments["action"] == "run" or (arguments["action"] == "control" and not arguments["once"]):
+        raise UsageError(f"{MITIGATE} {arguments['action']} goes on beside the job", "give it a shell of its own")
 
 
 def _filled(word: Word, state: "ShellState") -> str:
@@ -311,6 +342,8 @@ class _Check:
         texts = [word.filled(lambda _: _ANY_VALUE) for word in words]
         if {"-h", "--help"} & set(texts):
             return
+        if entry.name == MITIGATE:
+            require_written_out(statement, texts)
         if self._rank_in_focus and lacks_rank(entry, texts):
             texts += ["--rank", "0"]
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.job import JobSource, OneEntryCache, is_stored, locate, open_source, parse_steps, step_text, tidy
 from kair_tui.cli.output import unwatched
@@ -75,7 +75,14 @@ class ShellState:
 
     def take(self, name: str) -> JobSource:
         """Takes another job in hand; the focus was the other's, and goes. Raises InputError where there is none."""
-        self.source = locate(name, self.store)
+        folder = store_root(self.store) / name
+        try:
+            self.source = locate(name, self.store)
+        except InputError:
+            # A job that runs, and of which nothing was recorded yet.
+            if Path(name).name != name or not (folder / "mitigate").is_dir():
+                raise
+            self.source = JobSource(name, folder, stored=True)
         self.steps, self.rank = "all", None
         return self.source
 

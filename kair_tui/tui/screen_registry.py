@@ -41,6 +41,9 @@ SCREENS: Final = (
     ScreenEntry("6", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
     ScreenEntry("t", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
     ScreenEntry("O", "operators", "where time goes: types and operators, by rank", "operators:OperatorsScreen"),
+    ScreenEntry(
+        "M", "mitigation", "a job under kair mitigate: sizes, proposals", "mitigation:MitigationScreen", needs_job=False
+    ),
     ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
 )
 

@@ -7,6 +7,7 @@ plan.
 
 import contextlib
 import warnings
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from kair_mitigate import orders
-from kair_mitigate.plans import Plan
+from kair_mitigate.plans import Kind, Plan
 
 EVERY = 16
 """The ranks meet before every so many-th step: 1 to 2 ms there are 0.1 ms a step."""
@@ -22,7 +23,9 @@ TIMEOUT_S = 60
 """Whoever waits longer for the others goes on without them."""
 _FETCHED_MEANWHILE = 2
 """Between asking and the answer a rank fetches fewer steps than this."""
-_KINDS = ("sizes", "leave")
+_KINDS: tuple[Kind, ...] = ("sizes", "leave")
+_SIZE_BITS = 40
+"""Below them stands how many samples a rank takes, above in how many batches."""
 
 
 class Control:
@@ -31,13 +34,15 @@ class Control:
     def __init__(self, folder: Path | None, *, timeout_s: float = TIMEOUT_S) -> None:
         """`folder` is the run's; only rank 0 looks into it. Every rank makes one, at the same place of its program."""
         self._folder = folder
-        self.ranks, self.rank = dist.get_world_size(), dist.get_rank()
+        self.ranks: int = dist.get_world_size() if dist.is_initialized() else 1
+        self.rank: int = dist.get_rank() if dist.is_initialized() else 0
         self._timeout_s = timeout_s
-        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        is_alone = self.ranks == 1
+        self._group = None if is_alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         self._seen: tuple[int, int, int] | None = None
         self._newest: Plan | None = None
         self._key = self._run_key() if folder is not None and self.rank == 0 else None
-        self._asked: tuple[torch.Tensor, dist.Work] | None = None
+        self._asked: tuple[torch.Tensor, dist.Work | None] | None = None
         self.is_broken = False
 
     def ask(self, position: int, version: int) -> None:
@@ -45,17 +50,22 @@ class Control:
 
         `position` is the first step that this rank has not fetched yet: the plan begins after the farthest one's.
         """
-        told = torch.zeros(4 + self.ranks, dtype=torch.int64)
+        told = torch.zeros(5 + self.ranks, dtype=torch.int64)
         told[0] = position
         plan = self._read() if self.rank == 0 else None
         if plan is not None and plan.version > version and len(plan.sizes) == self.ranks:
-            told[1:] = torch.tensor([plan.version, plan.from_step, _KINDS.index(plan.kind), *plan.sizes])
+            told[1:] = torch.tensor(_packed(plan))
+        self._asked = self.begin(told, dist.ReduceOp.MAX)
+
+    def begin(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> tuple[torch.Tensor, dist.Work | None] | None:
+        """Begins to meet: (what will be of all ranks, what to wait for); None where they no longer meet."""
         try:
             if not self.is_broken:
-                work = dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group, async_op=True)
-                self._asked = told, work
+                alone = self._group is None
+                return values, None if alone else dist.all_reduce(values, op=by, group=self._group, async_op=True)
         except (RuntimeError, ValueError) as error:
             self._break(error)
+        return None
 
     @property
     def has_asked(self) -> bool:
@@ -68,25 +78,28 @@ class Control:
         All or none: rank 0 has no plan in force that others have not taken part in hearing.
         """
         assert self._asked is not None
-        told, work = self._asked
-        self._asked = None
+        asked, self._asked = self._asked, None
+        told = self.end(asked)
+        if told is None:
+            return None
+        farthest, *packed = told.tolist()
+        return _unpacked(packed, farthest + _FETCHED_MEANWHILE) if packed[0] else None
+
+    def end(self, begun: tuple[torch.Tensor, dist.Work | None]) -> torch.Tensor | None:
+        """What `begin` began; None where they could not meet."""
+        values, work = begun
         try:
-            work.wait()
+            if work is not None:
+                work.wait()
         except (RuntimeError, ValueError) as error:
             self._break(error)
             return None
-        farthest, newest, from_step, kind, *sizes = told.tolist()
-        first = max(from_step, farthest + _FETCHED_MEANWHILE)
-        return Plan(newest, first, tuple(sizes), _KINDS[kind]) if newest else None  # type: ignore[arg-type]
+        return values
 
     def all_reduce(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> bool:
         """Whether all ranks met; `values` are of all then."""
-        try:
-            if not self.is_broken:
-                dist.all_reduce(values, op=by, group=self._group)
-        except (RuntimeError, ValueError) as error:
-            self._break(error)
-        return not self.is_broken
+        begun = self.begin(values, by)
+        return begun is not None and self.end(begun) is not None
 
     def _break(self, error: Exception) -> None:
         self.is_broken = True
@@ -118,6 +131,21 @@ class Control:
         except orders.RunKeyError as error:
             warnings.warn(f"kair: no plan is heard: {error}", RuntimeWarning, stacklevel=3)
             return None
+
+
+def _packed(plan: Plan) -> list[int]:
+    """The numbers of a plan, as many for all plans of a job."""
+    batches = plan.batches or (0,) * len(plan.sizes)
+    each = [size | count << _SIZE_BITS for size, count in zip(plan.sizes, batches, strict=True)]
+    return [plan.version, plan.from_step, _KINDS.index(plan.kind), plan.deadline_us, *each]
+
+
+def _unpacked(numbers: Sequence[int], first: int) -> Plan:
+    """The plan, which begins at step `first` at the earliest."""
+    version, from_step, kind, deadline_us, *each = numbers
+    sizes = tuple(one & (1 << _SIZE_BITS) - 1 for one in each)
+    batches = tuple(one >> _SIZE_BITS for one in each) if each[0] >> _SIZE_BITS else ()
+    return Plan(version, max(from_step, first), sizes, _KINDS[kind], batches, deadline_us)
 
 
 def _missing(rank: int, ranks: int) -> list[int]:

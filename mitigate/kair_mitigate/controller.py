@@ -1,12 +1,13 @@
 """Watches a job by what capture records of its steps, and proposes what a policy decides; or carries it out.
 
-It is a process of its own beside the coordinator: if it dies, the job goes on with its last plan. Computing is what
-capture calls a rank's self time: on a device that is the host's, and no proposal should be made of it.
+It is a process of its own beside the coordinator: if it dies, the job goes on with its last plan. Policies see units,
+ranks that are resized together, and their micro-batches. Computing is what capture calls a rank's self time: on a
+device that is the host's, and no proposal should be made of it.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,24 @@ import numpy.typing as npt
 
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
+from kair_engine.recording.job_file import JOB_FILE
 from kair_mitigate.job_state import JobState, read_state
-from kair_mitigate.plans import Kind
+from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.rates import Rates
 from kair_mitigate.policy.table import POLICIES
+from kair_mitigate.policy.units import Units
 from kair_mitigate.records import Records
 
 SMALLEST = 2
 """A rank keeps so many samples a step: batches of 0 and 1 are compiled apart."""
+MOST_MICRO_BATCHES = 8
 LARGER = 1.25
 """Without a bound that was told a rank is given so many times what it has had at most."""
 MOST_ROWS = 1 << 18
 """Older rows of steps are not looked at."""
+NEWEST = 1000
+"""Of so many steps it is told what a sample takes: each costs 0.4 ms."""
 EVERY_S = 2.0
 _NEAR_US = 60e6
 """A step of capture's is the loader's if it began within this time of when rank 0 said so."""
@@ -37,60 +43,109 @@ _NEAR_US = 60e6
 class Controller:
     """What is known of one job from look to look."""
 
-    steps: Path
+    places: JobPlaces
     records: Records
     policy: Policy
     auto: bool = False
     per_hour: int = 20
     most: int | None = None
     restart_s: float | None = None
+    """What a restart takes; None where nobody said so: then none is proposed."""
+    units: str | None = None
+    unit_size: int | None = None
+    """Of whoever knows which ranks are resized together."""
+    micro_batch: int | None = None
     say: Callable[[str], None] = lambda _: None
+    _units: Units | None = None
+    _told_at: tuple[int, ...] = ()
+    """When what tells units changed last, ns."""
     _rates: Rates | None = None
     _seen: int = -1
     """The last step that was taken in."""
     _ordered_at: list[float] = field(default_factory=list)
-    _proposed: tuple[str, tuple[int, ...]] | None = None
+    _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
 
     def look(self) -> Action:
-        """Takes in the steps that are new, and decides after each. Raises OSError where they cannot be read."""
+        """Takes in the steps that are new, and decides after each.
+
+        Raises OSError where they cannot be read, ValueError where the job has no such units as were told.
+        """
         known, decided = read_state(self.records.folder), Action()
-        if known is None or not self.steps.is_dir():
+        if known is None:
             return decided
-        if (told := stepped(self.steps, known)) is None:
+        units = self._find_units(known.state.plan.sizes)
+        if (told := stepped(self.places.steps, known)) is None:
             return decided
         numbers, self_s, step_s = told
+        # Of the steps before the first look only the last one's decision is of today.
+        is_first = self._rates is None
         if self._rates is None:
-            self._rates = Rates(len(known.state.plan.sizes))
+            self._rates = Rates(len(units.members))
         for column, number in enumerate(numbers.tolist()):
             sizes = known.sizes_at(number)
             if number <= self._seen or sizes is None:
                 continue
             self._seen = number
-            compute = self_s[:, column]
+            of_ranks = self_s[:, column]
+            compute, now = units.compute_s(of_ranks), units.micro_batches(sizes)
             rest = max(float(step_s[:, column].max() - compute.max()), 0.0)
-            now = np.array(sizes, dtype=np.int64)
             self._rates.add(number, compute, now, rest)
-            decided = self.policy.decide(self._view(known, number, compute, now))
-        if decided.kind in {"adjust_bs", "kill_restart"}:
-            self._propose(decided, known)
+            action = self.policy.decide(self._view(known, units, number, compute, now))
+            if action.kind == "kill_restart" and len(action.units):
+                slowest = units.slowest(of_ranks, int(action.units[0]))
+                action = replace(action, reason={**action.reason, "rank": slowest})
+            # A policy asks for a restart once: the steps after it in one look are no reason to forget it.
+            if is_first or (action.kind != "none" and decided.kind != "kill_restart"):
+                decided = action
+        sizes_stay = units.why_fixed(known.state.plan.sizes) is not None
+        is_possible = {"kill_restart": True, "adjust_bs": not sizes_stay, "backup_workers": known.is_uneven}
+        if is_possible.get(decided.kind, False):
+            self._propose(decided, known, units)
         return decided
 
-    def _view(self, known: JobState, step: int, compute: npt.NDArray[np.float64], now: npt.NDArray[np.int64]) -> View:
+    def _find_units(self, sizes: Sequence[int]) -> Units:
+        """As a person told, else as recorded; whoever asks for status reads them in the job's folder."""
+        told_at = tuple(map(_changed_ns, (self.places.folder / JOB_FILE, self.places.capture / MEMORY)))
+        known = self._units
+        is_new = known is None or known.ranks != len(sizes)
+        if known is not None and not is_new and (known.known in {"told", "recorded"} or told_at == self._told_at):
+            return known
+        self._told_at = told_at
+        units = told_units(len(sizes), self.units, self.unit_size, self.micro_batch)
+        units = units or found_units(self.places, len(sizes), self.micro_batch)
+        if units != self._units:
+            self._units, self._rates, self._seen = units, None, -1
+            if units != kept_units(self.records.folder, len(sizes)):
+                # What was proposed for others is not for these.
+                for one in self.records.proposals(1):
+                    self.records.decide(one.id, "denied", "auto")
+            keep_units(self.records.folder, units)
+            if said := units.sentence(sizes):
+                self.say(said)
+        return units
+
+    def _view(
+        self, known: JobState, units: Units, step: int, compute: npt.NDArray[np.float64], now: npt.NDArray[np.int64]
+    ) -> View:
         assert self._rates is not None
-        state = known.state
-        newest = state.coming[-1] if state.coming else state.plan
+        state, of_one = known.state, units.micro_batch or 1
+        newest = units.micro_batches((state.coming[-1] if state.coming else state.plan).sizes)
         largest = max(max(plan.sizes) for plan in (*known.in_force, *state.coming))
+        highest = np.full(len(now), (self.most or int(largest * LARGER)) // of_one)
+        fixed = units.why_fixed(state.plan.sizes) is not None
         return View(
             step=step,
             steps_left=max(state.step, 1),  # as long as it has lasted: nobody says when a job ends
-            sizes=np.array(newest.sizes, dtype=np.int64),
+            sizes=newest,
             pending=bool(state.coming) or self._is_unheard(known),
-            lowest=np.minimum(now, SMALLEST),
-            highest=np.full(len(now), self.most or int(largest * LARGER)),
+            lowest=newest if fixed else np.minimum(now, -(-SMALLEST // of_one)),
+            highest=newest if fixed else np.maximum(highest, newest),
             rates=self._rates,
             compute_s=compute,
             done=now,
             restart_s=self.restart_s,
+            has_deadline=state.plan.deadline_us > 0,
+            most_micro_batches=MOST_MICRO_BATCHES if known.is_uneven else 1,
         )
 
     def _is_unheard(self, known: JobState) -> bool:
@@ -98,20 +153,30 @@ class Controller:
         newest = max(plan.version for plan in (known.state.plan, *known.state.coming))
         return any(one.plan.version > newest for one in self.records.history(1))
 
-    def _propose(self, action: Action, known: JobState) -> None:
-        sizes = tuple(known.state.plan.sizes if action.sizes is None else map(int, action.sizes))
-        if (action.kind, sizes) == self._proposed:
+    def _propose(self, action: Action, known: JobState, units: Units) -> None:
+        stays = action.sizes is None or units.why_fixed(known.state.plan.sizes) is not None
+        sizes = known.state.plan.sizes if stays or action.sizes is None else units.sizes(action.sizes)
+        micro = None if action.micro_batches is None or not known.is_uneven else units.of_ranks(action.micro_batches)
+        deadline_us = None if action.deadline is None else self._deadline_us(action.deadline, known, units)
+        if (action.kind, sizes, micro) == self._proposed:
             return
-        self._proposed = action.kind, sizes
+        self._proposed = action.kind, sizes, micro
         price = {} if action.price is None else {name: float(value) for name, value in asdict(action.price).items()}
-        number = self.records.propose(action.kind, sizes, {**{k: float(v) for k, v in action.reason.items()}, **price})
+        reason = {**{name: float(value) for name, value in action.reason.items()}, **price}
+        number = self.records.propose(action.kind, sizes, reason, batches=micro, deadline_us=deadline_us)
         self.say(f"proposal {number}: {action.kind}, {','.join(map(str, sizes))}")
         if self.auto and self._may_order():
             self._ordered_at.append(time.monotonic())
-            self.records.decide(number, "approved", "auto")
-            kind: Kind = "leave" if action.kind == "kill_restart" else "sizes"
-            plan = self.records.order(sizes, "auto", kind=kind, proposal=number)
-            self.say(f"proposal {number} is carried out: plan {plan.version}")
+            decided = self.records.decide(number, "approved", "auto")
+            if decided is not None:
+                plan = self.records.carry_out(decided, "auto")
+                self.say(f"proposal {number} is carried out: plan {plan.version}")
+
+    def _deadline_us(self, medians: float, known: JobState, units: Units) -> int:
+        """So many times what the median unit computes in a step of the present sizes."""
+        assert self._rates is not None
+        times = self._rates.fitted().times(units.micro_batches(known.state.plan.sizes))
+        return round(1e6 * medians * float(np.median(times)))
 
     def _may_order(self) -> bool:
         now = time.monotonic()
@@ -130,12 +195,16 @@ def control(
     per_hour: int,
     most: int | None,
     say: Callable[[str], None],
+    units: str | None = None,
+    unit_size: int | None = None,
+    micro_batch: int | None = None,
+    restart_s: float | None = None,
 ) -> None:
-    """Looks every EVERY_S seconds, or `once`. Raises ValueError for a policy that there is not, OSError."""
+    """Looks every EVERY_S seconds, or `once`. Raises ValueError for a policy or units that there are not, OSError."""
     if policy not in POLICIES:
         raise ValueError(f"no policy {policy!r}: {', '.join(POLICIES)}")
-    steps = JobPlaces(store, job).steps
-    controller = Controller(steps, records, POLICIES[policy](), auto, per_hour, most)
+    controller = Controller(JobPlaces(store, job), records, POLICIES[policy](), auto, per_hour, most, restart_s)
+    controller.units, controller.unit_size, controller.micro_batch = units, unit_size, micro_batch
     controller.say = lambda text: say(f"kair: {text}")
     while True:
         controller.look()
@@ -144,11 +213,19 @@ def control(
         time.sleep(EVERY_S)
 
 
+def _changed_ns(path: Path) -> int:
+    """0 where it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def rates_of(steps: Path, known: JobState) -> tuple[list[float], list[float]] | None:
     """Per rank, what a sample takes and what a step takes whatever its samples, s; None where no step tells."""
     if (told := stepped(steps, known)) is None:
         return None
-    numbers, self_s, _ = told
+    numbers, self_s = told[0][-NEWEST:], told[1][:, -NEWEST:]
     rates = Rates(len(known.state.plan.sizes))
     for column, number in enumerate(numbers.tolist()):
         if (sizes := known.sizes_at(number)) is not None:

@@ -29,6 +29,8 @@ class JobState:
     """When the next step was about to begin, Unix, s."""
     in_force: tuple[Plan, ...]
     """The plans that were in force, each from its step on, the present one last."""
+    is_uneven: bool = False
+    """Whether ranks may take a step in different numbers of batches, and leave some of them at a deadline."""
 
     def sizes_at(self, step: int) -> tuple[int, ...] | None:
         """What the ranks took in a step; None before the first plan that is remembered."""
@@ -39,14 +41,14 @@ class JobState:
 class StateWriter:
     """Rank 0's end of it."""
 
-    def __init__(self, folder: Path, attempt: int) -> None:
-        self._path, self._attempt = folder / FILE, attempt
+    def __init__(self, folder: Path, attempt: int, *, is_uneven: bool = False) -> None:
+        self._path, self._attempt, self._is_uneven = folder / FILE, attempt, is_uneven
         known = read_state(folder)
         self._in_force = list(known.in_force) if known else []
 
     def write(self, state: State, samples: int, fetched: int) -> None:
         """Puts this moment in place of the one before; nothing where that cannot be written."""
-        if not self._in_force or self._in_force[-1].sizes != state.plan.sizes:
+        if not self._in_force or _shares(self._in_force[-1]) != _shares(state.plan):
             later = [plan for plan in self._in_force if plan.from_step < state.plan.from_step]
             self._in_force = [*later, state.plan][-_MOST_IN_FORCE:]
         document = {
@@ -54,6 +56,7 @@ class StateWriter:
             "samples": samples,
             "fetched": fetched,
             "attempt": self._attempt,
+            "is_uneven": self._is_uneven,
             "said_at": time.time(),
             "in_force": [plan.as_json() for plan in self._in_force],
         }
@@ -61,6 +64,10 @@ class StateWriter:
         with contextlib.suppress(OSError):
             beside.write_text(json.dumps(document), encoding="ascii")
             beside.replace(self._path)
+
+
+def _shares(plan: Plan) -> tuple[object, ...]:
+    return plan.sizes, plan.batches, plan.deadline_us
 
 
 def read_state(folder: Path) -> JobState | None:
@@ -73,6 +80,6 @@ def read_state(folder: Path) -> JobState | None:
             return None
         in_force = tuple(map(Plan.from_json, document["in_force"]))
         state, said_at = State.from_json(document["state"]), float(document["said_at"])
-        return JobState(state, numbers[0], numbers[1], numbers[2], said_at, in_force)
+        return JobState(state, numbers[0], numbers[1], numbers[2], said_at, in_force, document["is_uneven"] is True)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None

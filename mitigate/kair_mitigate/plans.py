@@ -12,6 +12,10 @@ from typing import Any, Literal
 Kind = Literal["sizes", "leave"]
 MOST_RANKS, MOST_SAMPLES = 1 << 16, 1 << 32
 """A plan of more ranks, or of more samples a step, is refused: no job is so large."""
+MOST_BATCHES, LONGEST_US = 1 << 16, 3_600_000_000
+"""So is one of more batches a step, or of a longer deadline."""
+Span = tuple[int, int]
+"""Places [begin, end) of an epoch's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +29,40 @@ class Plan:
     """Per rank, its samples of a step; 0 is allowed."""
     kind: Kind = "sizes"
     """`leave`: the job checkpoints after `from_step` and ends, to be started anew with these sizes."""
+    batches: tuple[int, ...] = ()
+    """Per rank, in how many batches it takes its samples of a step; empty where all take as many as their loop says."""
+    deadline_us: int = 0
+    """Whoever computes longer in a step leaves the rest of its batches for a later one; 0 where nobody does."""
 
     def __post_init__(self) -> None:
         if self.version < 0 or self.from_step < 0 or self.kind not in {"sizes", "leave"}:
             raise ValueError(f"no plan: version {self.version}, from step {self.from_step}, {self.kind!r}")
         if not 0 < len(self.sizes) <= MOST_RANKS or min(self.sizes) < 0 or not 0 < sum(self.sizes) <= MOST_SAMPLES:
             raise ValueError(f"no plan: sizes of {len(self.sizes)} ranks, {sum(self.sizes)} samples a step")
+        if self.batches and (len(self.batches) != len(self.sizes) or not 0 < min(self.batches) <= max(self.batches)):
+            raise ValueError(f"no plan: batches of {len(self.batches)} ranks")
+        if max(self.batches, default=1) > MOST_BATCHES or not 0 <= self.deadline_us <= LONGEST_US:
+            raise ValueError(f"no plan: a deadline of {self.deadline_us} µs, {max(self.batches, default=1)} batches")
 
     def as_json(self) -> dict[str, Any]:
         """The plan as a JSON object."""
         kind = {"version": self.version, "from_step": self.from_step, "kind": self.kind}
-        return {**kind, "sizes": list(self.sizes)}
+        sizes = {"sizes": list(self.sizes), "batches": list(self.batches)}
+        return {**kind, **sizes, "deadline_us": self.deadline_us}
 
     @classmethod
     def from_json(cls, document: Any) -> "Plan":  # noqa: ANN401 (whatever was read)
         """Raises ValueError where that is no plan: a file or a datagram can hold anything."""
         try:
-            numbers = [document["version"], document["from_step"], *document["sizes"]]
-            kind = document["kind"]
-        except (KeyError, TypeError, IndexError):
+            version, from_step, kind = document["version"], document["from_step"], document["kind"]
+            sizes, batches = tuple(document["sizes"]), tuple(document.get("batches", ()))
+            deadline_us = document.get("deadline_us", 0)
+        except (KeyError, TypeError, IndexError, AttributeError):
             raise ValueError("no plan: it lacks version, from_step, kind or sizes") from None
+        numbers = version, from_step, deadline_us, *sizes, *batches
         if any(type(number) is not int for number in numbers) or not isinstance(kind, str):
             raise ValueError("no plan: its numbers are no integers")
-        return cls(numbers[0], numbers[1], tuple(numbers[2:]), kind)  # type: ignore[arg-type]  # checked there
+        return cls(version, from_step, sizes, kind, batches, deadline_us)  # type: ignore[arg-type]  # checked there
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +71,32 @@ class Share:
 
     step: int
     epoch: int
-    begin: int
-    """The first place of the step in its epoch."""
+    spans: tuple[Span, ...]
+    """The step's places: what earlier steps left undone, then the next ones of the order."""
     sizes: tuple[int, ...]
     """Per rank; smaller in an epoch's last step."""
+    batches: tuple[int, ...] = ()
+    """As the plan has them."""
 
     @property
     def samples(self) -> int:
         """Of all ranks."""
         return sum(self.sizes)
 
-    def places(self, rank: int) -> range:
-        """Those of one rank."""
-        begin = self.begin + sum(self.sizes[:rank])
-        return range(begin, begin + self.sizes[rank])
+    def places(self, rank: int, begin: int = 0, end: int | None = None) -> tuple[range, ...]:
+        """Those of one rank, from its `begin`-th to before its `end`-th."""
+        first = sum(self.sizes[:rank])
+        last = first + (self.sizes[rank] if end is None else end)
+        return _cut(self.spans, first + begin, last)
 
     def weight(self, rank: int) -> float:
         """What the rank's gradient of a mean loss counts when all ranks' are averaged: W · n / N."""
         return len(self.sizes) * self.sizes[rank] / self.samples
+
+    def undone(self, done: Sequence[int]) -> tuple[Span, ...]:
+        """The places that ranks left out which trained the first `done` of theirs each."""
+        left = (self.places(rank, count) for rank, count in enumerate(done))
+        return tuple((one.start, one.stop) for ranges in left for one in ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +112,8 @@ class State:
     """In force."""
     coming: tuple[Plan, ...] = ()
     """Heard, and not in force yet, in the order of their steps."""
+    owed: tuple[tuple[int, Span], ...] = ()
+    """What steps of this epoch left undone, each from a step on: no epoch ends before."""
 
     def heard(self, plan: Plan) -> "State":
         """With a newer plan, which replaces those that were to come at its step and later."""
@@ -102,11 +127,35 @@ class State:
         plan, coming = self.plan, self.coming
         while coming and coming[0].from_step <= self.step:
             plan, coming = coming[0], coming[1:]
-        sizes = divided(min(sum(plan.sizes), samples - self.offset), plan.sizes)
-        share = Share(self.step, self.epoch, self.offset, sizes)
-        ended = self.offset + share.samples >= samples
-        epoch, offset = (self.epoch + 1, 0) if ended else (self.epoch, self.offset + share.samples)
-        return share, replace(self, epoch=epoch, offset=offset, step=self.step + 1, plan=plan, coming=coming)
+        spans, owed = self._due(sum(plan.sizes), samples)
+        fresh = min(sum(plan.sizes) - sum(end - begin for begin, end in spans), samples - self.offset)
+        if fresh:
+            spans = (*spans, (self.offset, self.offset + fresh))
+        sizes = divided(sum(end - begin for begin, end in spans), plan.sizes)
+        share = Share(self.step, self.epoch, spans, sizes, plan.batches)
+        ended = self.offset + fresh >= samples and not owed
+        epoch, offset = (self.epoch + 1, 0) if ended else (self.epoch, self.offset + fresh)
+        return share, State(self.seed, epoch, offset, self.step + 1, plan, coming, owed)
+
+    def _due(self, most: int, samples: int) -> tuple[tuple[Span, ...], tuple[tuple[int, Span], ...]]:
+        """(what is owed in this step, what remains so)."""
+        due, left, step = list[Span](), list[tuple[int, Span]](), self.step
+        if self.owed and self.offset >= samples:  # a step is of something, however soon other ranks came here
+            step = max(step, min(from_step for from_step, _ in self.owed))
+        for from_step, (begin, end) in self.owed:
+            middle = begin + (min(end - begin, most) if from_step <= step else 0)
+            most -= middle - begin
+            due += [(begin, middle)] * (middle > begin)
+            left += [(from_step, (middle, end))] * (end > middle)
+        return tuple(due), tuple(left)
+
+    def owes(self, spans: Sequence[Span], from_step: int, share: Share, samples: int) -> "State":
+        """With what a step left undone: the step's epoch goes on where it was over."""
+        if not spans:
+            return self
+        owed = (*self.owed, *((from_step, span) for span in spans))
+        is_over = self.epoch != share.epoch
+        return replace(self, epoch=share.epoch, offset=samples if is_over else self.offset, owed=owed)
 
     def leaves_after(self, step: int) -> bool:
         """Whether a plan that was heard orders to checkpoint after that step and end."""
@@ -118,12 +167,13 @@ class State:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
         newest = max(one.version for one in (self.plan, *self.coming))
-        return replace(self, plan=Plan(newest, self.step, even), coming=())
+        return replace(self, plan=Plan(newest, self.step, even, deadline_us=self.plan.deadline_us), coming=())
 
     def as_json(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers and lists."""
         position = {"seed": self.seed, "epoch": self.epoch, "offset": self.offset, "step": self.step}
-        return {**position, "plan": self.plan.as_json(), "coming": [one.as_json() for one in self.coming]}
+        plans = {"plan": self.plan.as_json(), "coming": [one.as_json() for one in self.coming]}
+        return {**position, **plans, "owed": [[from_step, *span] for from_step, span in self.owed]}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "State":
@@ -131,12 +181,14 @@ class State:
         try:
             numbers = [document[name] for name in ("seed", "epoch", "offset", "step")]
             plan, coming = document["plan"], list(document["coming"])
-        except (KeyError, TypeError):
+            owed = tuple((from_step, (begin, end)) for from_step, begin, end in document.get("owed", ()))
+        except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError("the checkpoint has no state of the data: it lacks the keys of state_dict()") from None
-        if any(type(number) is not int for number in numbers) or min(numbers[1:]) < 0:
+        of_owed = [number for from_step, span in owed for number in (from_step, *span)]
+        if any(type(number) is not int for number in numbers + of_owed) or min(numbers[1:] + of_owed) < 0:
             raise ValueError("the checkpoint has no state of the data: its position is no number")
         seed, epoch, offset, step = numbers
-        return cls(seed, epoch, offset, step, Plan.from_json(plan), tuple(map(Plan.from_json, coming)))
+        return cls(seed, epoch, offset, step, Plan.from_json(plan), tuple(map(Plan.from_json, coming)), owed)
 
 
 def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
@@ -147,3 +199,13 @@ def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
     for at in by_remainder[: total - sum(sizes)]:
         sizes[at] += 1
     return tuple(sizes)
+
+
+def _cut(spans: Sequence[Span], first: int, last: int) -> tuple[range, ...]:
+    """The `first`-th to before the `last`-th of the spans' places."""
+    cut = list[range]()
+    for begin, end in spans:
+        one = range(begin + max(first, 0), begin + min(last, end - begin))
+        cut += [one] * bool(one)
+        first, last = first - (end - begin), last - (end - begin)
+    return tuple(cut)

@@ -17,10 +17,12 @@ Decision = Literal["open", "approved", "denied", "replaced"]
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS proposal(
     id INTEGER PRIMARY KEY, at REAL NOT NULL, action TEXT NOT NULL, sizes TEXT NOT NULL,
-    reason TEXT NOT NULL, decision TEXT NOT NULL DEFAULT 'open', decided_at REAL, decided_by TEXT);
+    reason TEXT NOT NULL, decision TEXT NOT NULL DEFAULT 'open', decided_at REAL, decided_by TEXT,
+    batches TEXT NOT NULL DEFAULT 'null', deadline_us INTEGER);
 CREATE TABLE IF NOT EXISTS ordered(
     version INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, from_step INTEGER NOT NULL,
-    sizes TEXT NOT NULL, by TEXT NOT NULL, proposal INTEGER REFERENCES proposal(id));
+    sizes TEXT NOT NULL, by TEXT NOT NULL, proposal INTEGER REFERENCES proposal(id),
+    batches TEXT NOT NULL DEFAULT '[]', deadline_us INTEGER NOT NULL DEFAULT 0);
 """
 FILE = "mitigation.db"
 
@@ -39,6 +41,9 @@ class Proposal:
     decision: Decision
     decided_at: float | None
     decided_by: str | None
+    batches: tuple[int, ...] | None = None
+    """None where these stay, as below."""
+    deadline_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,27 @@ class Records:
         with self._opened() as database:
             database.executescript(_SCHEMA)
 
-    def propose(self, action: str, sizes: tuple[int, ...], reason: Mapping[str, float]) -> int:
+    def propose(
+        self,
+        action: str,
+        sizes: tuple[int, ...],
+        reason: Mapping[str, float],
+        *,
+        batches: tuple[int, ...] | None = None,
+        deadline_us: int | None = None,
+    ) -> int:
         """A new proposal's number; those that are open are replaced by it."""
+        columns = "at, action, sizes, reason, batches, deadline_us"
+        told = time.time(), action, json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches), deadline_us
         with self._opened() as database:
             database.execute("UPDATE proposal SET decision = 'replaced' WHERE decision = 'open'")
-            row = time.time(), action, json.dumps(sizes), json.dumps(dict(reason))
-            return _number(database.execute("INSERT INTO proposal(at, action, sizes, reason) VALUES (?, ?, ?, ?)", row))
+            return _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?)", told))
+
+    def carry_out(self, proposal: Proposal, by: str) -> Plan:
+        """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
+        kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
+        shares = {"batches": proposal.batches, "deadline_us": proposal.deadline_us}
+        return self.order(proposal.sizes, by, kind=kind, proposal=proposal.id, **shares)  # type: ignore[arg-type]
 
     def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> Proposal | None:
         """The proposal as decided; None where there is no such open one."""
@@ -81,15 +101,30 @@ class Records:
             return next(iter(_proposals(database, "WHERE id = ?", proposal))) if changed.rowcount else None
 
     def order(
-        self, sizes: tuple[int, ...], by: str, *, kind: Kind = "sizes", from_step: int = 0, proposal: int | None = None
+        self,
+        sizes: tuple[int, ...],
+        by: str,
+        *,
+        kind: Kind = "sizes",
+        from_step: int = 0,
+        proposal: int | None = None,
+        batches: tuple[int, ...] | None = None,
+        deadline_us: int | None = None,
     ) -> Plan:
-        """Sends a plan to the job, newer than all before. Raises RunKeyError, OSError."""
+        """Sends a plan to the job, newer than all before; batches and deadline stay where none are told.
+
+        Raises ValueError for what is no plan, RunKeyError, OSError.
+        """
         key = orders.read_key(self.folder)
         with self._opened() as database:
-            newest = max(self._newest(database), _heard(self.folder))
-            plan = Plan(newest + 1, from_step, sizes, kind)
-            row = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
-            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            before = self._newest(database)
+            newest = max(before.version, _heard(self.folder)) + 1
+            batches = (before.batches if len(before.sizes) == len(sizes) else ()) if batches is None else batches
+            deadline_us = before.deadline_us if deadline_us is None else deadline_us
+            plan = Plan(newest, from_step, sizes, kind, batches, deadline_us)
+            told = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
+            row = (*told, json.dumps(batches), deadline_us)
+            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             orders.write_plan(self.folder, plan, key)
         return plan
 
@@ -101,16 +136,11 @@ class Records:
     def history(self, most: int = 100) -> list[Ordered]:
         """The plans that were sent, the newest first."""
         with self._opened() as database:
-            rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
-        return [
-            Ordered(Plan(version, from_step, tuple(json.loads(sizes)), kind), at, by, proposal)
-            for version, at, kind, from_step, sizes, by, proposal in rows
-        ]
+            return list(_ordered(database, most))
 
     @staticmethod
-    def _newest(database: sqlite3.Connection) -> int:
-        newest: int = database.execute("SELECT coalesce(max(version), 0) FROM ordered").fetchone()[0]
-        return newest
+    def _newest(database: sqlite3.Connection) -> Plan:
+        return next((one.plan for one in _ordered(database, 1)), Plan(0, 0, (1,)))
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -138,8 +168,18 @@ def _number(inserted: sqlite3.Cursor) -> int:
 
 
 def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterator[Proposal]:  # noqa: ANN401 (SQL's)
-    columns = "id, at, action, sizes, reason, decision, decided_at, decided_by"
-    for number, at, action, sizes, reason, *decided in database.execute(
-        f"SELECT {columns} FROM proposal {rest}", values
-    ):
-        yield Proposal(number, at, action, tuple(json.loads(sizes)), json.loads(reason), *decided)
+    columns = "id, at, action, sizes, reason, batches, deadline_us, decision, decided_at, decided_by"
+    rows = database.execute(f"SELECT {columns} FROM proposal {rest}", values)
+    for number, at, action, sizes, reason, batches, deadline_us, decision, decided_at, decided_by in rows:
+        decided = decision, decided_at, decided_by
+        parts = json.loads(batches)
+        shares = None if parts is None else tuple(parts), deadline_us
+        yield Proposal(number, at, action, tuple(json.loads(sizes)), json.loads(reason), *decided, *shares)
+
+
+def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:
+    """The newest plan first."""
+    rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
+    for version, at, kind, from_step, sizes, by, proposal, batches, deadline_us in rows:
+        plan = Plan(version, from_step, tuple(json.loads(sizes)), kind, tuple(json.loads(batches)), deadline_us)
+        yield Ordered(plan, at, by, proposal)

@@ -39,17 +39,20 @@ class TrainedLog:
             warnings.warn(f"kair: what is trained is not written down: {error}", RuntimeWarning, stacklevel=2)
         return cls(None, generation)
 
-    def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned]) -> None:
-        """That the rank was given its part of a step; samples that could not be read are named, and told once each."""
+    def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned], done: int | None = None) -> None:
+        """That the rank was given its part of a step, or the first `done` of it.
+
+        Samples that could not be read are named, and told once each.
+        """
         for one in poisoned:
             warnings.warn(f"kair: sample {one.sample} cannot be read: {one.error}", RuntimeWarning, stacklevel=2)
         if self._handle is None:
             return
-        places = share.places(rank)
         row = {"gen": self._generation, "rank": rank, "step": share.step, "epoch": share.epoch}
-        row |= {"begin": places.start, "end": places.stop}
         bad = {"poisoned": [one.sample for one in poisoned]} if poisoned else {}
-        line = json.dumps(row | bad).encode("ascii") + b"\n"
+        # A rank that was given nothing says so: its file is otherwise one of a rank that is not there.
+        rows = [row | {"begin": one.start, "end": one.stop} for one in share.places(rank, 0, done) or (range(0),)]
+        line = "".join(json.dumps(one | bad) + "\n" for one in rows).encode("ascii")
         try:
             if self._rows is None or self._end + len(line) > len(self._rows):
                 self._rows = self._larger(self._handle, len(line))

@@ -12,15 +12,19 @@ It is no DataLoader itself: libraries that shard every DataLoader over the ranks
 
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from kair_mitigate import control, gradients, restarts
+from kair_mitigate import control, deadline, gradients, restarts
 from kair_mitigate.control import Control
+from kair_mitigate.deadline import LearningRate, Pace
 from kair_mitigate.job_state import StateWriter
 from kair_mitigate.permutation import Permutation
 from kair_mitigate.plans import Plan, Share, State, divided
@@ -45,6 +49,8 @@ class Loader:
         seed: int = 0,
         *,
         accumulate: int = 1,
+        uneven_accumulation: bool = False,
+        optimizer: torch.optim.Optimizer | None = None,
         tokens: Callable[[Any], int] | None = None,
         model: torch.nn.Module | None = None,
         weigh: bool = True,
@@ -53,11 +59,15 @@ class Loader:
         """Of all ranks at the same place of the program, after the process group was made.
 
         `batch_size` is what a rank takes in a step while sizes are even. A job that adds up the gradients of
-        `accumulate` batches, and divides by that, gets as many of each step, in a row. Where losses are means over
+        `accumulate` batches, and divides by that, gets as many of each step, in a row. With `uneven_accumulation`,
+        where its loop asks `accumulating` and `is_last_of_step`, plans may give a rank more of them or fewer, and end a
+        step by a deadline; an `optimizer` then takes smaller steps of fewer samples. Where losses are means over
         tokens, `tokens` tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
         weight makes exact. Without `weigh` gradients are left alone. `options` are DataLoader's. Raises ValueError for
         sizes that are none, and TypeError for options that would choose other samples.
         """
+        if uneven_accumulation and (tokens is not None or not weigh):
+            raise ValueError("uneven_accumulation needs losses that are means over samples, and weighs them")
         if batch_size < 1 or accumulate < 1 or batch_size < accumulate:
             raise ValueError(f"a rank cannot take {batch_size} samples a step in {accumulate} batches")
         if mine := [name for name in _OURS if name in options]:
@@ -65,25 +75,35 @@ class Loader:
         self.rank: int = dist.get_rank() if dist.is_initialized() else 0
         self.ranks: int = dist.get_world_size() if dist.is_initialized() else 1
         self.accumulate, self._tokens, self._weigh = accumulate, tokens, weigh
+        self._is_uneven, self._is_accumulating = uneven_accumulation, False
+        self._pace = Pace()
+        self._telling: tuple[torch.Tensor, dist.Work | None] | None = None
+        self._rate = None if optimizer is None else LearningRate(optimizer)
         self._samples = len(dataset)
         self._state = State(seed, 0, 0, 0, Plan(0, 0, (batch_size,) * self.ranks))
         self._ahead = self._state
         self._order: tuple[int, Permutation] | None = None
-        self._drawn: dict[range, list[int]] = {}
+        self._drawn: dict[tuple[range, ...], list[int]] = {}
+        self._fetched: deque[tuple[int, tuple[range, ...], int]] = deque()
+        self._is_drawn = False
         self._trained: list[int] = []
-        self._is_last = False
+        self.is_last_of_step = False
+        """Whether the batch that was handed out last ends its step: the optimizer's turn."""
+        self._is_leaving = False
         self.has_left = False
         """Whether the job ends here, as ordered: the loop has no more batches."""
         self.last: Share | None = None
         """The step whose batch was handed out last."""
+        self._capture = sys.modules.get("kair_capture.job.api")
+        """Where capture watches this process it is told how many samples a step has."""
         self._folder = restarts.run_folder()
         if self._folder is not None:
             restarts.die_with_parent()
-        meets = self._folder is not None or tokens is not None
-        self._control = Control(self._folder) if meets and dist.is_initialized() else None
+        meets = self._folder is not None or tokens is not None or uneven_accumulation
+        self._control = Control(self._folder) if meets else None
         self._told: StateWriter | None = None
         if self._folder is not None and self.rank == 0:
-            self._told = StateWriter(self._folder, restarts.attempt())
+            self._told = StateWriter(self._folder, restarts.attempt(), is_uneven=uneven_accumulation)
         self._log = TrainedLog.of_run(self._folder, self.rank, restarts.generation())
         collate = options.pop("collate_fn", None) or default_collate
         self._batches = DataLoader(
@@ -112,7 +132,8 @@ class Loader:
 
     def should_checkpoint(self) -> bool:
         """Whether a checkpoint is ordered after this batch, at which the loop then ends; the same on all ranks."""
-        return self._is_last and self._state.leaves_after(self._state.step - 1)
+        self._is_leaving = self.is_last_of_step and self._state.leaves_after(self._state.step - 1)
+        return self._is_leaving
 
     def __len__(self) -> int:
         """How many batches a whole epoch has by the plan in force."""
@@ -123,35 +144,102 @@ class Loader:
             return
         self._hear()
         epoch, self._ahead = self._state.epoch, self._state
+        self._fetched.clear()
+        self._is_drawn = False
         # Workers fetch as soon as they are there: a plan is asked for after that, and heard before.
         batches = iter(self._batches)
         try:
             while self._state.epoch == epoch and not self.has_left:
                 self._hear()
                 self._ask()
+                if self._is_drawn and not self._fetched:  # the epoch goes on with what was left undone
+                    self._is_drawn, self._ahead, batches = False, self._state, iter(self._batches)
                 yield from self._one_step(batches)
                 if self._state.leaves_after(self._state.step - 1):
                     self._leave()
         finally:
             gradients.weigh(None)
+            if self._is_leaving and not self.has_left:  # a trainer that is told to stop asks for no other batch
+                self._leave()
 
     def _one_step(self, batches: Iterator[Any]) -> Iterator[Any]:
-        taken = [next(batches) for _ in range(self.accumulate)]
         share, after = self._state.next(self._samples)
+        count, deadline_us = self._count(share), self._deadline_us(after.plan)
+        taken = [next(batches) for _ in range(count)]
+        if self._fetched.popleft() != (share.step, share.places(self.rank), count):
+            raise RuntimeError(f"step {share.step} was fetched by another plan than it is trained by")
         weights, self.last = self._weights(share, taken), share
+        parts = divided(share.sizes[self.rank], (1,) * count)
         for at, (batch, weight) in enumerate(zip(taken, weights, strict=True)):
-            self._is_last = at == self.accumulate - 1
-            if self._is_last:
-                self._state = after
-                self._log.write(share, self.rank, [sample for one in taken for sample in one.poisoned])
+            self.is_last_of_step = at == count - 1
+            if deadline_us:
+                self.is_last_of_step |= self._pace.is_last(at, deadline_us)
+            if self.is_last_of_step:
+                self._state, done = after, sum(parts[: at + 1])
+                if deadline_us:
+                    self._tell_done(done)
+                poisoned = [sample for one in taken[: at + 1] for sample in one.poisoned]
+                self._log.write(share, self.rank, poisoned, done)
             _mark_dynamic(batch.data)
+            if self._capture is not None:
+                self._capture.samples(parts[at] or GHOSTS)
             if self._weigh:
-                gradients.weigh(weight)
-            yield batch.data
+                gradients.weigh(weight, sum(weights) / self.accumulate, continues=at > 0)
+            self._is_accumulating = False
+            yield batch.data if weight else gradients.without_weight(batch.data)
+            if self._is_uneven and not self._is_accumulating:
+                raise RuntimeError("uneven_accumulation needs `with loader.accumulating(model)` around each batch")
+            if self.is_last_of_step:
+                return
+
+    @contextmanager
+    def accumulating(self, model: DistributedDataParallel) -> Iterator[None]:
+        """Around forward and backward of a batch: gradients meet at a step's last one only, exact whatever was done.
+
+        Raises TypeError for a model that is no DDP's: others meet at every batch.
+        """
+        if not isinstance(model, DistributedDataParallel):
+            raise TypeError(f"{type(model).__name__} is no DistributedDataParallel: its ranks meet at every batch")
+        self._is_accumulating = True
+        with nullcontext() if self.is_last_of_step else model.no_sync():
+            yield
+        if self.is_last_of_step and self.last is not None and self._deadline_us(self._state.plan):
+            self._hear_done(model, self.last)
+
+    def _tell_done(self, done: int) -> None:
+        """Begins to tell the others how many samples this rank has of the step, and what it has fetched."""
+        told = torch.zeros(2, self.ranks, dtype=torch.int64)
+        told[0, self.rank], told[1, self.rank] = done, self._ahead.step
+        assert self._control is not None
+        self._telling = self._control.begin(told, dist.ReduceOp.SUM)
+
+    def _hear_done(self, model: torch.nn.Module, share: Share) -> None:
+        """Makes the gradients those of what all ranks have done; the rest is owed from a step on that nobody fetched.
+
+        Raises RuntimeError where ranks no longer meet: their gradients would be of different samples.
+        """
+        begun, self._telling = self._telling, None
+        told = None if begun is None or self._control is None else self._control.end(begun)
+        if told is None:
+            raise RuntimeError("the ranks did not tell each other how many samples they have done")
+        done, fetched = told.tolist()
+        deadline.scale(model, share.samples / sum(done))
+        if self._rate is not None:
+            self._rate.share = sum(done) / share.samples
+        owed = share.undone(done), max(fetched), share, self._samples
+        self._state, self._ahead = self._state.owes(*owed), self._ahead.owes(*owed)
+
+    def _deadline_us(self, plan: Plan) -> int:
+        """How long a rank computes in a step at most, µs; 0 where it takes what time it needs."""
+        return plan.deadline_us if self._is_uneven and self._control is not None else 0
+
+    def _count(self, share: Share) -> int:
+        """In how many batches this rank takes its part of a step."""
+        return share.batches[self.rank] if share.batches and self._is_uneven else self.accumulate
 
     def _weights(self, share: Share, taken: Sequence[Batch]) -> list[float]:
         """Of each batch: what it has of the step's samples, or tokens, times how many are averaged or divided by."""
-        parts = divided(share.sizes[self.rank], (1,) * self.accumulate)
+        parts = divided(share.sizes[self.rank], (1,) * len(taken))
         whole, counts = share.samples, [float(part) for part in parts]
         if self._tokens is not None:
             counts = [self._tokens(batch.data) * (part > 0) for batch, part in zip(taken, parts, strict=True)]
@@ -192,27 +280,31 @@ class Loader:
             share, self._ahead = before.next(self._samples)
             if self._order is None or self._order[0] != epoch:
                 self._order, self._drawn = (epoch, Permutation(self._samples, before.seed, epoch)), {}
-            if share.places(self.rank) not in self._drawn:
+            places, count = share.places(self.rank), self._count(share)
+            self._fetched.append((share.step, places, count))
+            if places and places not in self._drawn:
                 self._draw(self._order[1], before)
-            mine, begin = self._drawn.pop(share.places(self.rank)), 0
+            mine, begin = self._drawn.pop(places) if places else [], 0
             # A rank that had none yet takes the epoch's first ones.
             ghosts = self._trained[:GHOSTS] or self._order[1].of(range(min(GHOSTS, self._samples)))
-            for size in divided(len(mine), (1,) * self.accumulate):
+            for size in divided(len(mine), (1,) * count):
                 yield mine[begin : begin + size] or ghosts
                 begin += size
             self._trained = mine or self._trained
+        self._is_drawn = True
 
     def _draw(self, order: Permutation, state: State) -> None:
         """The samples of this rank's next steps as the plans are now."""
-        upcoming, epoch = list[range](), state.epoch
+        upcoming, epoch = list[tuple[range, ...]](), state.epoch
         while len(upcoming) < DRAWN_AHEAD and state.epoch == epoch:
             share, state = state.next(self._samples)
-            upcoming.append(share.places(self.rank))
-        samples, begin = order.of(*upcoming), 0
+            upcoming += [places] if (places := share.places(self.rank)) else []
+        samples, begin = order.of(*(one for places in upcoming for one in places)), 0
         self._drawn = {}
         for places in upcoming:
-            self._drawn[places] = samples[begin : begin + len(places)]
-            begin += len(places)
+            end = begin + sum(map(len, places))
+            self._drawn[places] = samples[begin:end]
+            begin = end
 
 
 class _Sampler(torch.utils.data.Sampler[list[int]]):  # type: ignore[misc]  # torch's types are not looked at
@@ -235,7 +327,7 @@ def _mark_dynamic(batch: Any) -> None:  # noqa: ANN401 (whatever a data set hold
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else [batch]
     for one in values:
         if isinstance(one, torch.Tensor) and one.dim() and one.shape[0] >= GHOSTS:
-            torch._dynamo.mark_dynamic(one, 0)
+            torch._dynamo.maybe_mark_dynamic(one, 0)  # a model that needs one size is compiled for each
 
 
 def _warn_of(model: torch.nn.Module) -> None:

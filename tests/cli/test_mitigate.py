@@ -146,3 +146,17 @@ def test_draining_a_host_is_printed_and_run_only_if_said(monkeypatch: pytest.Mon
     said = kair("mitigate", "drain", "node7", "--yes")
     assert (said.status, "no such node" in said.err) == (3, True)
     assert kair("mitigate", "drain", "node7; rm").status == 2
+
+
+def test_batches_and_a_deadline_are_for_loops_that_can_leave_off(folder: Path) -> None:
+    said = kair("mitigate", "plan", "job7", "--deadline", "40")
+    assert said.status == 3
+    assert "uneven_accumulation=True" in said.err
+    StateWriter(folder, 0, is_uneven=True).write(State(1, 0, 960, 40, Plan(0, 0, (8, 8, 8))), 2000, 2)
+    assert kair("mitigate", "plan", "job7", "--deadline", "40", "--batches", "2,1,2").status == 0
+    assert ordered(folder) == Plan(1, 0, (8, 8, 8), "sizes", (2, 1, 2), 40_000)
+    assert kair("mitigate", "plan", "job7", "--sizes", "9,6,9").status == 0
+    assert ordered(folder) == Plan(2, 0, (9, 6, 9), "sizes", (2, 1, 2), 40_000)
+    assert kair("mitigate", "plan", "job7", "--deadline", "0").status == 0
+    history = json.loads(kair("mitigate", "history", "job7", "--json").out)["data"]["history"]
+    assert [(one["batches"], one["deadline_us"]) for one in history[:2]] == [([2, 1, 2], None), ([2, 1, 2], 40_000)]

@@ -1,12 +1,19 @@
 """Gradients of uneven batches are those of the mean over all samples, whatever a job trains with."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.ranks import run_ranks
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+from torch._dynamo.testing import CompileCounter  # noqa: E402
+
+import kair_mitigate  # noqa: E402
+from kair_mitigate import gradients  # noqa: E402
+from kair_mitigate.plans import Plan, State  # noqa: E402
+
 JOBS = Path(__file__).parent / "jobs"
 
 
@@ -36,4 +43,57 @@ def test_means_over_tokens_are_weighed_by_tokens(away: dict[str, float]) -> None
 
 def test_even_sizes_leave_every_bit_as_it_was(away: dict[str, float]) -> None:
     assert away["even sizes leave every bit"] == 1
-    assert away["DDP bf16, even"] < 0.01
+
+
+@pytest.mark.parametrize("sizes", ["even", "uneven", "one", "none"])
+@pytest.mark.parametrize(("way", "most"), [("DDP bf16", 5e-3), ("DDP fp16", 5e-4)])
+def test_narrow_numbers_and_a_loss_scaler_keep_their_precision(
+    away: dict[str, float], way: str, most: float, sizes: str
+) -> None:
+    assert away[f"{way}, {sizes}"] < most
+
+
+@pytest.fixture
+def unpatched() -> Iterator[None]:
+    yield
+    gradients.unpatch()
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_compiled_model_is_compiled_once_for_all_sizes() -> None:
+    compiled = CompileCounter()
+    model = torch.compile(torch.nn.Linear(3, 1), backend=compiled)
+    sizes = range(2, 23)
+    coming = tuple(Plan(step, step, (size,)) for step, size in enumerate(sizes) if step)
+    loader = kair_mitigate.loader(torch.randn(sum(sizes), 3), sizes[0])
+    loader.load_state_dict(State(7, 0, 0, 0, Plan(0, 0, (sizes[0],)), coming).as_json())
+    seen = []
+    for batch in loader:
+        model(batch).mean().backward()
+        seen.append(len(batch))
+    assert seen == list(sizes)
+    assert compiled.frame_count == 1
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_compiled_model_of_one_size_goes_on() -> None:
+    def model(batch: torch.Tensor) -> torch.Tensor:
+        return batch.sum() if batch.shape[0] == 4 else batch.mean()
+
+    compiled = torch.compile(model, backend=CompileCounter())
+    assert [compiled(batch).item() for batch in kair_mitigate.loader(torch.ones(8, 3), 4)] == [12, 12]
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_batches_of_a_step_that_are_taken_ahead_keep_their_own_weights() -> None:
+    loader = kair_mitigate.loader(torch.ones(5, 1), 5, accumulate=2)
+    parameter = torch.zeros(1, requires_grad=True)
+    for mean in [(batch * parameter).mean() * len(batch) for batch in loader]:
+        mean.backward()
+    assert parameter.grad is not None
+    assert parameter.grad.item() / 2 == pytest.approx((3 * 3 + 2 * 2) / 5)
+
+
+def test_a_model_that_no_weight_makes_exact_is_told() -> None:
+    with pytest.warns(RuntimeWarning, match="1 is a BatchNorm of each rank's own batch"):
+        kair_mitigate.loader(torch.ones(4, 1), 2, model=torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(1)))

@@ -137,7 +137,7 @@ def test_a_deadline_is_proposed_once_where_it_would_have_paid() -> None:
     action = policy.decide(view_after([SLOW] * 40))
     assert (action.kind, action.deadline) == ("backup_workers", 1.25)
     assert action.price.after_s < action.price.now_s
-    assert policy.decide(view_after([SLOW] * 40)).kind == "adjust_bs"
+    assert policy.decide(view_after([SLOW] * 40, has_deadline=True)).kind == "adjust_bs"
     assert Continuous(deadline=1.25).decide(view_after([HEALTHY] * 40)).kind == "none"
 
 
@@ -152,6 +152,9 @@ def test_deterministic_decides_once_after_the_long_window() -> None:
     action = policy.decide(view_after([SLOW] * 200))
     assert action.sizes.tolist() == [19, 19, 6, 20]
     assert action.micro_batches.tolist() == [1, 1, 1, 1]
+    assert policy.decide(view_after([SLOW] * 200)) == action  # until it is in force
+    assert policy.decide(view_after([SLOW] * 200, pending=True)).kind == "none"
+    assert policy.decide(view_after([SLOW] * 200, sizes=action.sizes)).kind == "none"
     assert policy.decide(view_after([SLOW] * 200)).kind == "none"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kair_mitigate.policy.split import half_way, largest_remainder, split, split_in_micro_batches
+from kair_mitigate.policy.split import half_way, split, split_in_micro_batches
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -105,20 +105,6 @@ def test_times_that_are_none_are_refused() -> None:
         split(np.zeros(2), np.ones(2), 8, np.array([9, 1]), np.full(2, 8))
     with pytest.raises(ValueError, match="every unit needs"):
         split(np.zeros(2), np.ones(3), 8, np.ones(2, dtype=int), np.full(2, 8))
-
-
-@settings(derandomize=True, max_examples=60)
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20).filter(any), st.integers(0, 5000))
-def test_largest_remainders_give_all_and_stay_within_one_of_the_share(shares: list[float], total: int) -> None:
-    result = largest_remainder(shares, total)
-    assert result.sum() == total
-    assert (np.abs(result - total * np.array(shares) / sum(shares)) < 1 + 1e-6).all()
-
-
-def test_the_first_of_equal_remainders_gains() -> None:
-    assert largest_remainder([1, 1, 1], 10).tolist() == [4, 3, 3]
-    with pytest.raises(ValueError, match="one above it"):
-        largest_remainder([0, 0], 4)
 
 
 @settings(derandomize=True, max_examples=60)

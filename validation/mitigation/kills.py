@@ -2,9 +2,10 @@
 
     python validation/mitigation/kills.py --kills 50 [--seed 1] [--ranks 3]
 
-Jobs of train.py run under the wrapper of `kair mitigate run`, one after another until so many kills were made. Killed,
-by SIGKILL or SIGTERM, are a worker, torchrun, or the wrapper; every few tenths of a second a plan comes, now and then
-one to leave. Whoever is killed whole is started anew, as a scheduler would. Then what ranks wrote down is audited.
+Jobs of train.py run under capture and `kair mitigate run`, one after another until so many kills were made. Killed, by
+SIGKILL or SIGTERM, are a worker (or one of its loader's), torchrun, the wrapper, capture's agent, the coordinator;
+every few tenths of a second a plan comes, now and then one to leave. Whoever is killed whole is started anew, as a
+scheduler would. Then the samples' own numbers, which the script writes down, are counted.
 """
 
 from __future__ import annotations
@@ -27,55 +28,70 @@ from kair_mitigate.plans import Plan
 
 HERE = Path(__file__).parent
 SAMPLES, EPOCHS, BATCH = 600, 40, 8
-LONGEST_S = 1800
-_WRAPPER = """
-import os, sys
-from pathlib import Path
-from kair_mitigate import running
-sys.exit(running.run(sys.argv[2:], Path(sys.argv[1]), os.environ))
-"""
+LONGEST_S, MOST_KILLS = 2400, 25
+"""Of one job."""
+KAIR = [sys.executable, "-m", "kair_tui"]
+WHO = ("worker", "worker", "worker", "torchrun", "wrapper", "agent", "coordinator")
 
 
 @dataclass
 class Job:
     """One job, from its start to its last epoch's end."""
 
-    folder: Path
+    store: Path
+    name: str
     ranks: int
     random: random.Random
     kills: dict[str, int] = field(default_factory=dict)
     orders: int = 0
 
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self.store / self.name / "mitigate"
+
     def run(self, most_kills: int) -> int:
         """How often it was killed."""
+        self.folder.mkdir(parents=True)
         orders.make_key(self.folder)
         key, began = orders.read_key(self.folder), time.monotonic()
-        process = self._started()
+        coordinator, process = self._coordinator(), self._started()
         next_kill = time.monotonic() + self.random.uniform(6, 12)
-        while time.monotonic() - began < LONGEST_S:
-            time.sleep(0.25)
-            status = process.poll()
-            if status == 0:
-                return sum(self.kills.values())
-            if status is not None:
-                process = self._started()
-                next_kill = time.monotonic() + self.random.uniform(6, 12)
-            self._order(key)
-            if time.monotonic() > next_kill and sum(self.kills.values()) < most_kills:
-                self._kill(process)
-                next_kill = time.monotonic() + self.random.uniform(0.5, 12)
-        raise SystemExit(f"a job did not end within {LONGEST_S} s: {self.folder}")
+        try:
+            while time.monotonic() - began < LONGEST_S:
+                time.sleep(0.25)
+                if coordinator.poll() is not None:
+                    coordinator = self._coordinator()
+                status = process.poll()
+                if status == 0:
+                    return sum(self.kills.values())
+                if status is not None:
+                    process = self._started()
+                    next_kill = time.monotonic() + self.random.uniform(6, 12)
+                self._order(key)
+                if time.monotonic() > next_kill and sum(self.kills.values()) < most_kills:
+                    self._kill(process, coordinator)
+                    next_kill = time.monotonic() + self.random.uniform(0.5, 12)
+        finally:
+            coordinator.kill()
+            process.kill()
+        raise SystemExit(f"a job did not end within {LONGEST_S} s")
+
+    def _coordinator(self) -> subprocess.Popen[bytes]:
+        return self._popen([*KAIR, "coordinator", "--job", self.name])
 
     def _started(self) -> subprocess.Popen[bytes]:
-        script = str(HERE / "train.py")
-        command = [sys.executable, "-c", _WRAPPER, str(self.folder)]
+        command = [*KAIR, "mitigate", "run", "--job", self.name, "--"]
         command += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "1000"]
-        command += ["--nproc-per-node", str(self.ranks), script, "--checkpoint", str(self.folder / "checkpoint.pt")]
+        command += ["--nproc-per-node", str(self.ranks), str(HERE / "train.py"), "--numbers", str(self.folder)]
+        command += ["--checkpoint", str(self.folder / "checkpoint.pt")]
         command += ["--epochs", str(EPOCHS), "--batch", str(BATCH), "--workers", str(self.random.choice((0, 1, 2)))]
-        command += ["--per-sample-ms", "1"]
-        log = (self.folder / "log").open("ab")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        return self._popen([*command, "--per-sample-ms", "1"])
+
+    def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "KAIR_STORE": str(self.store)}
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
     def _order(self, key: bytes) -> None:
         known = read_state(self.folder)
@@ -88,11 +104,17 @@ class Job:
         kind = "leave" if self.orders % 60 == 0 else "sizes"
         orders.write_plan(self.folder, Plan(newest + 1, known.state.step + self.random.randrange(20), sizes, kind), key)
 
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+    def _kill(self, process: subprocess.Popen[bytes], coordinator: subprocess.Popen[bytes]) -> None:
         torchrun = _children(process.pid)
         workers = [child for one in torchrun for child in _children(one)]
-        who = self.random.choice(("worker", "worker", "worker", "torchrun", "wrapper"))
-        victims = {"worker": workers, "torchrun": torchrun, "wrapper": [process.pid]}[who]
+        who = self.random.choice(WHO)
+        victims = {
+            "worker": workers + [child for one in workers for child in _children(one)],
+            "torchrun": torchrun,
+            "wrapper": [process.pid],
+            "agent": _agents(self.name),
+            "coordinator": [coordinator.pid],
+        }[who]
         if not victims:
             return
         sent = self.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
@@ -101,9 +123,8 @@ class Job:
         except ProcessLookupError:
             return
         if who == "wrapper" and sent == signal.SIGKILL:
-            for (
-                left
-            ) in torchrun:  # a scheduler ends what belongs to the step; torchrun's workers have to go by themselves
+            # A scheduler ends what belongs to the step; torchrun's workers have to go by themselves.
+            for left in torchrun:
                 os.kill(left, signal.SIGKILL)
         name = f"{who} {sent.name}"
         self.kills[name] = self.kills.get(name, 0) + 1
@@ -116,6 +137,19 @@ def _children(pid: int) -> list[int]:
         return []
 
 
+def _agents(job: str) -> list[int]:
+    """Capture's agents of a job: they are nobody's children."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            variables = (place / "environ").read_bytes().split(b"\0")
+            if b"kair_capture.agent" in (place / "cmdline").read_bytes() and f"KAIR_JOB={job}".encode() in variables:
+                found.append(int(place.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
 def main() -> int:
     """Run jobs until there were enough kills; 1 if a sample is missing or counts twice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,11 +160,11 @@ def main() -> int:
     drawn, left, faults, jobs = random.Random(options.seed), options.kills, 0, 0
     kinds: dict[str, int] = {}
     while left > 0:
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(Path(folder), options.ranks, drawn)
-            left -= job.run(left)
+        with tempfile.TemporaryDirectory() as store:
+            job = Job(Path(store), f"kills{options.seed}-{jobs}", options.ranks, drawn)
+            left -= job.run(min(left, MOST_KILLS))
             jobs += 1
-            found = audit(sorted((Path(folder) / "trained").iterdir()), SAMPLES, EPOCHS)
+            found = audit(sorted(job.folder.glob("numbers-*.jsonl")), SAMPLES, EPOCHS)
             faults += len(found.missing) + len(found.twice)
             print(
                 f"job {jobs}: {job.kills}, {job.orders} plans, missing {found.missing}, twice {found.twice}", flush=True

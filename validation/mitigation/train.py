@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import kair_mitigate
+from kair_mitigate import restarts
+from kair_mitigate.audit import AuditLog
 
 SAMPLES = 600
 
@@ -23,10 +25,10 @@ class Rows(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return SAMPLES
 
-    def __getitem__(self, sample: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, sample: int) -> tuple[torch.Tensor, torch.Tensor, int]:
         random = torch.Generator().manual_seed(sample)
         inputs = torch.randn(8, generator=random)
-        return inputs, inputs[:1].sin()
+        return inputs, inputs[:1].sin(), sample
 
 
 def main() -> None:
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--per-sample-ms", type=float, default=0.0, help="of pretended computing")
     parser.add_argument("--fixed-ms", type=float, default=0.0, help="of it that no batch changes")
+    parser.add_argument("--numbers", type=Path, help="a folder in which the samples' numbers are written down")
     parser.add_argument("--slow", default="", help="RANK:FACTOR: that rank computes so many times as long")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -57,8 +60,17 @@ def main() -> None:
         model.module.load_state_dict(kept["model"])
         optimizer.load_state_dict(kept["optimizer"])
         loader.load_state_dict(kept["kair"])
+    generation, numbers = restarts.generation(), None
+    if options.numbers:
+        numbers = AuditLog(options.numbers / f"numbers-{generation}-{rank}.jsonl")
     while loader.epoch < options.epochs and not loader.has_left:
-        for inputs, wanted in loader:
+        for inputs, wanted, samples in loader:
+            if numbers is not None:
+                share = loader.last
+                row = {"gen": generation, "rank": rank, "step": share.step, "epoch": share.epoch}
+                for sample in samples.tolist() if share.sizes[rank] else [0]:
+                    end = sample + (share.sizes[rank] > 0)  # a rank without samples has two that do not count
+                    numbers.write({**row, "begin": sample, "end": end})
             time.sleep(pace * (options.fixed_ms + options.per_sample_ms * len(inputs)) / 1e3)
             torch.nn.functional.mse_loss(model(inputs), wanted).backward()
             optimizer.step()

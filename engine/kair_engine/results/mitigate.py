@@ -29,6 +29,12 @@ class MitigationPlan:
     """`auto`, or a user."""
     proposal: int | None = None
     """The number of the proposal that it carries out."""
+    began: int | None = None
+    """The step from which on it was in force; null where it was not yet, or that is no longer remembered."""
+    batches: tuple[int, ...] = ()
+    """Per rank, in how many batches it takes its samples of a step; empty where all take as many."""
+    deadline_us: int | None = None
+    """A rank that computes longer in a step leaves its other batches for a later one; null where none does."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class MitigationProposal:
     proposed_at: str
     """UTC, ISO 8601."""
     action: str
-    """`adjust_bs` or `kill_restart`."""
+    """`adjust_bs`, `backup_workers` (a deadline) or `kill_restart`."""
     sizes: tuple[int, ...]
     """Per rank; empty where none change."""
     figures: Mapping[str, float]
@@ -49,6 +55,10 @@ class MitigationProposal:
     """`replaced` by a newer one before anybody decided."""
     decided_by: str | None
     """`auto`, or a user; null while it is open."""
+    batches: tuple[int, ...] = ()
+    """As of a plan; empty where these stay."""
+    deadline_us: int | None = None
+    """As of a plan; null where it stays."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,22 @@ class RankRate:
     """Of a step, whatever its samples; 0 until two sizes were seen."""
     samples: int
     """In the plan in force."""
+
+
+@dataclass(frozen=True)
+class MitigationShards:
+    """How far workers that claim shards are in the newest epoch."""
+
+    epoch: int
+    """Counted from 0."""
+    todo: int
+    """Shards that nobody has."""
+    doing: int
+    """In a worker's hands."""
+    done: int
+    """Trained."""
+    quarantined: int
+    """Left out, since their workers failed again and again."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +165,12 @@ class MitigateResult:
     """In force."""
     coming: tuple[MitigationPlan, ...] = ()
     """Heard by the job, and not in force yet."""
+    in_force: tuple[MitigationPlan, ...] = ()
+    """What the ranks took, each from its step on: the oldest that is remembered first, the plan in force last."""
+    said_at: str | None = None
+    """When the job said where it stands; UTC, ISO 8601."""
+    shards: MitigationShards | None = None
+    """Of workers that claim shards; null where no shard service keeps its database in the job's folder."""
     rates: tuple[RankRate, ...] = ()
     """Of a job that is captured, too."""
     proposals: tuple[MitigationProposal, ...] = ()

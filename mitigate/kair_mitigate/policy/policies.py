@@ -57,6 +57,10 @@ class View:
     """What a restart takes; None where the job cannot be restarted."""
     lost_steps: float = 0.0
     """Steps done again after a restart."""
+    most_micro_batches: int = 8
+    """In so many a unit can take its samples of a step; 1 where all have to take them in as many."""
+    has_deadline: bool = False
+    """Whether units leave off at one already."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Units of the host that the network's slowness is blamed on, if any."""
 
@@ -149,23 +153,28 @@ class Deterministic:
         self._most = most_micro_batches
         self._fixed_share = fixed_share
         self._dead_band = dead_band
-        self._decided = False
+        self._decided: Action | None = None
 
     def decide(self, view: View) -> Action:
-        """Once the long window is full: the best sizes, where they save more than the dead band."""
-        fit = None if self._decided or len(view.sizes) == 1 else view.rates.lasting()
-        if fit is None:
-            return NOTHING
-        self._decided = True
+        """Once the long window is full: the best sizes, where they save more than the dead band; until they hold."""
+        if self._decided is None:
+            fit = view.rates.lasting()
+            if fit is None:
+                return NOTHING
+            self._decided = self._decision(view, fit) if len(view.sizes) > 1 else NOTHING
+        if self._decided.sizes is not None and np.array_equal(self._decided.sizes, view.sizes):
+            self._decided = NOTHING
+        return NOTHING if view.pending else self._decided
+
+    def _decision(self, view: View, fit: Fit) -> Action:
+        most = min(self._most, view.most_micro_batches)
         sizes, micro = split_in_micro_batches(
-            fit.fixed_s, fit.slope_s, view.batch, view.lowest, view.highest, most=self._most
+            fit.fixed_s, fit.slope_s, view.batch, view.lowest, view.highest, most=most
         )
         # Every further micro-batch takes as long as the fixed part's samples.
         work = sizes + (micro - 1) * fit.fixed_samples
         price = prices.resizing(view.rates.recent(LONG_WINDOW), view.sizes, work, fit, self._fixed_share)
-        if price.saving < self._dead_band:
-            return NOTHING
-        return _adjusted(view, sizes, price, micro)
+        return NOTHING if price.saving < self._dead_band else _adjusted(view, sizes, price, micro)
 
 
 class Continuous:
@@ -181,7 +190,6 @@ class Continuous:
         self._deadline = deadline
         self._dead_band = dead_band
         self._fixed_share = fixed_share
-        self._with_deadline = False
         self._lost_s: Floats | None = None
 
     def decide(self, view: View) -> Action:
@@ -210,13 +218,12 @@ class Continuous:
         return _adjusted(view, sizes, prices.resizing(recent, view.sizes, sizes, fit, self._fixed_share))
 
     def _leave_off(self, view: View, fit: Fit) -> Action | None:
-        """The deadline, once, when it would have paid in the last steps."""
-        if self._deadline is None or self._with_deadline:
+        """The deadline, if there is none yet, when it would have paid in the last steps."""
+        if self._deadline is None or view.has_deadline:
             return None
         price = prices.deadline(view.rates.recent(REPLAYED), view.sizes, fit.fixed_samples, self._deadline)
         if price.saving < self._dead_band:
             return None
-        self._with_deadline = True
         reason = {"deadline": self._deadline, "saving": price.saving}
         return Action("backup_workers", deadline=self._deadline, price=price, reason=reason)
 

@@ -75,8 +75,10 @@ def replayed_s(
     """
     if not len(recorded.rest_s):
         raise ValueError("no step has been recorded that could be replayed")
-    scale = factor * (sizes + fixed_samples) / (recorded.samples + fixed_samples)
-    return float((recorded.compute_s * scale).max(axis=1).mean() + rest_factor * recorded.rest_s.mean())
+    times = recorded.samples + fixed_samples
+    np.divide(factor * (sizes + fixed_samples), times, out=times)
+    times = times * recorded.compute_s
+    return float(times.max(axis=1).mean() + rest_factor * recorded.rest_s.mean())
 
 
 def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fixed_share: float) -> StepPrice:

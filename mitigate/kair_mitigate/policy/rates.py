@@ -57,7 +57,8 @@ class Fit:
 class Recorded:
     """Steps as they were: seconds of computing and samples (steps × units), and the rest of each step in seconds.
 
-    The rest is the step's time less that of the unit that computed longest.
+    Samples that are the same in all steps are one row (1 × units). The rest is the step's time less that of the unit
+    that computed longest.
     """
 
     compute_s: Floats
@@ -69,9 +70,10 @@ class Rates:
     """What is known of the units' speeds, from one row of every step: it keeps 150 of them."""
 
     def __init__(self, units: int) -> None:
-        self._compute = np.zeros((LONG_WINDOW, units))
-        self._samples = np.ones((LONG_WINDOW, units))
-        self._rest = np.zeros(LONG_WINDOW)
+        # Each row stands twice, a window apart: whichever steps were last are rows in order, and no copies.
+        self._compute = np.zeros((2 * LONG_WINDOW, units))
+        self._samples = np.ones((2 * LONG_WINDOW, units))
+        self._rest = np.zeros(2 * LONG_WINDOW)
         self._rows = 0
         self._sizes: Ints | None = None
         self._plan_from = -LEFT_OUT
@@ -84,6 +86,7 @@ class Rates:
         self._changed = np.zeros(units)
         self._two_sizes = np.zeros(units, dtype=np.bool_)
         self._rest_level = 0.0
+        self._lasting: Fit | None = None
         self._best: tuple[Floats, Ints] | None = None
         self.best_rest_s: float | None = None
 
@@ -115,12 +118,13 @@ class Rates:
             return
         samples = (sizes if done is None else done).astype(np.float64)
         known = np.isfinite(compute_s) & (samples > 0)
-        row = self._rows % LONG_WINDOW
-        self._compute[row] = np.where(known, compute_s, self._level)
-        self._samples[row] = np.where(known, samples, sizes)
-        self._rest[row] = rest_s
+        rows = self._rows % LONG_WINDOW + np.array([0, LONG_WINDOW])
+        self._compute[rows] = np.where(known, compute_s, self._level)
+        self._samples[rows] = np.where(known, samples, sizes)
+        self._rest[rows] = rest_s
         self._rows += 1
         self._counted += 1
+        self._lasting = None
         self._follow()
         if self._counted == COMPARED and self._before is not None:
             self._compare_sizes(*self._before)
@@ -134,9 +138,10 @@ class Rates:
 
     def lasting(self) -> Fit | None:
         """The units' times by the medians of the long window; None until that is full."""
-        if self._rows < LONG_WINDOW:
-            return None
-        return self._fit(_median_of_known(self._compute / (self._samples + self._fixed_samples)))
+        if self._rows >= LONG_WINDOW and self._lasting is None:
+            window = self.recent(LONG_WINDOW)
+            self._lasting = self._fit(_median_of_known(window.compute_s / (window.samples + self._fixed_samples)))
+        return self._lasting
 
     def best(self) -> Fit | None:
         """The shortest times that a unit has kept to over a long window; None until there has been one."""
@@ -146,9 +151,16 @@ class Rates:
         return self._fit(level / (sizes + self._fixed_samples))
 
     def recent(self, steps: int) -> Recorded:
-        """The last counted steps, at most so many and at most the long window, the oldest first."""
-        rows = np.arange(max(self._rows - min(steps, LONG_WINDOW), 0), self._rows) % LONG_WINDOW
-        return Recorded(self._compute[rows], self._samples[rows], self._rest[rows])
+        """The last counted steps, at most so many and at most the long window, the oldest first.
+
+        They are views, which the next `add` may change.
+        """
+        count = min(steps, LONG_WINDOW, self._rows)
+        end = (self._rows - 1) % LONG_WINDOW + 1 + LONG_WINDOW
+        rows = slice(end - count, end)
+        samples = self._samples[rows]
+        alike = bool((samples == samples[:1]).all())
+        return Recorded(self._compute[rows], samples[:1] if alike else samples, self._rest[rows])
 
     def _fit(self, slope: Floats) -> Fit:
         return Fit(self._fixed_samples * slope, slope, self._two_sizes.copy())
@@ -212,7 +224,7 @@ class Rates:
         assert lasting is not None
         slope = lasting.slope_s if best is None else np.minimum(lasting.slope_s, best.slope_s)
         self._best = slope * (self._sizes + self._fixed_samples), self._sizes
-        rest = float(np.median(self._rest))
+        rest = float(np.median(self._rest[:LONG_WINDOW]))
         self.best_rest_s = rest if self.best_rest_s is None else min(rest, self.best_rest_s)
 
 

@@ -113,6 +113,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
                 compute_s=seen_s,
                 done=seen,
                 restart_s=restart_s,
+                has_deadline=state.deadline is not None,
                 slow_network=job.slow_network(step, state.cured),
             )
         )

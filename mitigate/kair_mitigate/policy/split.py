@@ -63,21 +63,6 @@ def split_in_micro_batches(
     return samples, micro_batches
 
 
-def largest_remainder(shares: npt.ArrayLike, total: int) -> Ints:
-    """`total` whole samples in proportion to shares (0 or more, one per unit); the first of equal remainders gains.
-
-    Raises ValueError where no share is above 0.
-    """
-    share = np.asarray(shares, dtype=np.float64)
-    if not len(share) or not np.isfinite(share).all() or share.min() < 0 or share.sum() <= 0:
-        raise ValueError("shares must be finite, none below 0 and one above it")
-    quota = total * (share / share.sum())
-    result: Ints = np.floor(quota).astype(np.int64)
-    missing = total - int(result.sum())
-    result[np.argsort(result - quota, kind="stable")[:missing]] += 1
-    return result
-
-
 def half_way(now: Ints, wanted: Ints) -> Ints:
     """The sizes half way between two plans with the same sum, which they keep; halves are rounded towards `wanted`.
 

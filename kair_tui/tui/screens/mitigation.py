@@ -1,0 +1,633 @@
+"""The screen of a job that runs under `kair mitigate`: sizes, proposals to decide, how far the data is, and plans.
+
+It looks again every few seconds, in a thread, for as long as it is in front.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Final, Literal, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+
+from kair_engine.errors import KairError
+from kair_engine.results.mitigate import MitigateResult, MitigationPlan, MitigationProposal, RankRate
+from kair_engine.results.store import ListedJob
+from kair_tui.cli.job import StoreSession
+from kair_tui.cli.output import unwatched
+from kair_tui.cli.places import store_root
+from kair_tui.commands.mitigate import NotMitigatedError, look, mitigated_jobs, rates
+from kair_tui.render.answer import Answer, Column, PageOptions
+from kair_tui.render.mitigate import (
+    PLANS,
+    PROPOSALS,
+    VIEW,
+    RankSizes,
+    evidence,
+    ranks_of,
+    shares_text,
+    sizes_over_steps,
+    sizes_text,
+    taken_in_words,
+    what,
+)
+from kair_tui.render.units import count, duration, plural
+from kair_tui.render.written import Format, written
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.frame.view import FilteredScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.shares import Share, SharesLine
+from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
+
+_LOOK_S: Final = 2.0
+_REST: Final = 10
+"""What a sample takes is asked for again after so many times as long as that took."""
+_NARROWEST: Final = 8
+_BESIDE_STRIP: Final = 46
+"""Columns of the table that the strip of sizes leaves to the rest of a rank's line."""
+_WIDEST: Final = 64
+_LOW: Final = 32
+"""Lines below which the parts share the space."""
+_SHOWN: Final = 8
+_NO_SIZES: Final = "the job has not said yet how many ranks it has"
+_HOW_TO_BEGIN: Final = (
+    "Under it, ranks that are slow can be given smaller batches, and every sample is still trained once an epoch. The"
+    " script takes its batches from kair_mitigate.loader(dataset, batch_size=…), and is run with",
+    "    kair mitigate run --job JOB -- torchrun --nproc-per-node 8 train.py",
+    "    kair mitigate control JOB",
+    "on every host, and beside it what proposes sizes, which are approved here.",
+)
+Row = TypeVar("Row")
+
+
+class Proposals(Table[MitigationProposal]):
+    """The newest first. They are decided here alone, where the cursor is seen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "screen.decide('approve')", "approve"),
+        Binding("d", "screen.decide('deny')", "deny"),
+        Binding("enter", "choose", "approve", show=False),
+    ]
+
+
+class Ranks(Table[RankSizes]):
+    """Those first that differ."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
+
+
+class Plans(Table[MitigationPlan]):
+    """Plans that were ordered, the newest first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its sizes", show=False)]
+
+
+AnyTable = TypeVar("AnyTable", Proposals, Ranks, Plans)
+
+
+class Looked(Message, bubble=False):
+    """What a thread saw of a job, or the error that came instead."""
+
+    def __init__(
+        self,
+        at: float,
+        job: str | None,
+        jobs: tuple[str, ...],
+        result: MitigateResult | None,
+        error: BaseException | None,
+        *,
+        done: str = "",
+    ) -> None:
+        """`at` is before the look, or after the order that it follows, whose success `done` tells."""
+        super().__init__()
+        self.at, self.job, self.jobs, self.result, self.error, self.done = at, job, jobs, result, error, done
+
+
+class Rated(Message, bubble=False):
+    """What a sample takes on each rank of a job, and how long it took to find out."""
+
+    def __init__(self, job: str, of: tuple[RankRate, ...], error: BaseException | None, took_s: float) -> None:
+        super().__init__()
+        self.job, self.of, self.error, self.took_s = job, of, error, took_s
+
+
+class MitigationScreen(FilteredScreen):
+    """What `kair mitigate status` and `history` know, and the keys for approve, deny and undo."""
+
+    DEFAULT_CSS = """
+    MitigationScreen #about { margin-bottom: 1; }
+    MitigationScreen #evidence { max-height: 2; }
+    MitigationScreen Table { margin-bottom: 1; }
+    MitigationScreen #proposals { height: 2fr; min-height: 2; }
+    MitigationScreen #ranks { height: 4fr; min-height: 2; }
+    MitigationScreen #plans { height: 2fr; min-height: 2; margin-bottom: 0; }
+    MitigationScreen.-low #about, MitigationScreen.-low Table { margin-bottom: 0; }
+    MitigationScreen.-low #ranks { height: 3fr; }
+    MitigationScreen.-low Table:focus { height: 8fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next part"),
+        Binding("u", "undo", "undo"),
+        Binding("left_square_bracket", "job(-1)", "job before", key_display="[", show=False),
+        Binding("right_square_bracket", "job(1)", "next job", key_display="]", show=False),
+    ]
+    FIELDS = ("rank", "samples", "differs", "us_per_sample", "fixed_us")
+    SORTS = ("us_per_sample", "samples", "differs", "rank")
+    of_job = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Place("mitigation")
+        self._job: str | None = None
+        self._jobs: tuple[str, ...] = ()
+        """Of the store, those that are run under kair mitigate."""
+        self._result: MitigateResult | None = None
+        self._rows: list[RankSizes] = []
+        self._listed: dict[str | None, Sequence[object]] = {}
+        """The rows of each table."""
+        self._rates: tuple[RankRate, ...] = ()
+        self._is_looking = self._is_rating = False
+        self._shown_at = self._not_rated_before = 0.0
+        self._complaint = repr(None)
+
+    @property
+    def crumb(self) -> str:
+        """What it is about."""
+        return "mitigation"
+
+    def body(self) -> ComposeResult:
+        """Where the data stands, what is proposed, what each rank takes, what was ordered."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        yield SharesLine(look, id="epoch")
+        yield SharesLine(look, id="shards")
+        yield Heading(look, "proposals", of="proposals")
+        yield Proposals(look, PROPOSALS, id="proposals")
+        yield Paragraphs(look, id="evidence")
+        yield Heading(look, "ranks", of="ranks")
+        yield Ranks(look, self._rank_columns(), id="ranks")
+        yield Heading(look, "plans", of="plans")
+        yield Plans(look, PLANS, id="plans")
+
+    def _rank_columns(self) -> tuple[Column[RankSizes], ...]:
+        def us(value: float | None) -> str:
+            return "–" if value is None else duration(value)
+
+        return (
+            Column("rank", "rank", lambda row: str(row.rank), weight=9),
+            Column("samples", "takes", lambda row: count(row.samples), weight=9),
+            Column("us_per_sample", "a sample", lambda row: us(row.us_per_sample), weight=9),
+            Column("fixed_us", "a step besides", lambda row: us(row.fixed_us), weight=6),
+            Column("differs", "differs", lambda row: count(row.differs), weight=5),
+            Column("", "sizes over steps", self._strip, align="left", weight=8),
+        )
+
+    def on_mount(self) -> None:
+        """Looks once the screen is painted, and then now and then: the answer loads the engine."""
+        super().on_mount()
+        self._job = self._wanted_job()
+        self._table(Proposals).focus()
+        self._set_out()
+        about = f"looking at {self._job or 'the store'} {self.look.glyphs.ellipsis}"
+        self.query_one("#about", Paragraphs).show(Paragraph(about, styles_of(self.look).dim))
+        self.call_after_refresh(self._look)
+        self.set_interval(_LOOK_S, self._look_now_and_then)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Much may have been ordered meanwhile."""
+        super().on_screen_resume(event)
+        self._jobs = ()
+        self._look_now_and_then()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Sizes over steps take the room that there is."""
+        super().on_resize(event)
+        if self.is_whole:
+            self._list(self._table(Ranks), self._rows, lambda row: row.rank, again=True)
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Parts stand close together where there are few lines."""
+        return {**super().room(size), "-low": size.height < _LOW}
+
+    # Looking.
+
+    def _wanted_job(self) -> str | None:
+        """The one that is open, under the cursor of the list of jobs, or named; None for whichever said something."""
+        from kair_capture.settings import safe_name
+
+        if self.kair.session is not None:
+            return safe_name(self.kair.session.name)
+        listed = getattr(self.kair.framed_screens[0], "chosen", None)
+        if isinstance(listed, ListedJob):
+            return listed.name
+        named = self.kair.wanted.job or os.environ.get("KAIR_JOB")
+        return safe_name(named) if named else None
+
+    def _look_now_and_then(self) -> None:
+        if not self.is_current:
+            return
+        self._look()
+        if self._result is not None and not self._is_rating and time.monotonic() >= self._not_rated_before:
+            self._rate()
+
+    def _look(self) -> None:
+        if not self._is_looking and self.is_whole:
+            self._is_looking = True
+            self.kair.in_thread(self, partial(self._see, self._job, self._jobs), group="look")
+
+    def _rate(self) -> None:
+        """Apart from the rest, which is not to wait: it takes the longer the more steps there are."""
+        if self._job is not None:
+            self._is_rating = True
+            self.kair.in_thread(self, partial(self._see_rates, self._job), group="rates")
+
+    def _see_rates(self, job: str) -> None:
+        """In a thread."""
+        from kair_engine.store.jobs import Store
+
+        began, caught = time.monotonic(), None
+        of: tuple[RankRate, ...] = ()
+        try:
+            of = rates(StoreSession(Store(store_root(self._store)), unwatched), job)
+        except Exception as error:
+            caught = error
+        self.post_message(Rated(job, of, caught, time.monotonic() - began))
+
+    def on_rated(self, message: Rated) -> None:
+        """Shows them."""
+        self._is_rating, self._not_rated_before = False, time.monotonic() + _REST * message.took_s
+        if not self.is_whole or message.job != self._job or self._result is None:
+            return
+        if message.error is not None:
+            self.say(str(message.error), alarm=True)
+        elif message.of != self._rates:
+            self._rates = message.of
+            self._take(replace(self._result, rates=message.of))
+
+    def _see(self, job: str | None, jobs: tuple[str, ...]) -> None:
+        """In a thread."""
+        from kair_engine.store.jobs import Store
+
+        began, result, caught = time.monotonic(), None, None
+        try:
+            store = Store(store_root(self._store))
+            jobs = jobs or mitigated_jobs(store.root)
+            job = job or next(iter(jobs), None)
+            result = None if job is None else look(StoreSession(store, unwatched), job)
+        except Exception as error:
+            caught = error
+        self.post_message(Looked(began, job, jobs, result, caught))
+
+    def on_looked(self, message: Looked) -> None:
+        """Shows what was seen, unless another job, or what was ordered since, is to be shown."""
+        if not self.is_whole:
+            return
+        if not message.done:
+            self._is_looking = False
+        if message.at < self._shown_at or (self._job is not None and message.job != self._job):
+            return
+        self._shown_at, self._job, self._jobs = message.at, message.job, message.jobs
+        if message.job is None or isinstance(message.error, NotMitigatedError):
+            self._tell_how_to_begin()
+        elif isinstance(message.error, KairError) and message.done:
+            self.say(f"{message.error}" + (f" ({message.error.hint})" if message.error.hint else ""), alarm=True)
+        elif message.result is None:
+            self._tell(message.error)
+        else:
+            self._tell(None)
+            is_first, result = self._result is None, replace(message.result, rates=self._rates)
+            if result != self._result:
+                self._take(result)
+            if is_first:
+                self._look_now_and_then()
+            if message.done:
+                self.say(message.done)
+
+    def _tell(self, error: BaseException | None) -> None:
+        """What was shown before stays; what is told already is not told again."""
+        if repr(error) == self._complaint:
+            return
+        self._complaint = repr(error)
+        if error is not None and self._result is None:
+            self.query_one("#about", Paragraphs).show()
+        self.complain(error)
+
+    def _take(self, result: MitigateResult) -> None:
+        before, self._result = self._result, result
+        self._rows = ranks_of(result)
+        self._set_out()
+        self._show_data(result)
+        self._list(self._table(Proposals), result.proposals, lambda row: row.number, empty="nothing is proposed")
+        self._list(
+            self._table(Ranks), self._rows, lambda row: row.rank, empty="no such rank" if self._rows else _NO_SIZES
+        )
+        self._list(self._table(Plans), result.history, lambda row: row.version, empty="no plan was ordered")
+        still_open = sum(row.decision == "open" for row in result.proposals)
+        said = f"said at {result.said_at[11:19]} UTC " if result.said_at else ""
+        attempt = f"attempt {result.attempt}, " if result.attempt else ""
+        decided = f"{still_open} open of {count(len(result.proposals))}"
+        self._heading("proposals").say([(decided, None)], [(f"{attempt}{said}", None)])
+        self._heading("plans").say([(f"{count(len(result.history))} ordered", None)])
+        self._show_evidence()
+        self.describe_cursor()
+        self.refresh_bindings()
+        if before is None and self.focused is None:
+            self._table(Proposals).focus()
+        elif before is not None:
+            known = {row.number for row in before.proposals}
+            new = [row for row in result.proposals if row.number not in known and row.decision == "open"]
+            for row in new[:1]:
+                self.say(f"proposal {row.number}: {what(row)}", alarm=True)
+
+    def _list(
+        self,
+        table: Table[Row],
+        rows: Sequence[Row],
+        name: Callable[[Row], int],
+        *,
+        empty: str = "",
+        again: bool = False,
+    ) -> None:
+        """Replaces rows that have changed; the cursor stays on its row, or with the newest, and in view what was."""
+        if rows == self._listed.get(table.id) and not again:
+            return
+        self._listed[table.id] = rows
+        chosen, top = table.chosen, table.scroll_offset.y
+        is_newest = not isinstance(table, Ranks) and table.at == 0
+        table.show(rows, empty=empty)
+        if chosen is not None and not is_newest:
+            found = (at for at in range(table.count) if name(table.row(at)) == name(chosen))
+            table.move_to(next(found, 0))
+            table.scroll_to(y=top, animate=False)
+
+    def _show_data(self, result: MitigateResult) -> None:
+        styles, glyphs = styles_of(self.look), self.look.glyphs
+        about = [Paragraph(VIEW.headline(result), styles.strong)]
+        about += [
+            Paragraph(
+                f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}:"
+                f" {shares_text(plan)}",
+                styles.notice,
+                f"{glyphs.bullet} ",
+            )
+            for plan in result.coming
+        ]
+        self.query_one("#about", Paragraphs).show(*about)
+        done = partial(Share, sign=glyphs.full, style=styles.levels[1], what="done")
+        doing = partial(Share, sign=glyphs.levels[2], style=styles.levels[2])
+        to_do = partial(Share, sign=glyphs.empty, style=styles.dim, what="to do")
+        samples: list[Share] = []
+        if result.samples is not None and result.done is not None:
+            fetched = result.doing or 0
+            left = max(result.samples - result.done - fetched, 0)
+            samples = [done(result.done), doing(fetched, what="fetched"), to_do(left)]
+        self.query_one("#epoch", SharesLine).show(f"epoch {result.epoch}", samples)
+        shards: list[Share] = []
+        if (of := result.shards) is not None:
+            shards = [done(of.done), doing(of.doing, what="in hand"), to_do(of.todo)]
+            shards.append(Share(of.quarantined, glyphs.weak_alarm, styles.alarm, "quarantined"))
+        self.query_one("#shards", SharesLine).show("shards", shards)
+        begins, most = self._begins, self._most
+        over = f"steps {count(begins[0])} to {count(self._end)}" if begins else ""
+        self._heading("ranks").say([(over, None)], [(f"{glyphs.bars[-1]} {plural(most, 'sample')} a step ", None)])
+
+    def _tell_how_to_begin(self) -> None:
+        """Of a job that is not run under kair mitigate."""
+        self._result, self._rows, self._rates = None, [], ()
+        self._set_out()
+        styles, named = styles_of(self.look), self._job or "JOB"
+        first = f"job {self._job} is not run" if self._job else "no job of the store is run"
+        lines = [Paragraph(f"{first} under kair mitigate", styles.strong)]
+        lines += [Paragraph(line.replace("JOB", named), styles.base) for line in _HOW_TO_BEGIN]
+        if others := [job for job in self._jobs if job != self._job]:
+            shown = ", ".join(others[:_SHOWN]) + (" …" if len(others) > _SHOWN else "")
+            lines.append(Paragraph(f"Run under it in this store: {shown}. Here ] and [ lead there.", styles.base))
+        self.query_one("#about", Paragraphs).show(*lines)
+        self._tell(None)
+        self.describe("")
+        self.refresh_bindings()
+
+    def _set_out(self) -> None:
+        """Parts are there once there is something to show."""
+        for part in (*self.query(Heading), *self.query(Table), self.query_one("#evidence", Paragraphs)):
+            part.display = self._result is not None
+        if self._result is None:
+            for line in self.query(SharesLine):
+                line.show("", ())
+
+    # Sizes over steps.
+
+    @property
+    def _begins(self) -> tuple[int, ...]:
+        """The steps from which on plans were in force."""
+        result = self._result
+        if result is None or result.plan is None:
+            return ()
+        return tuple(plan.from_step for plan in result.in_force or (result.plan,))
+
+    @property
+    def _end(self) -> int:
+        return (self._result.step if self._result is not None else None) or 0
+
+    @property
+    def _most(self) -> int:
+        return max((max(row.taken) for row in self._rows), default=0)
+
+    def _strip(self, row: RankSizes) -> str:
+        width = max(min(self.size.width - _BESIDE_STRIP, _WIDEST), _NARROWEST)
+        return sizes_over_steps(row.taken, self._begins, self._end, self._most, width=width, bars=self.look.glyphs.bars)
+
+    # The cursor.
+
+    def _table(self, kind: type[AnyTable]) -> AnyTable:
+        return self.query_one(kind)
+
+    def _heading(self, of: str) -> Heading:
+        return next(heading for heading in self.query(Heading) if heading.of == of)
+
+    @property
+    def rank(self) -> int | None:
+        """The one under the cursor."""
+        row = self._table(Ranks).chosen
+        return None if row is None else row.rank
+
+    def on_descendant_focus(self) -> None:
+        """Another part of the screen has the keyboard."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self.describe_cursor()
+
+    def on_table_moved(self) -> None:
+        """Says what is under the cursor."""
+        if self.is_whole:
+            self._show_evidence()
+            self.describe_cursor()
+
+    async def on_table_chosen(self, message: Table.Chosen) -> None:
+        """A proposal is approved, a rank opened."""
+        if isinstance(message.table, Proposals):
+            await self.action_decide("approve")
+        elif isinstance(message.table, Ranks) and self.rank is not None:
+            if self.kair.session is None:
+                self.say("no job is open that a rank could be shown of")
+            else:
+                self.kair.go_to_rank(self.rank)
+
+    def _show_evidence(self) -> None:
+        row = self._table(Proposals).chosen
+        told = "" if row is None else f"{row.number}: {evidence(row) or 'no figures'}"
+        lines = [Paragraph(told, styles_of(self.look).base, "  ")] if told else []
+        self.query_one("#evidence", Paragraphs).show(*lines)
+
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor."""
+        if isinstance(self.focused, Table):
+            self.describe(f" {self.look.glyphs.dot} ".join(self._about_cursor()))
+
+    def _about_cursor(self) -> list[str]:
+        focused = self.focused
+        if isinstance(focused, Proposals) and (proposal := focused.chosen) is not None:
+            by = f" by {proposal.decided_by}" if proposal.decided_by else ""
+            return [f"proposal {proposal.number}", f"{proposal.decision}{by}", what(proposal)]
+        if isinstance(focused, Ranks) and (row := focused.chosen) is not None:
+            cost = [] if row.us_per_sample is None else [f"{duration(row.us_per_sample)} a sample"]
+            return [f"rank {row.rank}", taken_in_words(row, self._begins), *cost]
+        if isinstance(focused, Plans) and (plan := focused.chosen) is not None:
+            return [f"plan {plan.version}", shares_text(plan)]
+        return []
+
+    # What is ordered.
+
+    async def action_decide(self, verb: Literal["approve", "deny"]) -> None:
+        """Asks whether the proposal under the cursor is to be carried out, or not to be."""
+        row = self._table(Proposals).chosen
+        if row is None:
+            return
+        if row.decision != "open":
+            self.say(f"proposal {row.number} is {row.decision} already", alarm=True)
+            return
+        question = Question.of("mitigate", action=verb, words=(self._job, str(row.number)))
+        done = "approved, and sent to the job" if verb == "approve" else "denied"
+        do = partial(self._do, question, f"proposal {row.number} is {done}")
+        await self._ask(f"{verb} {row.number}, {what(row)}? y/n", do)
+
+    async def action_undo(self) -> None:
+        """Asks whether the sizes before are to be ordered again."""
+        wanted = self._sizes_before()
+        if wanted is None:
+            return
+
+        def undo() -> None:
+            if self._sizes_before() != wanted:
+                self.say("the sizes have changed meanwhile: look again", alarm=True)
+            else:
+                self._do(Question.of("mitigate", action="undo", words=(self._job,)), "the sizes before are ordered")
+
+        await self._ask(f"back to {sizes_text(wanted)}? y/n", undo)
+
+    def _sizes_before(self) -> tuple[int, ...] | None:
+        result = self._result
+        if result is None or result.plan is None:
+            return None
+        now = result.plan.sizes
+        return next((plan.sizes for plan in reversed(result.in_force) if plan.sizes != now), None)
+
+    async def _ask(self, text: str, do: Callable[[], None]) -> None:
+        """A running job changes by it: nothing is done without a yes."""
+
+        def answered(typed: str) -> None:
+            if typed.strip().lower() in ("y", "yes"):
+                do()
+            else:
+                self.say("nothing was done")
+
+        await self.ask_for(text, answered)
+
+    def _do(self, question: Question, done: str) -> None:
+        self.kair.in_thread(self, partial(self._order, question, self._job, self._jobs, done), group="order")
+
+    def _order(self, question: Question, job: str | None, jobs: tuple[str, ...], done: str) -> None:
+        """In a thread."""
+        result, caught = None, None
+        try:
+            result = question.answer_of_store(self._store).result
+            self.app.call_from_thread(self.record, question.text("", self._store))
+        except Exception as error:
+            caught = error
+        self.post_message(Looked(time.monotonic(), job, jobs, result, caught, done=done))
+
+    def action_job(self, by: int) -> None:
+        """Another job that is run under kair mitigate."""
+        at = self._jobs.index(self._job) + by if self._job in self._jobs else min(by, 0)
+        self._job, self._result, self._rates = self._jobs[at % len(self._jobs)], None, ()
+        for table in self.query(Table):
+            table.show(())
+        self._listed.clear()
+        self._look()
+
+    # Leaving the screen.
+
+    @property
+    def _store(self) -> Path | None:
+        return self.kair.wanted.store
+
+    def commands(self) -> Sequence[str]:
+        """`kair mitigate status` and `history`."""
+        asked: tuple[str, ...] = ("status", "history") if self._job else ()
+        return [Question.of("mitigate", action=one, words=(self._job,)).text("", self._store) for one in asked]
+
+    def exports(self) -> Sequence[Export]:
+        """All of it."""
+        return () if self._result is None else [Export("mitigation", "mitigate", self.commands()[0], self._written)]
+
+    def _written(self, form: Format) -> str:
+        answer = Answer("mitigate", self._result, None, ())
+        return written(answer, VIEW, form, PageOptions(ascii_only=self.look.ascii_only))
+
+    def copied(self) -> str:
+        """Where the job stands, what is under the cursor, and the commands."""
+        said = [] if self._result is None else [VIEW.headline(self._result), ", ".join(self._about_cursor())]
+        return "\n".join([*filter(None, said), *self.commands()])
+
+    # Filter and sort.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        result = self._result
+        offered = {
+            "decide": result is not None and any(row.decision == "open" for row in result.proposals),
+            "undo": self._sizes_before() is not None,
+            "job": any(job != self._job for job in self._jobs),
+            "filter": bool(self._rows),
+            "sort": bool(self._rows),
+            "reverse": bool(self._rows),
+            "export": result is not None,
+            "go_to_rank": self.kair.session is not None,
+            "record": self.kair.session is not None,
+            "bookmark": False,
+            "note": False,
+        }
+        return offered.get(action, True) and super().check_action(action, parameters)
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out the ranks that do not match."""
+        ranks = self._table(Ranks)
+        ranks.filter(wanted)
+        self.describe_cursor()
+        return f"{count(ranks.count)} of {plural(ranks.total, 'rank')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """Sizes the largest first, ranks in their order."""
+        self._table(Ranks).sort(name, descending=descending != (name != "rank"))
+        self.describe_cursor()

@@ -1,0 +1,177 @@
+"""Which ranks are resized together: those that meet in every micro-batch are one unit.
+
+Tensor, pipeline, context and expert parallel ranks, and those of an FSDP group, wait for each other many times a step:
+no one of them can take more than the others. Only what happens once a step, as DDP's all-reduce, joins different units.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kair_engine.arrays import NONE
+from kair_engine.timeline.collectives import match
+from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, SEND, Operations
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Members = tuple[tuple[int, ...], ...]
+Known = Literal["told", "recorded", "in part", "assumed"]
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_FORWARD = PHASE_NAMES.index("forward")
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A job's units, and how sizes of ranks become those of units; without a reason not to, these count micro-batches.
+
+    All ranks of a unit take the same samples a step, `micro_batch` of them in each of its micro-batches.
+    """
+
+    members: Members
+    """The ranks of each, in order; every rank is in one."""
+    known: Known
+    """Of whom: a person, a sampled window, what capture tells of a part of the communication, or nobody."""
+    micro_batch: int | None = None
+    """Samples of a rank in a micro-batch; None where nobody said so, which is 1 for units of one rank."""
+
+    @property
+    def ranks(self) -> int:
+        """Of all units."""
+        return sum(map(len, self.members))
+
+    def compute_s(self, of_ranks: Floats) -> Floats:
+        """What each unit computes, which is what its slowest rank does, s."""
+        return np.maximum.reduceat(of_ranks[self._order], self._starts)
+
+    def micro_batches(self, sizes: Sequence[int]) -> Ints:
+        """How many micro-batches each unit takes of ranks' sizes, rounded up."""
+        samples = np.maximum.reduceat(np.asarray(sizes, dtype=np.int64)[self._order], self._starts)
+        return np.asarray(-(-samples // (self.micro_batch or 1)), dtype=np.int64)
+
+    def sizes(self, micro_batches: Ints) -> tuple[int, ...]:
+        """Samples of each rank where the units take so many micro-batches."""
+        result = np.empty(len(self._order), dtype=np.int64)
+        result[self._order] = np.repeat(micro_batches * (self.micro_batch or 1), list(map(len, self.members)))
+        return tuple(result.tolist())
+
+    def of_ranks(self, of_units: Ints) -> tuple[int, ...]:
+        """What holds for each unit, for each of its ranks."""
+        each = {rank: int(value) for ranks, value in zip(self.members, of_units, strict=True) for rank in ranks}
+        return tuple(each[rank] for rank in sorted(each))
+
+    def slowest(self, of_ranks: Floats, unit: int) -> int:
+        """The rank that computes longest in a unit."""
+        return max(self.members[unit], key=lambda rank: float(of_ranks[rank]))
+
+    def why_fixed(self, sizes: Sequence[int]) -> str | None:
+        """Why no other sizes than these can be proposed, in a sentence; None where they can."""
+        fewest, largest = min(map(len, self.members)), max(map(len, self.members))
+        moves = f"{len(self.members)} units of {largest} ranks move whole micro-batches"
+        part = self.micro_batch or 1
+        reasons = (
+            (self.ranks == 1, "there is one rank"),
+            (
+                self.known == "in part",
+                "capture tells of process groups, not yet who is in them; --units 0-3,4-7 says so",
+            ),
+            (
+                len(self.members) == 1,
+                f"all {largest} ranks meet in every micro-batch, so that only a restart can be proposed",
+            ),
+            (fewest < largest, f"units have different numbers of ranks, {fewest} to {largest}"),
+            (largest > 1 and self.micro_batch is None, f"{moves}; --micro-batch N says of how many samples of a rank"),
+            (
+                self.sizes(self.micro_batches(sizes)) != tuple(sizes),
+                f"a unit's ranks do not take the same now, in whole micro-batches of {part}",
+            ),
+        )
+        return next((f"sizes stay: {why}" for holds, why in reasons if holds), None)
+
+    def sentence(self, sizes: Sequence[int]) -> str | None:
+        """What a person is to know of the units; None where each rank is resized by itself, and that is known."""
+        if (why := self.why_fixed(sizes)) is not None:
+            return why
+        if self.known == "assumed":
+            return "ranks are taken to be independent: capture has not told their groups"
+        if self.micro_batch is None:
+            return None
+        largest = max(map(len, self.members))
+        fewest = max(int(self.micro_batches(sizes).min()), 1)
+        of = f"{len(self.members)} units of {largest} rank{'s' if largest > 1 else ''}"
+        return f"{of} take {fewest} micro-batches or more: a change of one is up to {1 / fewest:.0%} of a unit's step"
+
+    @property
+    def _order(self) -> Ints:
+        return np.array([rank for unit in self.members for rank in unit], dtype=np.int64)
+
+    @property
+    def _starts(self) -> Ints:
+        return np.cumsum([0, *map(len, self.members[:-1])])
+
+
+def joined(ranks: int, tied: Iterable[Sequence[int]]) -> Members:
+    """The connected components of ranks 0 to `ranks` − 1 under what ties them, by their first ranks."""
+    import networkx as nx  # 0.1 s that a job told by a person does without
+
+    graph = nx.empty_graph(ranks)
+    for some in tied:
+        nx.add_path(graph, (rank for rank in some if 0 <= rank < ranks))
+    return tuple(sorted(tuple(sorted(unit)) for unit in nx.connected_components(graph)))
+
+
+def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
+    """The ranks that meet in every micro-batch of a recorded step; None where it does not tell the forward pass.
+
+    That is who sends to whom, and who meets in the forward pass: tensor, context and expert parallel ranks do, and
+    FSDP's, which gather parameters. DDP's all-reduce is of the backward pass alone, and what it broadcasts in the
+    forward one are buffers. Whoever meets less often than a pipeline has micro-batches meets once a step.
+    """
+    if not (ops.phase == _FORWARD).any():
+        return None
+    met = match(ops)
+    first = met.row[met.starts]
+    broadcasts = [code for code, text in ops.name_text.items() if "broadcast" in text.lower()]
+    transfers = ops.kind[first] != COLLECTIVE
+    forward = ~transfers & (ops.phase[first] == _FORWARD) & ~np.isin(ops.name[first], broadcasts) & (met.sizes > 1)
+    sent = met.row[ops.kind[met.row] == SEND]
+    in_turn = np.stack((ops.rank[sent], ops.peer[sent]))[:, ops.peer[sent] != NONE]
+    micro_batches = np.unique(in_turn, axis=1, return_counts=True)[1].max(initial=1)
+    often = np.bincount(met.community[forward], minlength=int(met.community.max(initial=0)) + 1) >= micro_batches
+    instances = np.flatnonzero(transfers | (forward & often[met.community]))
+    _, once = np.unique(met.community[instances], return_index=True)
+    return [tuple(ops.ranks[met.members(int(instance))].tolist()) for instance in instances[once]]
+
+
+def of_size(ranks: int, size: int) -> Members:
+    """Units of so many ranks in a row. Raises ValueError where they do not come out even."""
+    if size < 1 or ranks % size:
+        raise ValueError(f"units of {size} ranks: the job has {ranks}, which that does not divide")
+    return tuple(tuple(range(first, first + size)) for first in range(0, ranks, size))
+
+
+def from_text(text: str, ranks: int) -> Members:
+    """`0-3,4-7`, or `0+4,1+5` for ranks that are not in a row; whoever is not named is alone.
+
+    Raises ValueError for what is none.
+    """
+    tied, seen = list[tuple[int, ...]](), set[int]()
+    for unit in text.split(","):
+        members = list[int]()
+        for part in unit.split("+"):
+            found = _RANGE.fullmatch(part)
+            if found is None:
+                raise ValueError(f"--units takes ranks as 0-3,4-7 or 0+4,1+5, not {text[:80]!r}")
+            first, last = int(found[1]), int(found[2] or found[1])
+            if last >= ranks:
+                raise ValueError(f"--units names rank {last}: the job has {ranks}")
+            members += range(first, last + 1)
+        if not members or len(set(members) | seen) < len(members) + len(seen):
+            raise ValueError(f"--units names a rank twice, or none: {text[:80]!r}")
+        seen.update(members)
+        tied.append(tuple(members))
+    return joined(ranks, tied)

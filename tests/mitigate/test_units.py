@@ -1,0 +1,246 @@
+"""Ranks that meet in every micro-batch are resized together, and nobody else is."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kair_capture.agent.step_rows import ROW
+from kair_capture.coordinator.status import Remembered
+from kair_capture.coordinator.step_log import StepLog
+from kair_capture.places import JobPlaces
+from kair_capture.wire import Communication
+from kair_engine.recording.opening import open_trace
+from kair_engine.store.jobs import Store
+from kair_engine.trace.loading import load_step
+from kair_mitigate.controller import Controller
+from kair_mitigate.job_state import StateWriter
+from kair_mitigate.known_units import found_units, keep_units, kept_units
+from kair_mitigate.plans import Plan, State
+from kair_mitigate.policy.policies import Continuous, Policy
+from kair_mitigate.policy.table import POLICIES
+from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
+from kair_mitigate.records import Proposal, Records
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+Computed = npt.NDArray[np.float64]
+PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
+
+
+@pytest.mark.parametrize(
+    ("recording", "units"),
+    [
+        ("slow_operator", ((0,), (1,), (2,), (3,))),  # DDP
+        ("slow_host", ((0, 4), (1, 5), (2, 6), (3, 7))),  # tensor parallel
+        ("pipeline_slow_operator", ((0, 3), (1, 4), (2, 5))),  # a pipeline's stages
+    ],
+)
+def test_a_recorded_step_tells_who_meets_in_every_micro_batch(recording: str, units: object, tmp_path: Path) -> None:
+    trace = open_trace(SAMPLES / recording, cache=tmp_path)
+    tied = tied_in(load_step(trace, trace.steps[-1]))
+    assert tied is not None
+    assert joined(trace.job.world_size, tied) == units
+
+
+def test_a_person_says_units() -> None:
+    assert from_text("0-1,2-3", 6) == ((0, 1), (2, 3), (4,), (5,))
+    assert from_text("0+2,1+3", 4) == ((0, 2), (1, 3))
+    assert of_size(4, 2) == ((0, 1), (2, 3))
+
+
+@pytest.mark.parametrize("text", ["", "x", "0-", "3-1", "0-1,1-2", "0-9", "-1", "0,,1"])
+def test_what_is_no_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--units"):
+        from_text(text, 4)
+    with pytest.raises(ValueError, match="does not divide"):
+        of_size(4, 3)
+
+
+def test_a_unit_is_as_slow_as_its_slowest_rank_and_its_ranks_take_the_same() -> None:
+    units = Units(((0, 2), (1, 3)), "told", micro_batch=4)
+    assert units.compute_s(np.array([0.1, 0.2, 0.3, 0.1])).tolist() == [0.3, 0.2]
+    assert units.micro_batches((16, 8, 16, 8)).tolist() == [4, 2]
+    assert units.sizes(np.array([3, 3])) == (12, 12, 12, 12)
+    assert units.slowest(np.array([0.1, 0.2, 0.3, 0.1]), 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("units", "sizes", "says"),
+    [
+        (Units(((0,), (1,)), "assumed"), (8, 8), "ranks are taken to be independent"),
+        (Units(((0, 1),), "recorded"), (8, 8), "all 2 ranks meet in every micro-batch"),
+        (Units(((0, 1), (2,)), "told", 4), (8, 8, 8), "different numbers of ranks, 1 to 2"),
+        (Units(((0, 1), (2, 3)), "recorded"), (8, 8, 8, 8), "--micro-batch"),
+        (Units(((0, 1), (2, 3)), "told", 3), (8, 8, 8, 8), "in whole micro-batches of 3"),
+        (Units(((0, 1), (2, 3)), "told", 1), (8, 4, 8, 8), "do not take the same now"),
+        (Units(((0,), (1,)), "in part"), (8, 8), "not yet who is in them"),
+        (
+            Units(((0, 1), (2, 3)), "told", 2),
+            (8, 8, 16, 16),
+            "4 micro-batches or more: a change of one is up to 25%",
+        ),
+    ],
+)
+def test_a_sentence_says_what_the_units_mean(units: Units, sizes: tuple[int, ...], says: str) -> None:
+    assert says in (units.sentence(sizes) or "")
+    assert (units.why_fixed(sizes) or "").startswith("sizes stay") is ("sizes stay" in (units.sentence(sizes) or ""))
+
+
+def test_ranks_that_are_known_to_meet_once_a_step_need_no_words() -> None:
+    assert Units(((0,), (1,)), "recorded").sentence((8, 8)) is None
+
+
+def test_units_come_of_what_capture_keeps(tmp_path: Path) -> None:
+    places = JobPlaces(tmp_path, "job7")
+    places.capture.mkdir(parents=True)
+    assert found_units(places, 4, None).known == "assumed"
+
+    def told(groups: tuple[tuple[int, int], ...], **more: Any) -> Units:  # noqa: ANN401
+        memory = Remembered(communication=[Communication(0, 4, groups=groups, **more)])
+        (places.capture / "memory.json").write_bytes(msgspec.json.encode(memory))
+        return found_units(places, 4, None)
+
+    assert told(((4, 10),)) == Units(((0,), (1,), (2,), (3,)), "assumed")
+    assert told(((2, 80), (4, 10))).known == "in part"
+    assert told(((4, 10),), sends=(1,)) == Units(((0, 1), (2,), (3,)), "in part")
+
+
+def test_units_come_of_what_was_imported(tmp_path: Path) -> None:
+    Store(tmp_path / "store").import_traces([SAMPLES / "slow_host"], "job7", cache=tmp_path / "cache")
+    places = JobPlaces(tmp_path / "store", "job7")
+    assert found_units(places, 8, 2) == Units(((0, 4), (1, 5), (2, 6), (3, 7)), "recorded", 2)
+    assert found_units(places, 4, None).known == "assumed"  # of another number of ranks
+
+
+def test_damaged_units_are_none(tmp_path: Path) -> None:
+    units = Units(((0, 2), (1, 3)), "told", 4)
+    keep_units(tmp_path, units)
+    assert kept_units(tmp_path, 4) == units
+    assert kept_units(tmp_path, 5) is None
+    good = json.loads((tmp_path / "units.json").read_text())
+    for change in (
+        {"known": 1},
+        {"members": [[0, 0]]},
+        {"members": [[0], [], [1]]},
+        {"micro_batch": -1},
+        {"members": 3},
+    ):
+        (tmp_path / "units.json").write_text(json.dumps(good | change))
+        assert kept_units(tmp_path, 4) is None
+    (tmp_path / "units.json").write_text("[" * 100_000)
+    assert kept_units(tmp_path, 4) is None
+
+
+class Watched:
+    """A job under a controller; steps take 20 ms besides computing."""
+
+    def __init__(
+        self,
+        store: Path,
+        sizes: tuple[int, ...],
+        policy: Callable[[], Policy] = Continuous,
+        *,
+        is_uneven: bool = False,
+        **told: Any,  # noqa: ANN401
+    ) -> None:
+        self.places, self.sizes, self.step, self.is_uneven = JobPlaces(store, "job7"), sizes, 0, is_uneven
+        self.records = Records(self.places.folder / "mitigate")
+        self.log = StepLog(self.places.steps)
+        self.controller = Controller(self.places, self.records, policy(), **told)
+
+    def look(self, self_s: Computed) -> list[Proposal]:
+        """What is proposed once the ranks have computed so long (steps × ranks), the last step now."""
+        steps, ranks = self_s.shape
+        number = np.repeat(np.arange(self.step, self.step + steps), ranks)
+        self.step += steps
+        rows = np.zeros(self_s.size, ROW)
+        rows["rank"], rows["step"], rows["self_us"] = np.tile(np.arange(ranks), steps), number, 1e6 * self_s.ravel()
+        rows["step_us"] = np.repeat(1e6 * (self_s.max(axis=1) + 0.02), ranks)
+        rows["begin_us"] = 1e6 * time.time() - 100_000 * (self.step - 1 - number)
+        self.log.append(rows)
+        now = State(1, 0, 0, self.step - 1, Plan(0, 0, self.sizes))
+        StateWriter(self.records.folder, 0, is_uneven=self.is_uneven).write(now, 100_000, 0)
+        self.controller.look()
+        return self.records.proposals()
+
+
+def watched(store: Path, self_s: Computed, sizes: tuple[int, ...], **told: Any) -> list[Proposal]:  # noqa: ANN401
+    return Watched(store, sizes, **told).look(self_s)
+
+
+def one_slow(ranks: int, steps: int = 60, slow: float = 0.24) -> Computed:
+    """80 ms a step, and rank 3 longer."""
+    result = np.full((steps, ranks), 0.08)
+    result[:, 3] = slow
+    return result
+
+
+def test_the_ranks_of_a_slow_unit_are_resized_together(tmp_path: Path) -> None:
+    [proposal] = watched(tmp_path, one_slow(8), (16,) * 8, units="0-1,2-3,4-5,6-7", micro_batch=4)
+    sizes = proposal.sizes
+    assert sum(sizes) == 128
+    assert sizes[2] == sizes[3] < 16
+    assert all(sizes[a] == sizes[b] and sizes[a] % 4 == 0 for a, b in PAIRS)
+
+
+def test_independent_ranks_are_resized_one_by_one(tmp_path: Path) -> None:
+    [proposal] = watched(tmp_path, one_slow(8), (16,) * 8)
+    assert proposal.sizes[3] < min(proposal.sizes[:3])
+    assert kept_units(tmp_path / "job7" / "mitigate", 8) == Units(tuple((rank,) for rank in range(8)), "assumed")
+
+
+@pytest.mark.parametrize("told", [{"unit_size": 8}, {"units": "0-1,2-3,4-5,6-7"}])
+def test_sizes_stay_where_they_cannot_change(told: dict[str, Any], tmp_path: Path) -> None:
+    assert watched(tmp_path, one_slow(8), (16,) * 8, **told) == []
+
+
+def test_one_unit_is_restarted_where_that_pays(tmp_path: Path) -> None:
+    job = Watched(tmp_path, (16,) * 4, unit_size=4, restart_s=5.0)
+    assert job.look(one_slow(4, 200, 0.08)) == []
+    proposals = job.look(one_slow(4, 100))
+    assert [(one.action, one.sizes, one.reason["rank"]) for one in proposals] == [("kill_restart", (16,) * 4, 3.0)]
+
+
+def short_spells() -> Computed:
+    """80 ms a step, and now one rank, now another takes 300 for a step or two."""
+    computed = np.full((100, 4), 0.08)
+    computed[np.arange(2, 100, 5), np.arange(20) % 4] = 0.3
+    return computed
+
+
+def test_a_deadline_is_proposed_where_the_loop_can_leave_off(tmp_path: Path) -> None:
+    job = Watched(tmp_path, (16,) * 4, POLICIES["continuous-deadline"], is_uneven=True)
+    [proposal] = job.look(short_spells())
+    assert (proposal.action, proposal.sizes) == ("backup_workers", (16,) * 4)
+    assert proposal.deadline_us == pytest.approx(1.25 * 80_000, rel=0.2)
+    plan = job.records.carry_out(proposal, "me")
+    assert plan.deadline_us == proposal.deadline_us
+    assert job.records.order((20, 12, 16, 16), "me").deadline_us == plan.deadline_us  # other sizes leave it in force
+
+
+def test_no_deadline_is_proposed_where_all_ranks_have_to_meet(tmp_path: Path) -> None:
+    assert Watched(tmp_path, (16,) * 4, POLICIES["continuous-deadline"]).look(short_spells()) == []
+
+
+@pytest.mark.parametrize("is_uneven", [True, False])
+def test_fixed_speeds_are_met_by_sizes_and_batches(is_uneven: bool, tmp_path: Path) -> None:
+    job = Watched(tmp_path, (16,) * 4, POLICIES["deterministic"], is_uneven=is_uneven, most=16)
+    [proposal] = job.look(np.tile([0.08, 0.08, 0.08, 0.24], (200, 1))) or [None]
+    if is_uneven:
+        assert proposal is not None
+        assert proposal.sizes[3] < 16 < max(proposal.sizes)
+        assert proposal.batches is not None
+        assert max(proposal.batches) == 2  # two of at most 16 samples
+    else:
+        assert proposal is None  # nobody has memory for more
+
+
+def test_units_of_another_number_of_ranks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the job has 4"):
+        watched(tmp_path, one_slow(4), (16,) * 4, units="0-7")
