@@ -34,6 +34,7 @@ ROOMS = (
     "fleet.py",
     "sensitivity",
     "probe",
+    "confirm",
     "views",
 )
 """Of the engine, the lower ones first: those whose constants decide what an answer says."""

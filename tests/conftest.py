@@ -19,6 +19,7 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "capture/test_beside_a_job.py",
     "mitigate/test_restart.py",
+    "deploy/test_schedulers.py",
     "mitigate/test_simulation.py",
     "tui/test_terminal.py",
     "tui/test_tasks_at_scale.py",

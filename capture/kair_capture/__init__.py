@@ -11,6 +11,14 @@
 None of this is needed: `kair capture run -- torchrun … train.py` finds steps and scopes by itself.
 """
 
-from kair_capture.job.api import scope, start, step, stop
+import os
 
-__all__ = ["scope", "start", "step", "stop"]
+from kair_capture.job.api import samples, scope, start, step, stop
+from kair_capture.job.callbacks import callback
+
+__all__ = ["callback", "samples", "scope", "start", "step", "stop"]
+
+if os.environ.get("KAIR_CAPTURE_ATTACHABLE"):
+    from kair_capture.job.launch import arm_attachable
+
+    arm_attachable()

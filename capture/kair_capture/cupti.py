@@ -20,6 +20,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+from kair_capture.control import NOTHING_MORE, ProfileOptions
+
 
 @dataclass(frozen=True)
 class KinetoEvent:
@@ -309,6 +311,7 @@ class PlainJob:
     """What a session asks; see Framework."""
 
     marks_input = False
+    profile_options = NOTHING_MORE
 
     def __init__(self) -> None:
         self.refusal: str | None = None
@@ -328,7 +331,7 @@ class PlainJob:
     def communication(self) -> None:
         """Nobody tells of it."""
 
-    def start_profile(self) -> CuptiProfile | None:
+    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> CuptiProfile | None:
         """CUPTI; None where it is not to be had."""
         try:
             return CuptiProfile(load_cupti())

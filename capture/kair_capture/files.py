@@ -8,8 +8,10 @@ A lock file lets one process of its kind run: the lock is free as soon as that e
 import fcntl
 import json
 import os
+import secrets
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,60 @@ from typing import Any
 def make_secure_dir(folder: Path) -> None:
     """Makes `folder`, and what is missing above it, of their owner alone. Raises OSError.
 
-    PermissionError where it is somebody else's, or others can write into it; and where others own the one above, or can
-    write into that so that they could put another folder in its place (in `/tmp` they cannot).
+    PermissionError where it is somebody else's, or others can write into it; where others own the one above, or can
+    write into that so that they could put another folder in its place (in `/tmp` they cannot); and where another user's
+    link leads there.
     """
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+    _require_no_foreign_link(folder)
+    for missing in reversed([path for path in (folder, *folder.parents) if not os.path.lexists(path)]):
         missing.mkdir(0o700, exist_ok=True)
     folder.mkdir(0o700, exist_ok=True)
+    # Again, once all of them are there: what is this user's in a folder such as `/tmp` nobody else can replace.
+    _require_no_foreign_link(folder)
     own, above = folder.stat(), folder.parent.stat()
     if own.st_uid != os.geteuid() or own.st_mode & 0o022:
         raise PermissionError(f"{folder} is not this user's alone")
     if above.st_uid not in (os.geteuid(), 0) or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
         raise PermissionError(f"{folder.parent} lets others replace {folder.name}")
+
+
+def _require_no_foreign_link(folder: Path) -> None:
+    for path in (folder, *folder.parents):
+        with suppress(FileNotFoundError):
+            if stat.S_ISLNK((status := path.lstat()).st_mode) and status.st_uid not in (os.geteuid(), 0):
+                raise PermissionError(f"{path} is another user's link")
+
+
+def own_folder_in(shared: Path) -> Path:
+    """`kair-<uid>` in a folder that all users write into, whether it is there or not.
+
+    Where that name is taken by another user, it is one that nobody can guess: a file that only this user can write
+    tells it to all of its processes, in $XDG_RUNTIME_DIR or else in the user's cache.
+    """
+    usual = shared / f"kair-{os.getuid()}"
+    with suppress(FileNotFoundError):
+        status = usual.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            with suppress(OSError, ValueError, RuntimeError):  # without a home, too
+                return shared / f"{usual.name}-{_secret_name()}"
+    return usual
+
+
+def _secret_name() -> str:
+    """Drawn once. Raises OSError where it can be kept nowhere, ValueError where it was written over."""
+    runtime, cache = os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("XDG_CACHE_HOME")
+    folder = Path(runtime) if runtime else (Path(cache) if cache else Path.home() / ".cache") / "kair"
+    make_secure_dir(folder)
+    kept = folder / "kair-run-folder"
+    drawn = folder / f".{kept.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    if not kept.exists():
+        write_atomically(drawn, secrets.token_hex(16).encode())
+        with suppress(FileExistsError):
+            os.link(drawn, kept)
+        drawn.unlink()
+    handle = os.open(kept, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(handle, "rb") as file:
+        return bytes.fromhex(file.read(64).decode()).hex()
 
 
 class BusyError(Exception):

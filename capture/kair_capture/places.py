@@ -36,6 +36,20 @@ class JobPlaces:
         return self.folder / "scopes"
 
     @property
+    def hangs(self) -> Path:
+        """What ranks answered when the job stood still, a folder for each time."""
+        return self.folder / "hangs"
+
+    def hang(self, number: int) -> Path:
+        """Of one time."""
+        return self.hangs / str(number)
+
+    @property
+    def confirm(self) -> Path:
+        """What `kair confirm` found, a JSON file for each time."""
+        return self.folder / "confirm"
+
+    @property
     def capture(self) -> Path:
         """The coordinator's own."""
         return self.folder / "capture"

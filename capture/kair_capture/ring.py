@@ -20,6 +20,7 @@ import os
 import platform
 import struct
 import threading
+import time
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
@@ -69,7 +70,8 @@ class Kind(IntEnum):
     """What a record is about."""
 
     STEP = 1
-    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime."""
+    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime; in
+    place of a name how many samples it took, 0 where nobody said so."""
     SCOPE = 2
     """A scope that is over: time, value, name, depth (0 outermost)."""
     COLLECTIVE = 3
@@ -82,6 +84,11 @@ class Kind(IntEnum):
     """The two clocks at one moment: time is CLOCK_MONOTONIC, value Unix time, extra the ns between both readings."""
     USER_EVENT = 7
     """A named moment or value: time, value, name."""
+    DELAY = 8
+    """`kair confirm` held the step up: time, value, name (the place)."""
+    DEVICE = 9
+    """The rank's own time of the steps that its device has ended since the last such record: value is their mean, extra
+    their number."""
 
 
 class StepFlag(IntEnum):
@@ -97,6 +104,8 @@ class StepFlag(IntEnum):
     """It ended otherwise than by the next step's begin."""
     MISSED = 16
     """Before it, a window that was asked for was missed: the rank was past it, or had no profiler."""
+    DELAYED = 32
+    """`kair confirm` delayed some rank in it, or in the step before: it says nothing about any rank's speed."""
 
 
 def processor_ordering() -> Ordering:
@@ -121,6 +130,12 @@ def start_ticks(pid: int) -> int:
         return int(status[status.rindex(b")") + 2 :].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def unix_of_ticks(ticks: int) -> int:
+    """When it was so many clock ticks since boot, Unix s; 0 for 0, which stands for a process that is not known."""
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return max(int(booted + ticks / os.sysconf("SC_CLK_TCK")), 0) if ticks else 0
 
 
 def is_running(pid: int, began: int) -> bool:

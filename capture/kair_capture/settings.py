@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kair_capture.files import own_folder_in
+
 MOST_RECORDS: Final = 1 << 22
 FEWEST_RECORDS: Final = 1 << 8
 
@@ -38,6 +40,10 @@ class Settings:
     """KAIR_HOOKS=0: find no scopes, only what the script says itself."""
     collectives: bool
     """KAIR_COLLECTIVES=0: do not wrap torch.distributed's functions."""
+    delays: bool | None = None
+    """KAIR_CAPTURE_DELAYS: whether `kair confirm` may delay the ranks; None where the coordinator says."""
+    attachable: bool = False
+    """KAIR_CAPTURE_ATTACHABLE=1: count steps, and record nothing until `kair capture attach` says so."""
 
 
 def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None = None) -> Settings:
@@ -52,18 +58,20 @@ def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None 
         rank=rank,
         world_size=_whole(environment, "WORLD_SIZE", 1, least=1),
         local_rank=_whole(environment, "LOCAL_RANK", rank),
-        disabled=_switch(environment, "KAIR_DISABLE", False),
+        disabled=switch(environment, "KAIR_DISABLE", False),
         ring_records=_records(environment),
         sample_every=_whole(environment, "KAIR_SAMPLE_EVERY", 0),
         max_overhead=_share(environment, "KAIR_MAX_OVERHEAD", 0.01),
-        hooks=_switch(environment, "KAIR_HOOKS", True),
-        collectives=_switch(environment, "KAIR_COLLECTIVES", True),
+        hooks=switch(environment, "KAIR_HOOKS", True),
+        collectives=switch(environment, "KAIR_COLLECTIVES", True),
+        delays=switch(environment, "KAIR_CAPTURE_DELAYS", False) if environment.get("KAIR_CAPTURE_DELAYS") else None,
+        attachable=switch(environment, "KAIR_CAPTURE_ATTACHABLE", False),
     )
 
 
 def default_run_dir(job: str) -> Path:
     """Where a job's rings are when nothing else is said: memory of this host, its user's own."""
-    return Path(f"/dev/shm/kair-{os.getuid()}") / safe_name(job)
+    return own_folder_in(Path("/dev/shm")) / safe_name(job)
 
 
 def safe_name(job: str) -> str:
@@ -96,7 +104,8 @@ def _share(environment: Mapping[str, str], name: str, default: float) -> float:
         raise SettingsError(f"{name} must be a share such as 1% or 0.01, got {text[:40]!r}") from None
 
 
-def _switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
+def switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    """Of `1`, `0` and the like. Raises SettingsError."""
     text = environment.get(name, "").strip().lower()
     if text in ("", "0", "1", "true", "false", "yes", "no", "on", "off"):
         return default if not text else text in ("1", "true", "yes", "on")

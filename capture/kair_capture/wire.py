@@ -26,7 +26,7 @@ from typing import Final, Protocol, Self
 from kair_engine.trace.files import OWN, begin_file, make_folder
 
 MAGIC: Final = b"KAIR"
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER: Final = struct.Struct("<4sBBHQQQ")
 """magic, version, kind, bytes of the body, epoch, sender, sequence."""
 TAG_BYTES: Final = 16
@@ -43,11 +43,19 @@ class Kind(IntEnum):
     HOST = 3
     CAPTURE = 4
     COMMUNICATION = 5
+    STANDING = 6
+    CONTROL = 7
+    CONFIRM = 8
+    DELAYS = 9
     BEAT_REPLY = 101
     ROWS_REPLY = 102
     HOST_REPLY = 103
     CAPTURE_REPLY = 104
     COMMUNICATION_REPLY = 105
+    STANDING_REPLY = 106
+    CONTROL_REPLY = 107
+    CONFIRM_REPLY = 108
+    DELAYS_REPLY = 109
     EPOCH_REPLY = 120
     """The request was of another epoch: the body is this one's number."""
 
@@ -151,7 +159,7 @@ def _require_private(status: os.stat_result, path: Path) -> None:
 
 
 MOST_HOST_BYTES: Final = 255
-ROW_BYTES: Final = 60
+ROW_BYTES: Final = 78
 """Of one row of step times; `kair_capture.agent.step_rows` says what is in it."""
 MOST_ROWS: Final = (MOST_BODY - 8) // ROW_BYTES
 MOST_RANKS: Final = 256
@@ -177,7 +185,7 @@ class BadMessageError(Exception):
 
 
 _BEAT: Final = struct.Struct("<qdQIIIIIIII")
-_BEAT_REPLY: Final = struct.Struct("<QQIIIIIIH")
+_BEAT_REPLY: Final = struct.Struct("<QQIIIIIIIBQQH")
 
 
 @dataclass(frozen=True)
@@ -247,6 +255,14 @@ class BeatReply:
     """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
     sampled_every: int = 0
     """Steps between those that ranks sample unasked, of the rank of the job that does so least; 0 for none."""
+    hang: int = 0
+    """Number of the last hang: each rank is to be asked once where it stands; 0 where there was none."""
+    options: int = 0
+    """What the window records besides, as ProfileOptions."""
+    control: int = 0
+    """What ranks are to do otherwise than they were started with, as RankControl packs it."""
+    delays: int = 0
+    """Number of the last order to delay ranks, which is asked for by itself; 0 where there was none."""
 
     def packed(self) -> bytes:
         """The body."""
@@ -259,6 +275,10 @@ class BeatReply:
             self.steps,
             min(self.overhead_ppm, 0xFFFF_FFFF),
             self.sampled_every,
+            self.hang,
+            self.options & 0xFF,
+            self.control,
+            self.delays,
             len(self.ranks),
         )
         return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
@@ -266,11 +286,12 @@ class BeatReply:
     @classmethod
     def read(cls, body: bytes) -> "BeatReply":
         """Raises BadMessageError."""
-        received, sent, interval, generation, first, steps, overhead, every, count = _head(_BEAT_REPLY, body)
+        received, sent, interval, generation, first, steps, *more, count = _head(_BEAT_REPLY, body)
         if steps > 10_000:
             raise BadMessageError("steps")
         ranks = _numbers(body[_BEAT_REPLY.size :], count)
-        return cls(received, sent, interval, generation, first, steps, ranks, overhead, every)
+        window = (generation, first, steps, ranks)
+        return cls(received, sent, interval, *window, *more)
 
 
 @dataclass(frozen=True)
@@ -316,28 +337,107 @@ class Communication:
     """Those that it received from."""
     groups: tuple[tuple[int, int], ...] = ()
     """Of each process group that was used: its size, and how many calls there were; MOST_PARTNERS at most."""
+    delays: int = 0
+    """Whether `kair confirm` may delay the rank, as TakesDelays says it."""
 
     def packed(self) -> bytes:
         """The body; of what is more than a datagram holds, the first."""
         lists = (self.sends[:MOST_PARTNERS], self.receives[:MOST_PARTNERS])
         numbers = [*lists[0], *lists[1], *(one for group in self.groups[:MOST_PARTNERS] for one in group)]
         groups = min(len(self.groups), MOST_PARTNERS)
-        head = _COMMUNICATION.pack(self.rank, self.world_size, len(lists[0]), len(lists[1]), groups)
+        counts = (len(lists[0]), len(lists[1]), groups)
+        head = _COMMUNICATION.pack(self.rank, self.world_size, *counts, self.delays & 0xFF)
         return head + struct.pack(f"<{len(numbers)}I", *(min(one, 0xFFFF_FFFF) for one in numbers))
 
     @classmethod
     def read(cls, body: bytes) -> "Communication":
         """Raises BadMessageError."""
-        rank, world_size, sends, receives, groups = _head(_COMMUNICATION, body)
+        rank, world_size, sends, receives, groups, delays = _head(_COMMUNICATION, body)
         if max(sends, receives, groups) > MOST_PARTNERS:
             raise BadMessageError("partners")
         numbers = _numbers(body[_COMMUNICATION.size :], sends + receives + 2 * groups)
         of_groups = numbers[sends + receives :]
         pairs = tuple(zip(of_groups[::2], of_groups[1::2], strict=True))
-        return cls(rank, world_size, numbers[:sends], numbers[sends : sends + receives], pairs)
+        return cls(rank, world_size, numbers[:sends], numbers[sends : sends + receives], pairs, delays)
 
 
-_COMMUNICATION: Final = struct.Struct("<IIHHH")
+_COMMUNICATION: Final = struct.Struct("<IIHHHB")
+
+
+class EndKnownBy(IntEnum):
+    """Who tells how a process ended."""
+
+    NOBODY = 0
+    KERNEL = 1
+    """Its exit status, asked of the system."""
+    FAULT = 2
+    """A handler in the process saw the signal."""
+    ITSELF = 3
+    """Python ended by an exception, or in order."""
+    OUT_OF_MEMORY = 4
+    """The kernel killed it (by the exit status), and the count of such kills in its memory group rose."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a rank stands, or how it ended. Texts are cut to MOST_TEXT_BYTES each."""
+
+    rank: int
+    hang: int
+    """The number of the hang for which it was asked; 0 where it was not, as it ended."""
+    at_ns: int
+    """When it was so, Unix time of its host."""
+    step: int = -1
+    """That it is in; −1 where that is not known."""
+    lives: bool = True
+    signal: int = 0
+    """That ended it; 0 for none."""
+    exit_status: int = -1
+    """Its own, −1 where it lives, a signal ended it or that is not known."""
+    known_by: EndKnownBy = EndKnownBy.NOBODY
+    phase: str = ""
+    """`forward`, `backward`, `optimizer`, `input`, `collective`; empty where it is in none of these."""
+    where: str = ""
+    """`train.py:33 loss_of`: the innermost frame that is no library's, of the thread that trains."""
+    after: str = ""
+    """What it recorded last, and how long ago."""
+    error: str = ""
+    """The exception that ended it."""
+
+    def packed(self) -> bytes:
+        """The body."""
+        texts = [_cut(one) for one in (self.phase, self.where, self.after, self.error)]
+        numbers = (self.rank, self.hang, self.at_ns, self.step, self.lives, self.signal, self.exit_status)
+        return _STANDING.pack(*numbers, self.known_by, *map(len, texts)) + b"".join(texts)
+
+    @classmethod
+    def read(cls, body: bytes) -> "Standing":
+        """Raises BadMessageError."""
+        rank, hang, at, step, lives, signal, status, known_by, *lengths = _head(_STANDING, body)
+        texts, rest = [], body[_STANDING.size :]
+        if len(rest) != sum(lengths):
+            raise BadMessageError("length")
+        for length in lengths:
+            texts.append(printable(rest[:length].decode(errors="replace")))
+            rest = rest[length:]
+        try:
+            known = EndKnownBy(known_by)
+        except ValueError as error:
+            raise BadMessageError("known by") from error
+        return cls(rank, hang, at, step, bool(lives), signal, status, known, *texts)
+
+
+MOST_TEXT_BYTES: Final = 255
+_STANDING: Final = struct.Struct("<IIQqBBiBBBBB")
+
+
+def _cut(text: str) -> bytes:
+    return text.encode(errors="replace")[:MOST_TEXT_BYTES].decode(errors="ignore").encode()
+
+
+def printable(text: str) -> str:
+    """What is no printable character becomes one that says so."""
+    return "".join(one if one.isprintable() else "�" for one in text)
 
 
 @dataclass(frozen=True)
@@ -366,21 +466,24 @@ class Capture:
 
     steps: int
     ranks: tuple[int, ...] = ()
+    options: int = 0
+    """What is recorded besides, as ProfileOptions."""
 
     def packed(self) -> bytes:
         """The body. Raises ValueError for more ranks than one datagram holds."""
         if len(self.ranks) > MOST_RANKS:
             raise ValueError(f"at most {MOST_RANKS} ranks")
-        return _CAPTURE.pack(self.steps, len(self.ranks)) + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
+        head = _CAPTURE.pack(self.steps, len(self.ranks), self.options)
+        return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
 
     @classmethod
     def read(cls, body: bytes) -> "Capture":
         """Raises BadMessageError."""
-        steps, count = _head(_CAPTURE, body)
-        return cls(steps, _numbers(body[_CAPTURE.size :], count))
+        steps, count, options = _head(_CAPTURE, body)
+        return cls(steps, _numbers(body[_CAPTURE.size :], count), options)
 
 
-_CAPTURE: Final = struct.Struct("<IH2x")
+_CAPTURE: Final = struct.Struct("<IHBx")
 """Eight bytes: what a stray is answered is not longer."""
 
 
@@ -401,10 +504,48 @@ class CaptureReply:
         """Raises BadMessageError."""
         first, steps = _head(_TWO, body)
         text = body[_TWO.size :].decode(errors="replace")
-        return cls(first, steps, "".join(one if one.isprintable() else "�" for one in text))
+        return cls(first, steps, printable(text))
 
 
 _TWO: Final = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Values:
+    """A person sets something while the job runs, or asks what is set; the answer, in the same form.
+
+    Pairs of texts without line breaks; keys without `=`.
+    """
+
+    values: tuple[tuple[str, str], ...] = ()
+    why_not: str = ""
+    """Of an answer: why nothing was changed."""
+
+    def packed(self) -> bytes:
+        """The body. Raises ValueError for more than one datagram holds."""
+        text = "\n".join(f"{key}={value}" for key, value in self.values).encode()
+        why = self.why_not.encode()[:500]
+        if _VALUES.size + len(text) + len(why) > MOST_BODY:
+            raise ValueError(f"settings take at most {MOST_BODY} bytes")
+        return _VALUES.pack(len(text), len(why)) + text + why
+
+    @classmethod
+    def read(cls, body: bytes) -> "Values":
+        """Raises BadMessageError."""
+        length, of_why = _head(_VALUES, body)
+        rest = body[_VALUES.size :]
+        if len(rest) != length + of_why:
+            raise BadMessageError("length")
+        lines = rest[:length].decode(errors="replace").split("\n") if length else []
+        pairs = [line.partition("=") for line in lines]
+        if not all(equals for _, equals, _ in pairs):
+            raise BadMessageError("settings")
+        values = tuple((printable(key), printable(value)) for key, _, value in pairs)
+        return cls(values, printable(rest[length:].decode(errors="replace")))
+
+
+_VALUES: Final = struct.Struct("<HH4x")
+"""Eight bytes: what a stray is answered is not longer."""
 
 
 def batch_of(body: bytes) -> int:

@@ -36,7 +36,7 @@ class CauseRow:
     """One cause.
 
     Suggestions may hold {who} (`rank 3`; {Who} begins a sentence), {rank} (`3`: the first of them, of several) and
-    {operator} (` (name)` or '').
+    {operator} (` (name)` or ''), {fuse} and {warm_up} (what the job's framework has for that).
     """
 
     words: str
@@ -222,7 +222,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         group_suggestion="The hosts of {who} take longer for the same launches: look at CPU frequency and governor, at "
         "CUDA_LAUNCH_BLOCKING, and at profilers or debuggers that run on these ranks alone.",
         job_wide_suggestion="No rank is to blame: devices wait for the host to launch small kernels. Fuse them "
-        "(torch.compile), capture them (CUDA graphs), or use larger batches.",
+        "({fuse}), capture them (CUDA graphs), or use larger batches.",
         operator_from_blame=True,
         seen_by_blame_as="host",
         fix_kind="host",
@@ -263,12 +263,12 @@ CAUSES: Mapping[Cause, CauseRow] = {
         time_class="host",
         spends_on="waiting for {their} profiler",
         suggestion="It is the profiler that holds {who} up, not what it runs on: there is nothing to drain. Let the "
-        "profiler warm up (torch.profiler.schedule with warmup), record fewer kinds of activity, and record again.",
+        "profiler warm up ({warm_up}), record fewer kinds of activity, and record again.",
         group_suggestion="It is the profiler that holds {who} up, not what they run on: there is nothing to drain. "
-        "Let the profiler warm up (torch.profiler.schedule with warmup), record fewer kinds of activity, and record "
+        "Let the profiler warm up ({warm_up}), record fewer kinds of activity, and record "
         "again.",
         job_wide_suggestion="No rank is to blame, and without the profiler the job does not take so long: launches "
-        "wait while it asks for buffers. Let it warm up (torch.profiler.schedule with warmup), record fewer kinds of "
+        "wait while it asks for buffers. Let it warm up ({warm_up}), record fewer kinds of "
         "activity and fewer steps, and read other prices as shares of the shorter step.",
         fix_kind="host",
         job_wide_operators=PROFILER_OVERHEADS,

@@ -144,7 +144,13 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     tidy(take(StorePlace, arguments).store)
     conditions = conditions_of(entry, arguments)
     with presenter.progress_bar() as progress:
-        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=presenter.note)
+        trace = open_job(
+            choice.job,
+            take(StorePlace, arguments).store,
+            progress=progress,
+            note=presenter.note,
+            reads_history=entry.reads_history,
+        )
         answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
     presenter.present(answer)
     if any(one.rests_on_estimates(answer.result) for one in conditions):

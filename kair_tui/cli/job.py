@@ -72,16 +72,35 @@ class JobSource:
 
 
 def open_job(
-    job: str | None, chosen_store: Path | None, *, progress: "Progress", note: "Callable[[str], None]"
+    job: str | None,
+    chosen_store: Path | None,
+    *,
+    progress: "Progress",
+    note: "Callable[[str], None]",
+    reads_history: bool = False,
 ) -> Trace:
     """The trace of `job`, or of the job in use, in which case `note` is told which one that is.
 
-    Raises InputError where there is none.
+    Raises InputError where there is none. With `reads_history` a job that is watched need not be sampled: its trace has
+    no steps.
     """
-    source = locate(job, chosen_store)
+    try:
+        source = locate(job, chosen_store)
+    except InputError:
+        if reads_history and (watched := _watched(job or os.environ.get("KAIR_JOB", ""), chosen_store)) is not None:
+            return watched
+        raise
     if source.why is not None:
         note(f"using job {source.name} ({source.why})")
     return open_source(source, progress=progress)
+
+
+def _watched(job: str, chosen_store: Path | None) -> Trace | None:
+    """A job of which only the history of steps is known; None of any other."""
+    from kair_tui.cli.step_history import unsampled
+
+    folder = store_root(chosen_store) / job
+    return unsampled(folder) if job and not _looks_like_path(job) and (folder / "capture").is_dir() else None
 
 
 def tidy(chosen_store: Path | None) -> None:

@@ -232,7 +232,7 @@ class FailOnAlert(FailOn):
         Option(
             "--fail-on",
             "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
-            "or any alert. Set apart by commas, or repeated.",
+            "rank_died, or any alert. Set apart by commas, or repeated.",
             metavar="WHAT",
         ),
     ] = ()

@@ -113,7 +113,7 @@ def follow(
         answer = look()
         result: WatchResult = answer.result
         found = is_found(answer)
-        is_last = once or found or result.state in ("over", "unattended")
+        is_last = once or found or result.state in ("over", "failed", "unattended")
         tell.tell(answer, is_last=is_last)
         if is_last:
             return found

@@ -41,6 +41,8 @@ class Entry:
     """Takes `--baseline`, and holds the run against the one in use."""
     on_workers: bool = False
     """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
+    reads_history: bool = False
+    """Answers by the history of steps, too: of a job that is watched, before anything of it is sampled."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
@@ -86,6 +88,11 @@ CAPTURE_NOTES: Final = """\
 run ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
 without capture. docs/capture.md has the variables, and what it costs."""
 
+CONFIRM_NOTES: Final = """\
+Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
+confirmed: a rank holds up the job. withdrawn: it does not. shared: several do. not here: nobody, at this place.
+open: not decided; it says how many steps it would take. docs/methods/confirm.md has the method."""
+
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
   first-look     who is slow, where, why, and what it costs
@@ -94,6 +101,7 @@ Runbooks that come with Kair (kair run NAME):
   input-bound    whether the job waits for its data
   regression     after an upgrade: is a step slower than it may be, and where its time goes
   nightly        one page for cron: exit status 10 for any finding
+  proposals      a job under kair mitigate: what is proposed, and waits for somebody
 A runbook is a text file of commands; docs/runbooks.md has the language."""
 
 COMMANDS: Final = (
@@ -116,6 +124,7 @@ COMMANDS: Final = (
             "kair triage job123 --report incident.html",
         ),
         fails_on=True,
+        reads_history=True,
         takes_baseline=True,
         on_workers=True,
     ),
@@ -323,11 +332,14 @@ COMMANDS: Final = (
     Entry(
         "capture",
         RUNNING,
-        "Run a training job under watch, its script unchanged; or have some steps of it sampled now.",
+        "Run a training job under watch, its script unchanged; sample it, control it, or attach to it.",
         (
             "kair capture run -- torchrun --nproc-per-node 8 train.py",
             "kair capture run --job job123 -- python train.py",
             "kair capture now --job job123 --ranks 3,7",
+            "kair capture now --job job123 --steps 2 --stacks",
+            "kair capture set job123 max-overhead=2% sample-every=500",
+            "kair capture set job123 capture=off",
         ),
         needs="process",
         notes=CAPTURE_NOTES,
@@ -342,6 +354,19 @@ COMMANDS: Final = (
             "kair coordinator --job job123 --metrics 127.0.0.1:9433 --leave-after 60",
         ),
         needs="process",
+    ),
+    Entry(
+        "confirm",
+        RUNNING,
+        "Prove which rank holds up a running job: some are delayed at random, and steps grow or not.",
+        (
+            "kair confirm job123",
+            "kair confirm job123 --rank 5 --worth",
+            "kair confirm job123 --all --budget 0.5%",
+            "kair confirm job123 --stop",
+        ),
+        needs="store",
+        notes=CONFIRM_NOTES,
     ),
     Entry(
         "mitigate",

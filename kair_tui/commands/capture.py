@@ -1,4 +1,4 @@
-"""`kair capture`: a training job run under watch, and windows of it asked for by hand."""
+"""`kair capture`: a training job run under watch, sampled by hand, controlled, or attached to."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from kair_tui.cli.output import say
 
 _CANNOT_RUN: Final = 126
 _NOT_FOUND: Final = 127
-CaptureAction = Literal["run", "now"]
+CaptureAction = Literal["run", "now", "set", "attach"]
 
 
 def run(
@@ -22,9 +22,19 @@ def run(
     *,
     action: Annotated[
         CaptureAction,
-        Argument("run -- COMMAND…: run the command, and what it starts, under watch. now: have some steps sampled."),
+        Argument(
+            "run -- COMMAND…: run the command, and what it starts, under watch. now: have some steps sampled. "
+            "set JOB key=value…: change settings while it runs; without values they are shown. attach PID: record a "
+            "process that runs."
+        ),
     ],
-    command: Annotated[Sequence[str], Argument("With run: the command that trains.", verbatim=True)] = (),
+    command: Annotated[
+        Sequence[str],
+        Argument(
+            "With run: the command that trains. With set: the job and settings. With attach: the process.",
+            verbatim=True,
+        ),
+    ] = (),
     job: Annotated[
         str | None,
         Option("--job", "The job's name. Default: $KAIR_JOB, else one of the scheduler's number or of the time."),
@@ -36,6 +46,15 @@ def run(
         str | None, Option("--ranks", "With now: the ranks to sample, 3,7 or 0-7. Default: all.", metavar="RANKS")
     ] = None,
     steps: Annotated[int, Option("--steps", "With now: how many steps, 50 at most.", metavar="N", minimum=1)] = 4,
+    stacks: Annotated[
+        bool, Option("--stacks", "With now: record Python's calls too. Costs most: each call becomes an event.")
+    ] = False,
+    memory: Annotated[
+        bool, Option("--memory", "With now: record allocations too. Costs an event for each of them.")
+    ] = False,
+    shapes: Annotated[
+        bool, Option("--shapes", "With now: record the shapes of operators' tensors too. Costs a little per operator.")
+    ] = False,
 ) -> int:
     """Becomes the command, or asks. Raises UsageError where there is none.
 
@@ -44,7 +63,17 @@ def run(
     if action == "now":
         if command:
             raise UsageError("kair capture now takes no command", "kair capture now --job job123 --ranks 3,7")
-        return ask_now(store, job, ranks, steps)
+        from kair_capture.control import options_of
+        from kair_tui.commands.capture_control import ask_now
+
+        besides = {"stacks": stacks, "memory": memory, "shapes": shapes}
+        return ask_now(store, job, ranks, steps, options_of(tuple(name for name, wanted in besides.items() if wanted)))
+    if action == "set":
+        from kair_tui.commands.capture_control import set_values
+
+        return set_values(store, job, command)
+    if action == "attach":
+        return _attach(command, store, job, with_agent=not no_agent)
     if not command or not command[0]:
         raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
     return _become(command, store, job, with_agent=not no_agent)
@@ -91,20 +120,44 @@ def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bo
         why = of_file or str(error)
         say(f"kair: warning: capture is off, the command runs without: {why}")
         return {**os.environ, "KAIR_DISABLE": "1"}
+    if not os.environ.get("KAIR_RUN_DIR") and run_dir.parent.name != f"kair-{os.getuid()}":
+        say(f"kair: warning: {run_dir.parent.parent}/kair-{os.getuid()} is another user's: it is not used")
     say(f"kair: capturing job {job} in {run_dir}")
     if with_agent:
         _start_agent(shared)
     return environment_of(shared, job=job, run_dir=run_dir)
 
 
-def _start_agent(environment: Mapping[str, str]) -> None:
-    """One for this host; without one training goes on."""
+def _attach(words: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> int:
+    """Raises UsageError, InputError where the process cannot be recorded."""
+    from kair_capture.attaching import AttachError, attach
+
+    if len(words) != 1 or not words[0].isdecimal():
+        raise UsageError("kair capture attach needs the number of a process", "kair capture attach 4242")
+    try:
+        found = attach(int(words[0]), job, store)
+    except AttachError as error:
+        raise InputError(str(error), error.hint) from error
+    if found.was_recording:
+        say(f"kair: process {words[0]} is recorded already, as job {found.job}; kair watch {found.job}")
+        return 0
+    say(f"kair: job {found.job} is recorded from now on ({found.ranks} on this host) in {found.run_dir}")
+    if with_agent:
+        shared = {"KAIR_JOB": found.job, "KAIR_RUN_DIR": str(found.run_dir), "KAIR_STORE": str(store)}
+        _start_agent({**os.environ, **shared}, int(words[0]))
+    say(f"kair: kair coordinator --job {found.job} hears it; kair capture set {found.job} capture=off ends it")
+    return 0
+
+
+def _start_agent(environment: Mapping[str, str], process: int | None = None) -> None:
+    """One for this host, as long as `process` lives, by default this one; without one training goes on."""
     import subprocess
 
     from kair_capture.ring import start_ticks
 
-    # It becomes the command, and keeps its number.
-    environment = {**environment, "KAIR_AGENT_COMMAND": f"{os.getpid()}:{start_ticks(os.getpid())}"}
+    # This one becomes the command, and keeps its number.
+    number = process or os.getpid()
+    environment = {**environment, "KAIR_AGENT_COMMAND": f"{number}:{start_ticks(number)}"}
     command = [sys.executable, "-P", "-m", "kair_capture.agent", "--detach"]
     try:
         subprocess.run(command, env=environment, check=True, timeout=20)
@@ -118,53 +171,3 @@ def _name_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
         return f"slurm-{number}"
     script = next((word for word in command if word.endswith(".py")), command[0])
     return f"{Path(script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def ask_now(store: Path, job: str | None, ranks: str | None, steps: int) -> int:
-    """Asks the job's coordinator, and says what it answers. Raises UsageError, InputError where it refuses."""
-    from kair_capture.coordinator.endpoint import NoAnswerError, address_in, ask
-    from kair_capture.places import JobPlaces, address_of
-    from kair_capture.settings import safe_name
-    from kair_capture.wire import MOST_RANKS, Capture, KeyFileError, read_key
-
-    name = job or os.environ.get("KAIR_JOB")
-    if not name:
-        raise UsageError("which job? --job NAME, or $KAIR_JOB", "kair capture now --job job123 --ranks 3,7")
-    places = JobPlaces(store, safe_name(name))
-    wanted = _ranks_in(ranks)
-    if len(wanted) > MOST_RANKS:
-        raise UsageError(f"at most {MOST_RANKS} ranks can be asked for by name", "leave --ranks out for all")
-    try:
-        named = os.environ.get("KAIR_COORDINATOR", "").strip()
-        address = address_of(named) if named else address_in(places.address)
-    except ValueError as error:
-        raise UsageError(f"KAIR_COORDINATOR: {error}") from error
-    if address is None:
-        from kair_engine.store.remote import place_of
-
-        raise InputError(
-            f"job {places.job} has no coordinator in the store {place_of(store)}", f"kair coordinator --job {name}"
-        )
-    try:
-        key = read_key(Path(os.environ.get("KAIR_KEY_FILE") or places.key), places.job)
-        reply = ask(address, key, Capture(steps, wanted))
-    except (KeyFileError, NoAnswerError) as error:
-        raise InputError(str(error)) from error
-    except OSError as error:
-        raise InputError(f"cannot reach {address[0]}:{address[1]}: {error.strerror or error}") from error
-    if reply.why_not:
-        raise InputError(f"nothing is sampled: {reply.why_not}")
-    last = reply.first_step + reply.steps - 1
-    say(f"kair: steps {reply.first_step} to {last} are sampled; kair watch {name} tells when")
-    return 0
-
-
-def _ranks_in(text: str | None) -> tuple[int, ...]:
-    """`3,7,10-12`. Raises UsageError."""
-    found: set[int] = set()
-    for part in filter(None, (text or "").split(",")):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > 1 << 16:
-            raise UsageError(f"--ranks must be numbers such as 3,7 or 0-7, got {text!r}")
-        found.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(found))

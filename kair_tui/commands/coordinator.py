@@ -35,10 +35,26 @@ def run(
     metrics: Annotated[
         str | None, Option("--metrics", "Where Prometheus may ask, at /metrics. Default: nowhere.", metavar="HOST:PORT")
     ] = None,
+    alert_webhook: Annotated[
+        str | None,
+        Option(
+            "--alert-webhook",
+            "Where each alert is posted, as JSON. Default: $KAIR_ALERT_WEBHOOK, which no list of processes shows.",
+            metavar="URL",
+        ),
+    ] = None,
     leave_after: Annotated[
         float | None,
-        Option("--leave-after", "End so many seconds after the job. Default: stay.", metavar="S", minimum=0),
+        Option(
+            "--leave-after",
+            "End so many seconds after the job; where none begins, after ten minutes or later. Default: stay.",
+            metavar="S",
+            minimum=0,
+        ),
     ] = None,
+    allow_delays: Annotated[
+        bool, Option("--allow-delays", "Let kair confirm delay ranks of the job, as far as its budget goes.")
+    ] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
 ) -> int:
     """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
@@ -53,7 +69,10 @@ def run(
         key_file=key,
         max_overhead=share_of(max_overhead),
         metrics=None if metrics is None else _address(metrics, "--metrics"),
+        alert_webhook=_webhook(alert_webhook or os.environ.get("KAIR_ALERT_WEBHOOK", "")),
         leave_after_s=leave_after,
+        stalled_after_s=_stalled_after(os.environ.get("KAIR_STALLED_AFTER", "")),
+        allow_delays=allow_delays,
     )
     try:
         coordinator = Coordinator(settings, (lambda _: None) if quiet else lambda text: say(f"kair: {text}"))
@@ -80,6 +99,18 @@ def share_of(text: str) -> float:
         raise UsageError(f"--max-overhead must be a share such as 1% or 0.01, got {text!r}") from None
 
 
+def _webhook(url: str) -> str | None:
+    from kair_capture.coordinator.webhook import host_of
+
+    if not url:
+        return None
+    try:
+        host_of(url)
+    except ValueError as error:
+        raise UsageError(f"--alert-webhook, or $KAIR_ALERT_WEBHOOK: {error}") from error
+    return url
+
+
 def _places(store: Path, job: str | None) -> "JobPlaces":
     from kair_capture.places import JobPlaces
     from kair_capture.settings import safe_name
@@ -97,3 +128,16 @@ def _address(text: str, option: str) -> tuple[str, int]:
         return address_of(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
+
+
+def _stalled_after(text: str) -> float:
+    """Seconds without a step's end after which a job stands still. Raises UsageError."""
+    from kair_capture.coordinator.watching import STALLED_S
+
+    try:
+        seconds = float(text) if text.strip() else STALLED_S
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 1e6:
+        raise UsageError(f"KAIR_STALLED_AFTER must be seconds, 1 or more, got {text[:40]!r}")
+    return seconds

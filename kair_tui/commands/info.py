@@ -1,5 +1,6 @@
 """`kair info`: what the recording holds."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from kair_engine.results.views import InfoResult
@@ -14,7 +15,8 @@ def run(
     *,
     operators: Annotated[bool, Option("--operators", "Also list every operator and how often it ran.")] = False,
 ) -> InfoResult:
-    """Asks the engine."""
+    """Asks the engine. Raises InputError where the steps of a captured job cannot be read."""
     from kair_engine.views.overview import info
+    from kair_tui.cli.attempts import attempts_of
 
-    return info(trace, operators=operators)
+    return replace(info(trace, operators=operators), attempts=attempts_of(trace.job))

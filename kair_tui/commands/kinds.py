@@ -119,6 +119,10 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "What it gives its model in a step, and its median peer; by what share that is more. Figures: given_bytes, "
         "usual_given_bytes, larger_share."
     ),
+    "sample_time": (
+        "How many samples the job gives it in a step, and its median peer; what one takes in the median step. "
+        "Figures: samples, usual_samples, us_per_sample, usual_us_per_sample."
+    ),
     "same_inputs": "What it spends longer on inputs as large as its peers'. Figures: excess_us_per_step.",
     "stopped": (
         "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
@@ -195,6 +199,26 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "sequence, waiting, members."
     ),
     "unreachable": "Ranks whose process did not answer NCCL's RAS.",
+    "died": (
+        "How a rank's process ended, otherwise than in order: neither signal nor exit_status where nobody saw it; "
+        "out_of_memory is 1 where the kernel's count of such kills rose. About: its exception. Figures: perhaps step, "
+        "signal, exit_status, out_of_memory."
+    ),
+    "ended_early": "A rank ended in order, and others wait for it. Figures: perhaps step.",
+    "unheard": "A rank is on a host that is not heard. About: the host. Figures: perhaps step.",
+    "stands_at": (
+        "Where ranks of a job that stands still are, by their stacks; was is 1 of one that died there. About: the "
+        "place. Figures: perhaps step, was."
+    ),
+    "every_step": (
+        "By the history of steps, sampled or not, it takes longer by itself than its peers, beyond what it did before. "
+        "About: part of the step, perhaps. Figures: steps, excess_us_per_step, share_of_step."
+    ),
+    "collects_garbage": (
+        "By the history of steps it collects garbage for longer than its peers. Figures: collected_us_per_step, "
+        "peers_least_us, peers_most_us."
+    ),
+    "noticed": "While the job ran, the watch noticed it. Figures: step.",
 }
 """What speaks for a finding; `about` is what `about` holds, where it holds anything."""
 

@@ -3,16 +3,19 @@
 import getpass
 import os
 import shlex
+import signal
 import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import (
@@ -25,6 +28,7 @@ from kair_engine.results.mitigate import (
     MitigationShards,
     RankRate,
     SimulatedPolicy,
+    WorkerSamples,
 )
 from kair_engine.trace.model import short_warning
 from kair_tui.cli.job import StoreSession
@@ -32,17 +36,18 @@ from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
 
 if TYPE_CHECKING:
+    from kair_mitigate.audit import Audit
     from kair_mitigate.plans import Plan
     from kair_mitigate.records import Records
+    from kair_mitigate.shards.shard import CommitPoint
+    from kair_mitigate.shards.store import ShardStore
 
 RENDERER = "kair_tui.render.mitigate"
-SHARDS: Final = "shards.sqlite"
-"""A shard service's database in the job's folder, where it is to be looked at."""
-
 _ACTIONS: Final = (
     "run -- COMMAND…: run the job, restarted as ordered. status, history: look. control: watch it and propose. plan,"
     " leave: order sizes, or a restart. approve, deny: a proposal. undo: the sizes before. audit: every sample once?"
-    " simulate: what policies gain. drain HOST: how its scheduler takes it out."
+    " simulate: what policies gain. drain HOST: how its scheduler takes it out. shards: give data out by the shard to"
+    " workers that do not step together."
 )
 
 
@@ -111,8 +116,37 @@ def run(
     draws: Annotated[int, Option("--draws", "With simulate: jobs of each kind.", metavar="N", minimum=1)] = 3,
     epochs: Annotated[
         int | None,
-        Option("--epochs", "With audit: how many. Default: those that are over.", metavar="N", minimum=1),
+        Option(
+            "--epochs",
+            "With audit: how many. Default: those that are over. With shards: how many in all. Default: 1.",
+            metavar="N",
+            minimum=1,
+        ),
     ] = None,
+    samples: Annotated[
+        int | None, Option("--samples", "With shards: how many the dataset has.", metavar="N", minimum=1)
+    ] = None,
+    shard_samples: Annotated[
+        int | None, Option("--shard-samples", "With shards: how many a worker takes at a time.", metavar="M", minimum=1)
+    ] = None,
+    files: Annotated[
+        Path | None,
+        Option(
+            "--files", "With shards: give out files, of unknown length, by this list of one a line.", metavar="LIST"
+        ),
+    ] = None,
+    grows: Annotated[
+        bool, Option("--grows", "With --files: more come by client.add(), until client.end_stream().")
+    ] = False,
+    seed: Annotated[int, Option("--seed", "With shards: of the order.", metavar="N", minimum=0)] = 0,
+    commit: Annotated[
+        Literal["push", "checkpoint"],
+        Option("--commit", "With shards: what makes a sample count, what a worker pushed or a checkpoint took."),
+    ] = "push",
+    listen: Annotated[
+        str,
+        Option("--listen", "With shards: where. Workers on other hosts need 0.0.0.0:PORT.", metavar="HOST:PORT"),
+    ] = "127.0.0.1:0",
     yes: Annotated[bool, Option("--yes", "With drain: run the commands. Default: they are printed.")] = False,
     no_capture: Annotated[bool, Option("--no-capture", "With run: without kair capture around the command.")] = False,
 ) -> MitigateResult:
@@ -125,6 +159,21 @@ def run(
         raise SystemExit(_run(name, folder, session.store.root, rest, with_capture=not no_capture))
     if action == "simulate":
         return _simulated(session, name, policy, ranks, draws)
+    if action == "shards":
+        _nothing_more(rest)
+        make = partial(
+            _make_shards,
+            samples=samples,
+            shard_samples=shard_samples,
+            files=None if files is None else _lines_of(files),
+            grows=grows,
+            seed=seed,
+            epochs=epochs,
+            commit=commit,
+        )
+        _serve_shards(name, folder, listen, make)
+        result = MitigateResult(session.store.told, "shards", name, shards=_shards(folder))
+        return replace(result, audited=_audited_shards(folder, None))
     with _records_of(session, name) as records:
         if action == "control":
             from kair_mitigate.controller import control
@@ -375,7 +424,7 @@ def _status(session: StoreSession, action: MitigateAction, name: str, records: "
             for one in records.proposals()
         ),
         history=tuple(told(one.plan) for one in ordered.values()),
-        shards=_shards(records.folder / SHARDS),
+        shards=_shards(records.folder),
     )
     if known is None:
         return result
@@ -417,20 +466,78 @@ def _rates(session: StoreSession, name: str, records: "Records") -> tuple[RankRa
     )
 
 
-def _shards(file: Path) -> MitigationShards | None:
+def _shards(folder: Path) -> MitigationShards | None:
     """Counted without a lock that the service would wait for. Raises OSError where the file is no such database."""
-    if not file.exists():
-        return None
     from kair_mitigate.shards.epochs import newest_epoch
+    from kair_mitigate.shards.looking import SHARDS, dataset_of, looked_at
 
+    if not (folder / SHARDS).exists():
+        return None
+    with looked_at(folder / SHARDS) as database:
+        epoch, epochs = newest_epoch(database), dataset_of(database).epochs
+        states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
+        of = dict(database.execute(states, (epoch,)).fetchall())
+    todo, doing, done, quarantined = (of.get(state, 0) for state in ("TODO", "DOING", "DONE", "QUARANTINED"))
+    return MitigationShards(epoch, todo, doing, done, quarantined, epochs)
+
+
+def _serve_shards(name: str, folder: Path, listen: str, make: "Callable[[ShardStore], None]") -> None:
+    """Until all epochs are over, SIGTERM, or Ctrl-C. Raises UsageError, InputError."""
+    from kair_capture.files import BusyError
+    from kair_capture.places import address_of
+    from kair_mitigate.orders import RunKeyError
+    from kair_mitigate.shard_serving import serve
+    from kair_mitigate.shards.looking import SHARDS
+    from kair_mitigate.shards.shard import ShardError
+
+    ended = Event()
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            epoch = newest_epoch(database)
-            states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
-            of = dict(database.execute(states, (epoch,)).fetchall())
+        address = address_of(listen)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        serve(folder, address, make, ended, began=lambda at: say(f"kair: shards of job {name} at {at[0]}:{at[1]}"))
+    except BusyError as error:
+        raise InputError(f"job {name} has a shard service already ({error} is locked)") from error
     except sqlite3.Error as error:
-        raise OSError(f"{file}: {error}") from error
-    return MitigationShards(epoch, *(of.get(state, 0) for state in ("TODO", "DOING", "DONE", "QUARANTINED")))
+        raise InputError(f"cannot use {folder / SHARDS}: {error}") from error
+    except (OSError, RunKeyError) as error:
+        raise InputError(f"cannot serve the shards of job {name}: {error}") from error
+    except (ShardError, OverflowError) as error:
+        raise UsageError(f"job {name}: {error}") from error
+
+
+def _make_shards(
+    store: "ShardStore",
+    *,
+    samples: int | None,
+    shard_samples: int | None,
+    files: Sequence[str] | None,
+    grows: bool,
+    seed: int,
+    epochs: int | None,
+    commit: "CommitPoint",
+) -> None:
+    """The same as before where the job goes on, which need not be said again. Raises UsageError, ShardError."""
+    how: dict[str, Any] = {"seed": seed, "epochs": epochs or 1, "commit": commit}
+    if files is not None and samples is None:
+        store.make_files(files, growing=grows, **how)
+    elif samples is not None and shard_samples is not None and files is None:
+        store.make(samples, shard_samples, **how)
+    elif samples is not None or shard_samples is not None or files is not None or not store.is_made:
+        raise UsageError(
+            "the dataset is --samples and --shard-samples, or --files",
+            "kair mitigate shards JOB --samples 60000 --shard-samples 64 --epochs 2",
+        )
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {file}: {error}") from error
 
 
 def _finite(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -445,15 +552,38 @@ def _moment(at: float) -> str:
 def _audited(folder: Path, result: MitigateResult, epochs: int | None) -> MitigationAudit:
     from kair_mitigate.audit import audit
 
+    if result.shards is not None:
+        return _audited_shards(folder, epochs)
     if result.samples is None or result.epoch is None:
         raise InputError("the job has not said yet how many samples it has")
     whole = epochs if epochs is not None else result.epoch
     found = audit(sorted((folder / "trained").glob("*.jsonl")), result.samples, whole)
+    return _told_audit(result.samples, whole, {None: found})
 
-    def ranges(of: Any) -> tuple[AuditedRange, ...]:  # noqa: ANN401
-        return tuple(AuditedRange(epoch, begin, end) for epoch, some in sorted(of.items()) for begin, end in some)
 
-    return MitigationAudit(result.samples, whole, found.counted, ranges(found.missing), ranges(found.twice))
+def _audited_shards(folder: Path, epochs: int | None) -> MitigationAudit:
+    from kair_mitigate.shards.looking import audit_of_run
+
+    try:
+        found = audit_of_run(folder, epochs)
+    except OSError as error:
+        raise InputError(str(error)) from error
+    samples = found.dataset.samples
+    told = _told_audit(sum(found.dataset.records.values()) if samples is None else samples, found.epochs, found.of)
+    return replace(told, workers=tuple(WorkerSamples(*one) for one in found.workers.items()))
+
+
+def _told_audit(samples: int, epochs: int, of: "Mapping[str | None, Audit]") -> MitigationAudit:
+    def ranges(what: Literal["missing", "twice"]) -> tuple[AuditedRange, ...]:
+        return tuple(
+            AuditedRange(epoch, begin, end, file)
+            for file, found in of.items()
+            for epoch, some in sorted(getattr(found, what).items())
+            for begin, end in some
+        )
+
+    counted = sum(found.counted for found in of.values())
+    return MitigationAudit(samples, epochs, counted, ranges("missing"), ranges("twice"))
 
 
 def _simulated(session: StoreSession, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:

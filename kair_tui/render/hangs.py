@@ -1,6 +1,8 @@
 """Hangs in words: who has not arrived at which collective."""
 
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kair_engine.causes import CAUSES
@@ -31,32 +33,39 @@ def nobody_to_blame(finding: Finding) -> str:
     return "no rank is missing: look at the network between them"
 
 
+_TO_DO: Final = {
+    "died": (
+        "Look at why {who} died: the last lines of its log, the stacks of hangs/ in the job's folder, the kernel's log "
+        "(dmesg: killed process, segfault, XID), and the launcher's, which may have ended it."
+    ),
+    "unheard": "Look at the host of {who}: whether it is up, and reached by the others.",
+    "no_majority": (
+        "Compare what these ranks call there{operator}, and with what: a branch that some of them take, a batch or a "
+        "parameter of another size, groups made in another order."
+    ),
+    "wait_circle": (
+        "{Who} wait for each other{operator}: have all of them call in one order (of sends and receives one end "
+        "receives first, or both in one batch; of groups the same first on all)."
+    ),
+    "other_call": (
+        "Look at why {who} called something else than the others{operator}: a branch of the code that not every rank "
+        "takes, a batch or a parameter of another size there, a call that was skipped before."
+    ),
+    "waits_elsewhere": (
+        "Have all ranks call their process groups in one order: {who} called another one first{operator}."
+    ),
+    "transfers_met": (
+        "Both ends are in the same transfer{operator} and neither leaves it: compare its sizes at both ends, then look "
+        "at the network between them (NCCL_DEBUG=INFO, link errors, a switch)."
+    ),
+}
+"""Kind of evidence → the suggestion, that of the first that is there."""
+
+
 def what_to_do(finding: Finding) -> str | None:
     """The suggestion, where it is not that of the cause; `{who}` is filled in as there."""
     kinds = {one.kind for one in finding.evidence}
-    if "no_majority" in kinds:
-        return (
-            "Compare what these ranks call there{operator}, and with what: a branch that some of them take, a batch "
-            "or a parameter of another size, groups made in another order."
-        )
-    if "wait_circle" in kinds:
-        return (
-            "{Who} wait for each other{operator}: have all of them call in one order (of sends and receives one end "
-            "receives first, or both in one batch; of groups the same first on all)."
-        )
-    if "other_call" in kinds:
-        return (
-            "Look at why {who} called something else than the others{operator}: a branch of the code that not every "
-            "rank takes, a batch or a parameter of another size there, a call that was skipped before."
-        )
-    if "waits_elsewhere" in kinds:
-        return "Have all ranks call their process groups in one order: {who} called another one first{operator}."
-    if "transfers_met" in kinds:
-        return (
-            "Both ends are in the same transfer{operator} and neither leaves it: compare its sizes at both ends, then "
-            "look at the network between them (NCCL_DEBUG=INFO, link errors, a switch)."
-        )
-    return None
+    return next((text for kind, text in _TO_DO.items() if kind in kinds), None)
 
 
 def _not_arrived(one: Evidence) -> str:
@@ -171,6 +180,52 @@ def _members(one: Evidence) -> str:
     return count(int(one.figures["members"]))
 
 
+def _died(one: Evidence) -> str:
+    """Of one rank: by what, and in which step."""
+    figures = one.figures
+    step = f" in step {count(int(figures['step']))}" if "step" in figures else ""
+    error = f" ({one.about})" if one.about else ""
+    if "signal" in figures:
+        is_out = "out_of_memory" in figures
+        why = ", as memory ran out: the count of such kills in its memory group rose" if is_out else ""
+        return f"{ranks_in_words(one.ranks)} died{step} of {_signal_name(int(figures['signal']))}{why}{error}"
+    if "exit_status" in figures:
+        status = count(int(figures["exit_status"]))
+        return f"{ranks_in_words(one.ranks)} ended{step} with exit status {status}{error}"
+    return (
+        f"{ranks_in_words(one.ranks)} died{step}, and left no trace of how: SIGKILL is likeliest, by somebody or for "
+        "want of memory"
+    )
+
+
+def _signal_name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+def _ended_early(one: Evidence) -> str:
+    return f"{ranks_in_words(one.ranks)} ended in order, before the others"
+
+
+def _unheard(one: Evidence) -> str:
+    return f"{ranks_in_words(one.ranks)}: the host is not heard{f' ({one.about})' if one.about else ''}"
+
+
+def _stands_at(one: Evidence) -> str:
+    step = f" in step {count(int(one.figures['step']))}" if "step" in one.figures else ""
+    alone = len(one.ranks) == 1
+    stand = ("was" if alone else "were") if "was" in one.figures else "stands" if alone else "stand"
+    return f"{ranks_in_words(one.ranks)} {stand}{step}{f', {one.about}' if one.about else ''}"
+
+
+def how_it_ended(finding: Finding) -> str | None:
+    """Of ranks that died, or whose host is not heard: that, in one sentence; else None."""
+    told = [one for one in finding.evidence if one.kind in ("died", "ended_early", "unheard")]
+    own = [one for one in told if set(one.ranks) <= set(finding.ranks)]
+    return SENTENCES[own[0].kind](own[0]) if own else None
+
+
 SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "not_arrived": _not_arrived,
     "no_dump": _no_dump,
@@ -188,4 +243,8 @@ SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "called": _called,
     "no_report": _no_report,
     "unreachable": _unreachable,
+    "died": _died,
+    "ended_early": _ended_early,
+    "unheard": _unheard,
+    "stands_at": _stands_at,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.views import InfoResult, OperatorUse, RankRecord
+from kair_engine.results.views import Attempt, InfoResult, OperatorUse, RankRecord
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.units import count, duration, plural, spans
@@ -80,8 +80,15 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         ),
         ("clocks", _clocks(result)),
     ]
+    if len(result.attempts) > 1:
+        facts += _listing("attempts", {_attempt(one): one.ranks for one in result.attempts})
     facts += _listing("host", result.hosts)
     return facts + _listing("role", result.roles)
+
+
+def _attempt(one: Attempt) -> str:
+    steps = f"steps {one.first_step}-{one.last_step}, {duration(one.step_time_us)} each"
+    return f"{one.number} from {one.began_at[:19].replace('T', ' ')} UTC, {steps}"
 
 
 def _ahead(result: InfoResult) -> list[tuple[str, str]]:

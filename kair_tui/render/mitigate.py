@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.results.mitigate import (
     AuditedRange,
     MitigateResult,
+    MitigationAudit,
     MitigationPlan,
     MitigationProposal,
     MitigationShards,
     RankRate,
     SimulatedPolicy,
+    WorkerSamples,
 )
 from kair_tui.render.answer import DIM, Column, Styled
 from kair_tui.render.drawing import level
@@ -35,11 +37,7 @@ def _headline(result: MitigateResult) -> str:
     if result.action == "drain":
         return "drained" if result.drained else "run this, or the same with --yes:"
     if result.audited is not None:
-        audited = result.audited
-        if not audited.missing and not audited.twice:
-            return f"every sample once: {count(audited.counted)} in {plural(audited.epochs, 'whole epoch')}"
-        missing, twice = (sum(one.end - one.begin for one in some) for some in (audited.missing, audited.twice))
-        return f"{plural(missing, 'sample')} missing, {count(twice)} twice, in {plural(audited.epochs, 'whole epoch')}"
+        return _audit_text(result.audited, result.shards, is_end=result.action == "shards")
     if result.plan is None or result.samples is None or result.done is None:
         said = " has not said anything yet" if result.shards is None else f": {_shards_text(result.shards)}"
         return f"job {result.job}{said}"
@@ -48,6 +46,18 @@ def _headline(result: MitigateResult) -> str:
         f"job {result.job}: step {count(result.step or 0)}, epoch {result.epoch}, {share:.0%} of"
         f" {count(result.samples)} samples done; {shares_text(result.plan)}"
     )
+
+
+def _audit_text(audited: MitigationAudit, shards: MitigationShards | None, *, is_end: bool) -> str:
+    """`is_end`: of the service that gave the shards out."""
+    epochs = plural(audited.epochs, "whole epoch")
+    if is_end and shards is not None and audited.epochs < shards.epochs:
+        return f"stopped: {_shards_text(shards)}; the same command goes on"
+    if not audited.missing and not audited.twice:
+        return f"every sample once: {count(audited.counted)} in {epochs}"
+    missing, twice = (sum(one.end - one.begin for one in some) for some in (audited.missing, audited.twice))
+    left_out = f"; {_shards_text(shards)}" if shards is not None and shards.quarantined else ""
+    return f"{plural(missing, 'sample')} missing, {count(twice)} twice, in {epochs}{left_out}"
 
 
 def shares_text(plan: MitigationPlan) -> str:
@@ -244,6 +254,13 @@ _RANGES = (
     Column[AuditedRange]("end", "to before", lambda row: count(row.end)),
 )
 
+_FILE_RANGES = (Column[AuditedRange]("file", "file", lambda row: row.file or "–", align="left"), *_RANGES)
+
+_WORKERS = (
+    Column[WorkerSamples]("worker", "worker", lambda row: row.worker, align="left"),
+    Column[WorkerSamples]("samples", "samples", lambda row: count(row.samples)),
+)
+
 
 def _minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
@@ -258,7 +275,9 @@ def _body(result: MitigateResult, page: Page) -> None:
         for title, some in (("missing", result.audited.missing), ("twice", result.audited.twice)):
             if some:
                 page.line(title)
-                page.table(_RANGES, some, limit=20)
+                page.table(_FILE_RANGES if some[0].file is not None else _RANGES, some, limit=20)
+        if result.audited.workers:
+            page.table(_WORKERS, result.audited.workers, limit=20)
         return
     for plan in result.coming:
         what = "restart after" if plan.kind == "leave" else "from"

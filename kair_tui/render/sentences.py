@@ -296,6 +296,32 @@ def _larger_batch(one: Evidence) -> str:
     return f"{_who(one)} {_verb(one, 'give')} {model} {given} in a step, peers {usual}: {more} more to compute with"
 
 
+def _every_step(one: Evidence) -> str:
+    where = (
+        "" if one.about is None else f" in {one.about}" if one.about != "loop" else ", outside of the model's passes"
+    )
+    steps = plural(int(one.figures["steps"]), "step")
+    return f"in the history of {steps} {_who(one)} {_verb(one, 'take')} {_cost(one)} more than peers{where}"
+
+
+def _collects_garbage(one: Evidence) -> str:
+    collected = duration(one.figures["collected_us_per_step"])
+    return f"{_who(one)} {_verb(one, 'collect')} garbage for {collected} of a step, {_peers_had(one)}"
+
+
+def _noticed(one: Evidence) -> str:
+    return f"the watch of the running job noticed {_it(one)} by step {int(one.figures['step'])}"
+
+
+def _sample_time(one: Evidence) -> str:
+    own, usual = (duration(one.figures[name]) for name in ("us_per_sample", "usual_us_per_sample"))
+    samples, of_peers = (f"{one.figures[name]:g}" for name in ("samples", "usual_samples"))
+    return (
+        f"{_who(one)} {_verb(one, 'take')} {own} a sample, peers {usual}: the job gives {_it(one)} {samples} a step, "
+        f"peers {of_peers}"
+    )
+
+
 def _same_inputs(one: Evidence) -> str:
     excess = duration(one.figures["excess_us_per_step"])
     return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
@@ -418,6 +444,9 @@ def _operator(one: Evidence) -> str:
 
 _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "excess": _excess,
+    "every_step": _every_step,
+    "collects_garbage": _collects_garbage,
+    "noticed": _noticed,
     "slow_operator": _slow_operator,
     "large_delays": _large_delays,
     "host_pauses": _large_delays,
@@ -451,6 +480,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longer_batches": _longer_batches,
     "larger_inputs": _larger_inputs,
     "larger_batch": _larger_batch,
+    "sample_time": _sample_time,
     "same_inputs": _same_inputs,
     "stopped": _stopped,
     "price_range": _price_range,

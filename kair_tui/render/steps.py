@@ -99,6 +99,8 @@ def _body(result: StepsResult, page: Page) -> None:
     page.table(columns, result.summary, limit=STEPS_SHOWN)
     if result.scopes:
         page.line()
+        if len(result.attempts) > 1:
+            page.line(f"in attempt {result.attempt} of {result.attempts[-1].number}:")
         page.line(_in_words(result.scopes))
         page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
     if page.options.wide:

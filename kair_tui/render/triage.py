@@ -6,7 +6,7 @@ A triage in words: the engine's figures with the sentences, commands and suggest
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,8 +17,9 @@ from kair_engine.results.whatif import Fix
 from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.changes import against_in_words
+from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words
-from kair_tui.render.hangs import held_up_at, stands_still, what_to_do
+from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
 from kair_tui.render.localize import flag
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import sentence_of
@@ -55,6 +56,12 @@ if TYPE_CHECKING:
 
 
 _NOBODY = "No rank is to blame: "
+_FUSE: Mapping[str, str] = {
+    "torch": "torch.compile",
+    "xla": "jax.jit or tf.function(jit_compile=True) on the whole step",
+}
+"""How a framework fuses small kernels."""
+_WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +122,14 @@ def suggestion_of(finding: Finding) -> str:
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
     named = f" ({short_name(finding.operator)})" if finding.operator else ""
-    return text.format(who=who, Who=who.capitalize(), rank=next(iter(ranks), None), operator=named)
+    return text.format(
+        who=who,
+        Who=who.capitalize(),
+        rank=next(iter(ranks), None),
+        operator=named,
+        fuse=_FUSE.get(finding.framework or "", "torch.compile, jax.jit"),
+        warm_up=_WARM_UP.get(finding.framework or "", "torch.profiler.schedule with warmup"),
+    )
 
 
 def fix_option(fix: Fix) -> str:
@@ -197,6 +211,8 @@ def _body(result: TriageInWords, page: Page) -> None:
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
+    if result.confirmed is not None:
+        page.line(confirmed_in_words(result.confirmed))
     if result.against_baseline is not None:
         page.lines_of(against_in_words(result.against_baseline))
 
@@ -247,7 +263,15 @@ def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
         return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
     who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
-    return f"{who}{on}: {cause_in_words(finding.cause)}{_in_operator(finding, wide)}"
+    where = _in_operator(finding, wide) or _in_scope(finding)
+    return f"{who}{on}: {cause_in_words(finding.cause)}{where}"
+
+
+def _in_scope(finding: Finding) -> str:
+    """The part of the step that the history tells, where the cause's name does not say it."""
+    if finding.scope in (None, "input") or finding.scope == cause_in_words(finding.cause):
+        return ""
+    return ", between steps' passes" if finding.scope == "loop" else f" in {finding.scope}"
 
 
 def _in_operator(finding: Finding, wide: bool) -> str:
@@ -264,7 +288,7 @@ def _others(number: int) -> str:
 def facts(finding: Finding) -> list[str]:
     """Its figures: what it costs, when, and how sure that is."""
     if stands_still(finding):
-        return [_price(finding)]
+        return [] if how_it_ended(finding) else [_price(finding)]  # its evidence says that
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"

@@ -14,7 +14,7 @@ from kair_engine.results.rank import StepPart
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
-from kair_tui.render.hangs import held_up_at, nobody_to_blame, stands_still
+from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -79,9 +79,18 @@ def summary(result: TriageResult) -> str:
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
     cleared = _first(result.warnings, ("nobody_waits",))
     uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
+    rest = uneven + _unseen(result)
     if cleared is None and result.absorbed:
-        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{uneven}"
-    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{uneven}"
+        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{rest}"
+    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{rest}"
+
+
+def _unseen(result: TriageResult) -> str:
+    """What the history of steps would have shown."""
+    if (unseen := result.unseen) is None:
+        return ""
+    size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
+    return f"; in the history of {plural(unseen.steps, 'step')} a rank slower by {size} would have been seen"
 
 
 def _why_open(result: TriageResult) -> str | None:
@@ -196,7 +205,7 @@ def _job_wide(result: TriageResult) -> str:
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
-    return f"job-wide: {_some(told)}{_together(result)}; {where}"
+    return f"job-wide: {_some(told)}{_together(result)}; {where}{_unseen(result)}"
 
 
 def _most_of_step(result: TriageResult) -> str:
@@ -236,7 +245,7 @@ def _culprit(finding: Finding) -> str:
 
 def _price(finding: Finding) -> str:
     if stands_still(finding):
-        return f"the job stands still at {held_up_at(finding)}"
+        return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
         return "nothing by itself: others are as late"
     return f"{costs(finding)} a step{_crowded(finding)}"

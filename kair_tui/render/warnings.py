@@ -251,6 +251,25 @@ def _number(one: KairWarning, name: str) -> str:
     return count(int(one.figures[name]))
 
 
+def _larger_share(one: KairWarning) -> str:
+    samples, usual = (f"{one.figures[name]:g}" for name in ("samples", "usual_samples"))
+    own, peers = (duration(one.figures[name]) for name in ("us_per_sample", "usual_us_per_sample"))
+    takes = f"{_who(one)} {'takes' if len(one.ranks) == 1 else 'take'} longer"
+    return (
+        f"{takes} for what the job gives {_them(one)}, {samples} samples a step, peers {usual}: {own} a sample, "
+        f"peers {peers}, so no straggler"
+    )
+
+
+def _new_sizes(one: KairWarning) -> str:
+    steps = plural(int(one.figures["steps"]), "step")
+    several = "" if one.figures["changes"] == 1 else f", and {_number(one, 'changes')} times in all"
+    return (
+        f"from step {int(one.figures['step'])} on ranks take other numbers of samples than before{several}: {steps} "
+        "from there on, in which that may be compiled anew, are left out"
+    )
+
+
 def _busy_machine(one: KairWarning) -> str:
     waited = percent(one.figures["waited_share"])
     return f"{one.about}: the probe waited for a core {waited} of the time: other programs ran there meanwhile"
@@ -259,6 +278,8 @@ def _busy_machine(one: KairWarning) -> str:
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
     "giant_step": _giant_step,
+    "larger_share": _larger_share,
+    "new_sizes": _new_sizes,
     "graphs_not_recorded": _graphs_not_recorded,
     "busy_machine": _busy_machine,
     "rare_delays": _rare_delays,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.watch import WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.watch import FRESH_S, WatchedHost, WatchedRank, WatchedWindow, WatchResult
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, score, signed_duration
 from kair_tui.render.view import View
@@ -21,16 +21,27 @@ _STATES: Final = {
     "training": "training",
     "stalled": "no step ends any more",
     "over": "over",
+    "failed": "it has ended, and not in order",
     "unattended": "unattended: its coordinator no longer writes",
 }
 
 
 def _headline(result: WatchResult) -> str:
     parts = [f"{result.job}: {_STATES[result.state]}"]
+    if result.age_s > FRESH_S:
+        parts.append(f"figures are {result.age_s:.0f} s old")
+    if result.unwritten_because is not None:
+        parts.append(result.unwritten_because)
+    if result.control.get("capture") == "off":
+        parts.append("capture is off")
+    if result.attempt > 1:
+        parts.append(f"attempt {result.attempt}")
     if result.step >= 0:
         parts.append(f"step {result.step}")
     if result.step_time_us is not None:
         parts.append(f"{duration(result.step_time_us)} a step")
+    if result.hang is not None and not result.hang.over and result.hang.told:
+        return f"{', '.join(parts)}: {result.hang.told}"
     slow = tuple(row.rank for row in result.ranks if row.slow)
     if slow:
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
@@ -39,6 +50,12 @@ def _headline(result: WatchResult) -> str:
 
 def _excess(row: WatchedRank) -> str:
     return "–" if row.self_time_excess is None else f"{row.self_time_excess:+.1%}".replace("%", " %")
+
+
+def _excess_of_step(row: WatchedRank) -> str:
+    if row.excess_us is None or row.excess_of_step is None:
+        return "–"
+    return f"{signed_duration(row.excess_us)} ({percent(row.excess_of_step)})"
 
 
 def _time(us: float | None) -> str:
@@ -65,7 +82,10 @@ COLUMNS = (
     Column[WatchedRank]("step", "step", lambda row: str(row.step), weight=7),
     Column[WatchedRank]("step_time_us", "step time", lambda row: _time(row.step_time_us), weight=5),
     Column[WatchedRank]("self_time_us", "self time", lambda row: _time(row.self_time_us), weight=8),
+    Column[WatchedRank]("samples", "samples", lambda row: "–" if row.samples is None else f"{row.samples:g}", weight=7),
+    Column[WatchedRank]("sample_time_us", "a sample", lambda row: _time(row.sample_time_us), weight=8),
     Column[WatchedRank]("self_time_excess", "than peers", _excess, weight=9),
+    Column[WatchedRank]("excess_us", "in a step", _excess_of_step, weight=8),
     Column[WatchedRank]("z", "z", lambda row: score(row.z), weight=6),
     Column[WatchedRank]("role", "role", lambda row: row.role if row.role != "all" else "–", align="left", weight=4),
     Column[WatchedRank]("slow", "", _mark, align="left", weight=9),
@@ -93,6 +113,8 @@ def _body(result: WatchResult, page: Page) -> None:
 
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
+    if result.unwritten_since is not None:
+        page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: what is later is not told")
     page.line()
     hosts = sorted(result.hosts, key=lambda row: (not row.silent, -(row.clock_bound_us or 0), row.host))
     page.table(_HOSTS, hosts, limit=len(hosts) if page.options.wide else HOSTS_SHOWN)
@@ -102,6 +124,8 @@ def _body(result: WatchResult, page: Page) -> None:
         f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "
         f"{plural(sampling.fragments, 'fragment')} in the store"
     )
+    if result.control:
+        page.line(f"set by hand: {', '.join(f'{key}={value}' for key, value in result.control.items())}")
     if sampling.owed_us > 0:
         page.line(
             f"{duration(sampling.owed_us)} of it are owed: until the job has earned them nothing is sampled unasked"

@@ -188,7 +188,7 @@ def require_written_out(statement: Command, words: Sequence[str]) -> None:
         if error.param is None or error.param.name != "action" or not any(one.references for one in statement.words):
             raise
         raise UsageError(f"{MITIGATE}: what is to be done is written out, and comes from no value") from None
-    if arguments["action"] == "run" or (arguments["action"] == "control" and not arguments["once"]):
+    if arguments["action"] in {"run", "shards"} or (arguments["action"] == "control" and not arguments["once"]):
         raise UsageError(f"{MITIGATE} {arguments['action']} goes on beside the job", "give it a shell of its own")
 
 

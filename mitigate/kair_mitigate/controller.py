@@ -1,8 +1,8 @@
 """Watches a job by what capture records of its steps, and proposes what a policy decides; or carries it out.
 
 It is a process of its own beside the coordinator: if it dies, the job goes on with its last plan. Policies see units,
-ranks that are resized together, and their micro-batches. Computing is what capture calls a rank's self time: on a
-device that is the host's, and no proposal should be made of it.
+ranks that are resized together, and their micro-batches. Computing is what capture calls a rank's self time; on a
+device, its own time there.
 """
 
 import time
@@ -275,9 +275,19 @@ def _matrices(
     column = np.full(len(numbers), -1)
     column[whole] = np.arange(len(whole))
     kept = column[place] >= 0
-    times = []
-    for name in ("self_us", "step_us"):
-        matrix = np.zeros((ranks, len(whole)))
-        matrix[rows["rank"][kept], column[place][kept]] = rows[name][kept] / 1e6
-        times.append(matrix)
-    return numbers[whole].astype(np.int64), times[0], times[1]
+
+    def matrix(name: str) -> npt.NDArray[np.float64]:
+        of = np.zeros((ranks, len(whole)))
+        of[rows["rank"][kept], column[place][kept]] = rows[name][kept] / 1e6
+        return of
+
+    own, device_s = matrix("self_us"), matrix("device_us")
+    if (device_s > 0).any(axis=1).all():
+        own = _told_last(device_s)
+    return numbers[whole].astype(np.int64), own, matrix("step_us")
+
+
+def _told_last(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """In place of each 0 what the rank (the row) told last; before the first, that one."""
+    at = np.maximum.accumulate(np.where(values > 0, np.arange(values.shape[1]), -1), axis=1)
+    return np.take_along_axis(values, np.maximum(at, np.argmax(values > 0, axis=1)[:, None]), axis=1)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import socket
@@ -5,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from kair_capture.agent.spool import Spool, deliver_file, read_name
 from kair_capture.agent.step_rows import COLUMNS, ROW, Journal, ScopeSum, ScopeSums
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.clocks import ClockFit
+from kair_capture.control import RankControl
+from kair_capture.delays import DELAYS_FILE, Mode, Order, Place, to_json
 from kair_capture.files import locked
 from kair_capture.job.windows import ControlWords
 from kair_capture.ring import Kind, process_namespace
-from kair_capture.wire import Beat, BeatReply, read_key
+from kair_capture.wire import Beat, BeatReply, numbered, read_key
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -371,3 +374,51 @@ def test_a_file_beside_the_training_script_is_no_module_of_the_agents(tmp_path: 
     command = [sys.executable, "-P", "-m", "kair_tui", "capture", "run", "--", "true"]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert b"Error" not in ran.stderr
+
+
+def test_ranks_hear_what_is_set_while_the_job_runs_and_one_that_comes_later_too(tmp_path: Path) -> None:
+    off = RankControl(False, 50).packed()
+    with agent_with_link(tmp_path) as (agent, theirs):
+        OneRank(tmp_path / "run", 3).step(0, 10)
+        agent._look()
+        theirs.send(Packet.CONTROL, off.to_bytes(8, "little"))
+        agent._hear()
+        OneRank(tmp_path / "run", 4).step(0, 10)
+        agent._look()
+        assert [ControlWords(tmp_path / "run" / f"rank-{rank}.control").control for rank in (3, 4)] == [off, off]
+        theirs.send(Packet.CONTROL, bytes(8))
+        agent._hear()
+        assert ControlWords(tmp_path / "run" / "rank-3.control").control == 0
+
+
+def test_what_was_recorded_besides_is_kept_as_the_profiler_wrote_it(tmp_path: Path) -> None:
+    with agent_with_link(tmp_path) as (agent, theirs):
+        OneRank(tmp_path / "run", 3).step(0, 10)
+        agent._look()
+        (tmp_path / "run" / "work").mkdir()
+        file = tmp_path / "run" / "rank-3-100-103.json"
+        file.write_text("{}")
+        for generation, first, options in ((1, 100, 1), (2, 200, 0)):
+            order = BeatReply(0, 0, 1000, generation, first, 4, (3,), options=options)
+            theirs.send(Packet.ORDER, order.packed())
+        agent._hear()
+        agent.keep(file, 100)
+        agent.keep(file, 200)
+        (kept,) = (tmp_path / "store" / "job" / "profiles").rglob("*.gz")
+        assert kept.parent.name == "steps-100"
+        assert gzip.decompress(kept.read_bytes()) == b"{}"
+
+
+def test_an_order_to_delay_ranks_is_left_for_them_if_it_is_sound_and_its_end_too(tmp_path: Path) -> None:
+    order = Order(7, 1, 100, 140, Place.BEFORE_FORWARD, Mode.ARMS, (10**6,), (3,), (0.5, 0.2, 0.2, 0.1))
+    with agent_with_link(tmp_path) as (agent, theirs):
+        OneRank(tmp_path / "run").step(0, 10)
+        agent._look()
+        with closing(ControlWords(tmp_path / "run" / "rank-3.control")) as words:
+            told = []
+            # The order; one of another number; none at all; the end.
+            for number, text in ((7, to_json(order)), (8, to_json(order)), (9, "{}"), (10, "")):
+                theirs.send(Packet.DELAYS, numbered(number) + text.encode())
+                agent._hear()
+                told.append((words.delays, (tmp_path / "run" / DELAYS_FILE).read_text()))
+        assert told == [(7, to_json(order))] * 3 + [(10, "")]

@@ -19,10 +19,11 @@ from kair_capture import wire as messages
 from kair_capture.agent.heartbeat import COUNTERS, PACE, Heartbeat, Link, Packet, hear_all
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.step_rows import Rows
+from kair_capture.coordinator import coordinator
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
 from kair_capture.coordinator.endpoint import Hosts
 from kair_capture.coordinator.status import lines_of
-from kair_capture.coordinator.step_log import read_all
+from kair_capture.coordinator.step_log import StepLog, read_all
 from kair_capture.files import BusyError
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
@@ -92,7 +93,7 @@ class Talk:
         self.packets += self.agent.received()
 
     def tell(self, rows: Rows) -> None:
-        for part in np.array_split(rows, len(rows) // 20 + 1):
+        for part in np.array_split(rows, (len(rows) - 1) // messages.MOST_ROWS + 1):
             self.batch += 1
             self.agent.send(Packet.ROWS, self.batch.to_bytes(8, "little") + part.tobytes())
 
@@ -197,11 +198,11 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     talk.packets.clear()
     talk.batch += 1000
     assert len(talk.coordinator._watching.roles.told) == 4
-    talk.tell(rows_for(1, range(201, 220)))
+    talk.tell(rows_for(1, range(201, 215)))
     talk.until(lambda: len(talk.kept()) == 1)
     again = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
     assert {(one.generation, one.first_step) for one in again} <= {(order.generation, order.first_step)}
-    assert len(read_all(talk.places.steps)) == 4 * 200 + 20
+    assert len(read_all(talk.places.steps)) == 4 * 200 + 15
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
     assert talk.coordinator._watching.slow == {2}
     talk.close()
@@ -362,3 +363,42 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
     assert refused == {}
     talk.close()
     assert json.loads((talk.places.capture / "status.json").read_text())["sampling"]["windows"][0]["ranks"] == [1, 3]
+
+
+def test_a_store_that_is_full_is_told_and_no_stall_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(tmp_path)
+    talk.agent.send(Packet.HOST, Host("node-1", 1, (0,)).packed())
+    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 0, 0))
+    talk.tell(rows_for(0, range(40)))
+    talk.until(lambda: len(talk.kept()) == 3)
+    append = StepLog.append
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(StepLog, "append", full)
+    talk.tell(rows_for(0, range(40, 50)))
+    talk.until(lambda: talk.coordinator._unwritten_since)
+    later = time.monotonic() + 100
+    talk.coordinator._watch(later)
+    talk.coordinator._watch(later + 20)
+    talk.coordinator._write_status(time.monotonic())
+    status = talk.coordinator.status
+    assert status is not None
+    assert (status.state, status.unwritten_since is None) == ("training", False)
+    monkeypatch.setattr(StepLog, "append", append)
+    talk.until(lambda: len(talk.kept()) == 4)
+    talk.coordinator._write_status(time.monotonic())
+    assert [line for line in talk.said if "written" in line] == [
+        "the store cannot be written (No space left on device): agents keep what they have until it can be",
+        "the store can be written again",
+    ]
+    assert talk.coordinator.status is not None
+    talk.close()
+
+
+def test_a_coordinator_that_no_rank_comes_to_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "_FIRST_RANK_S", 0.0)
+    places = JobPlaces(tmp_path / "store", "job")
+    coordinator.Coordinator(CoordinatorSettings(places, ("127.0.0.1", 0), leave_after_s=0.0)).run()
+    assert json.loads(places.status.read_bytes())["state"] == "waiting"

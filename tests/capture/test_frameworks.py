@@ -189,3 +189,23 @@ def test_from_a_jax_job_to_the_store_to_a_verdict(tmp_path: Path) -> None:
     assert found["verdict"] == "straggler"
     (accused,) = (finding for finding in found["findings"] if finding["ranks"] == [SLOW])
     assert (accused["cause"], accused["operator"]) == ("input", "load_batch")
+
+
+_FROZEN = """
+import gc, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from kair_capture.job.torch_scopes import ScopeFinder, find_roots
+ScopeFinder().install()
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+model = DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters())
+gc.freeze()
+found = find_roots(optimizer)
+assert found.callable == found.data_parallel == (model,), found
+"""
+
+
+def test_a_model_is_found_though_the_heap_was_frozen() -> None:
+    """As loops do after their set-up: the collector then tells of no object of before."""
+    pytest.importorskip("torch")
+    subprocess.run([sys.executable, "-c", _FROZEN], check=True)

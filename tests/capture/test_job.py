@@ -271,6 +271,11 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
     assert jobs.seen("own_profiler")["own"] > 50
     assert [path.name for path in (jobs.folder / "own_profiler/run/windows").iterdir()] == ["rank-0-10-10.json"]
     assert jobs.events("own_profiler")[0] == "window missed"
+    recorded = json.loads((jobs.folder / "own_profiler/run/windows/rank-0-10-10.json").read_text())
+    assert recorded["kair"]["options"] == ["stacks", "shapes"]
+    events = recorded["traceEvents"]
+    assert {"python_function", "cpu_op"} <= {one.get("cat") for one in events}
+    assert any("Input Dims" in one.get("args", {}) for one in events)
     assert len(jobs.steps("own_profiler")) == 14
     assert jobs.steps("own_profiler")[5].scopes[1:3] == ["inner", "augment"]
 

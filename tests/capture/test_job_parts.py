@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -19,7 +20,10 @@ from hypothesis import strategies as st
 from kair_capture import wire as messages
 from kair_capture.agent.ring_reader import Records, RingReader, Trainer, TrainerRings
 from kair_capture.agent.run_folders import communication_in
-from kair_capture.files import add_to_json, make_secure_dir
+from kair_capture.agent.step_rows import rows_of
+from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
+from kair_capture.files import add_to_json, make_secure_dir, own_folder_in
+from kair_capture.job import api
 from kair_capture.job.framework import Communication
 from kair_capture.job.hooks import around_next, input_ended
 from kair_capture.job.launch import SITE, environment_of
@@ -37,8 +41,8 @@ class FakeProfile:
 
     suffix = ".json"
 
-    def __init__(self) -> None:
-        self.is_lost = False
+    def __init__(self, options: ProfileOptions = NOTHING_MORE) -> None:
+        self.is_lost, self.options = False, options
         self.steps: list[int] = []
 
     def scope(self, name: str) -> AbstractContextManager[str]:
@@ -70,7 +74,8 @@ class FakeFramework:
 
     is_taken = False
     marks_input = False
-    refusal = None
+    profile_options = EVERYTHING
+    refusal: str | None = None
 
     def place(self) -> tuple[int, int]:
         return RANK, 8
@@ -84,8 +89,8 @@ class FakeFramework:
     def communication(self) -> Communication:
         return Communication(sends=(4,), receives=(2,), groups=((8, 5),))
 
-    def start_profile(self) -> FakeProfile | None:
-        return None if self.is_taken else FakeProfile()
+    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> FakeProfile | None:
+        return None if self.is_taken else FakeProfile(options)
 
 
 def settings(folder: Path, **variables: str) -> Settings:
@@ -193,6 +198,24 @@ def test_windows_are_sampled_where_they_were_asked_for(tmp_path: Path) -> None:
     assert [[step, begin, length] for step, begin, _, length in told_steps] == [
         [step, begin, length] for step, begin, length, _ in steps_of(records) if step in (5, 6)
     ]
+
+
+def test_samples_that_the_script_tells_are_in_rows_and_in_windows(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    agent = ControlWordsOf(folder)
+    current.session = session = Session(settings(folder), FakeFramework(), begin=5)
+    agent.ask(Window(3, 2))
+    for step in range(6):
+        for part in (step, 10) if step != 1 else ():  # two micro-batches
+            api.samples(part)
+        optimizer_steps(session, 1, 1)
+    agent.ask(Window(8, 1))
+    optimizer_steps(session, 5, 1)
+    api.stop()
+    assert rows_of(RANK, told(folder)[0], {})["samples"].tolist() == [10, 0, 12, 13, 14, 15, *[0] * 5]
+    windows = {path.name: json.loads(path.read_text())["kair"] for path in (folder / "windows").iterdir()}
+    assert windows["rank-3-3-4.json"]["samples"] == [[3, 13], [4, 14]]
+    assert "samples" not in windows["rank-3-8-8.json"]
 
 
 class ControlWordsOf:
@@ -399,6 +422,38 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
         make_secure_dir(tmp_path / "open")
     with pytest.raises(PermissionError, match="lets others replace mine"):
         make_secure_dir(tmp_path / "open" / "mine")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to other users")
+@pytest.mark.parametrize("planted", ["link", "dangling", "folder", "file"])
+def test_what_another_user_planted_under_the_name_of_the_run_folders_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    """In a folder that everybody writes into, as `/dev/shm` is."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    shared, own = tmp_path / "shm", tmp_path / "own"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    own.mkdir(0o700)
+    taken = shared / f"kair-{os.getuid()}"
+    assert own_folder_in(shared) == taken
+    if planted in ("link", "dangling"):
+        taken.symlink_to(own if planted == "link" else tmp_path / "nowhere")
+    elif planted == "folder":
+        taken.mkdir(0o777)
+    else:
+        taken.touch()
+    os.chown(taken, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(OSError, match=r"another user's link|lets others replace|Not a directory"):
+        make_secure_dir(taken / "job")
+    assert not any(own.iterdir())
+    assert not (tmp_path / "nowhere").exists()
+    # All processes of the user find the same other one, and nobody else can guess it.
+    instead = own_folder_in(shared)
+    assert instead == own_folder_in(shared) != taken
+    assert re.fullmatch(rf"kair-{os.getuid()}-[0-9a-f]{{32}}", instead.name)
+    make_secure_dir(instead / "job")
+    assert stat.S_IMODE((tmp_path / "runtime" / "kair-run-folder").stat().st_mode) == 0o600
 
 
 def test_the_training_process_needs_nothing_of_kair_but_capture(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from support.captured import fragment_of, rows_for
 from kair_capture.agent.spool import named
 from kair_capture.agent.step_rows import SCHEMA
 from kair_capture.coordinator.committing import Committer
-from kair_capture.coordinator.step_log import StepLog, scope_series
+from kair_capture.coordinator.step_log import StepLog, read_all, scope_series
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
 from kair_engine.views.scope_changes import scope_times
@@ -26,7 +26,7 @@ KEY = b"k" * 32
 
 
 def test_of_a_real_job_the_scope_that_became_longer_is_named_with_its_first_step() -> None:
-    rows = scope_times(*scope_series(RECORDED / "steps", RECORDED / "scopes"))
+    rows = scope_times(*scope_series(read_all(RECORDED / "steps"), RECORDED / "scopes"))
     assert [(row.scope, row.rank, row.since_step) for row in rows[:2]] == [("augment", 1, 100), ("self", 1, 100)]
     kept = pl.read_parquet(RECORDED / "steps" / "*.parquet").filter((pl.col("flags") & 12) == 0)
     sums = pl.read_parquet(RECORDED / "scopes" / "*.parquet").join(kept.select("rank", "step"), on=["rank", "step"])
@@ -51,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.rename(target)
     Committer(places, KEY).round()
     log, sums = StepLog(places.steps), []
-    for begin_us, steps in ((10**15, 90), (2 * 10**15, 120)):
+    for attempt, (begin_us, steps) in enumerate(((10**15, 90), (2 * 10**15, 120)), 1):
         for rank in range(3):
             rows = rows_for(rank, range(steps), step_us=10_000, self_us=6000 + rank, begin_us=begin_us)
             took = np.full(steps, 700) + np.arange(steps) % 3
@@ -60,6 +60,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 rows["flags"][20:24] = StepFlag.SAMPLED
                 took[20:24] = 9999
             rows["self_us"] += took.astype(np.uint32)
+            rows["attempt"] = attempt
             log.append(rows)
             sums += [
                 (rank, step, int(at), "augment", int(us), 1)
@@ -95,7 +96,27 @@ def test_the_last_attempts_unsampled_steps_count(asked: Asked) -> None:
     assert (row["before_us"], row["after_us"], row["peers_us"]) == (701.0, 1501.0, 701.0)
     # The recording's own steps are what they are without.
     assert [one["step"] for one in data["summary"]] == [20, 21, 22, 23]
-    assert json.loads(asked("--json"))["data"] == {**data, "scopes": []}
+    assert [(one["number"], one["ranks"], one["last_step"]) for one in data["attempts"]] == [
+        (1, [0, 1, 2], 89),
+        (2, [0, 1, 2], 119),
+    ]
+    assert data["attempt"] == 2
+    assert json.loads(asked("--json"))["data"] == {**data, "scopes": [], "attempts": [], "attempt": None}
+
+
+def test_an_attempt_is_chosen_by_its_number(asked: Asked, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(asked("--scopes", "--attempt", "1", "--json"))["data"]
+    assert data["attempt"] == 1
+    assert {one["since_step"] for one in data["scopes"]} == {None}
+    assert "in attempt 2 of 2:\nrank 1 took 800 µs longer" in asked("--scopes")
+    assert main(["steps", "job", "--store", str(store), "--scopes", "--attempt", "3"]) == 3
+    assert "job job has no attempt 3: 1, 2" in capsys.readouterr().err
+    assert main(["steps", "job", "--store", str(store), "--attempt", "1"]) == 2
+    assert "kair steps --scopes --attempt 1" in capsys.readouterr().err
+    assert main(["info", "job", "--store", str(store)]) == 0
+    told = capsys.readouterr().out
+    assert "1 from 2001-09-09 01:46:40 UTC, steps 0-89, 10.0 ms each: ranks 0-2" in told
+    assert "2 from 2033-05-18 03:33:20 UTC, steps 0-119, 10.0 ms each: ranks 0-2" in told
 
 
 def test_people_and_other_programs_see_the_same(asked: Asked) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support.live_status import SLOW, STATUS, write_status
 
 from kair_engine.results.watch import WatchResult
 from kair_tui.cli import present as following
+from kair_tui.commands import watch
 
 
 @pytest.fixture
@@ -102,14 +104,51 @@ def test_an_alert_that_is_over_fails_nothing(store: Path) -> None:
     assert kair("watch", "job123", "--once", "--store", str(store), "--fail-on", "alert").status == 0
 
 
-def test_a_coordinator_that_is_gone_is_told(store: Path) -> None:
+def test_a_coordinator_that_is_gone_is_told(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_status(store, replace(STATUS, updated_at="2026-01-01T10:00:00+00:00"))
     assert "unattended" in kair("watch", "job123", "--store", str(store)).out
     (store / "job123" / "capture" / "status.json").write_text("{")
     assert kair("watch", "job123", "--store", str(store)).status == 3
+    monkeypatch.setattr(watch, "_APPEARS_S", 0.0)
     told = kair("watch", "other", "--store", str(store))
     assert told.status == 3
     assert "kair coordinator --job other" in told.err
+
+
+def test_who_looks_right_after_a_coordinator_was_started_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch.time, "sleep", lambda _: write_status(tmp_path, STATUS))
+    told = kair("watch", "job123", "--once", "--store", str(tmp_path))
+    assert (told.status, told.out[:16]) == (0, "job123: training")
+    assert told.err == "kair: waiting up to 5 s for a coordinator of job job123 to begin\n"
+
+
+def test_figures_that_are_not_written_any_more_are_not_shown_as_live(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = datetime.now(UTC) - timedelta(seconds=12)
+    write_status(store, replace(STATUS, updated_at=at.isoformat(), unwritten_since="2026-01-01T10:00:00.000+00:00"))
+    told = kair("watch", "job123", "--once", "--store", str(store)).out
+    assert told.startswith("job123: training, figures are 12 s old, step 150")
+    assert "since 2026-01-01T10:00:00 UTC step times cannot be written" in told
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 10, 10, 10, 0, 255))
+    monkeypatch.setattr(watch.os, "statvfs", lambda _: full)
+    told = kair("watch", "job123", "--once", "--store", str(store)).out
+    assert told.startswith("job123: training, figures are 12 s old, the store is full, step 150")
+
+
+def test_how_slow_a_rank_is_is_told_in_ms_of_a_step(store: Path) -> None:
+    """A rank that has next to nothing to do of its own is slower by any share."""
+    slow = replace(SLOW, excess=210.84, excess_us=12_300.0, excess_of_step=0.205)
+    longer = replace(SLOW, kind="longer_steps", ranks=(), hosts=(), excess=0.2, excess_us=1500.0, excess_of_step=0.17)
+    ranks = [replace(one, excess_us=12_300.0, excess_of_step=0.205) if one.slow else one for one in STATUS.ranks]
+    write_status(store, replace(STATUS, alerts=(slow, longer), ranks=tuple(ranks), attempt=2))
+    told = kair("watch", "job123", "--once", "--store", str(store)).out
+    assert "attempt 2, step 150" in told
+    assert "step 124: rank 2 on node-1 is slow by 12 ms a step (20% of it)\n" in told
+    assert "step 124: the job's steps became longer by 1.5 ms (20%)\n" in told
+    assert re.search(r"2 +node-1 .*\+12.3 ms \(20.5 %\)", told)
 
 
 def test_a_job_of_which_nothing_was_sampled_is_said_to_be_watched(store: Path) -> None:

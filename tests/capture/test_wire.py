@@ -43,11 +43,30 @@ BODIES = st.one_of(
         generation=COUNT,
         unsent_rows=COUNT,
     ),
-    st.builds(messages.BeatReply, WORD, WORD, COUNT, COUNT, COUNT, st.integers(0, 10_000), RANKS, COUNT, COUNT),
+    st.builds(
+        messages.BeatReply,
+        WORD,
+        WORD,
+        COUNT,
+        COUNT,
+        COUNT,
+        st.integers(0, 10_000),
+        RANKS,
+        COUNT,
+        COUNT,
+        COUNT,
+        st.integers(0, 255),
+        WORD,
+    ),
     st.builds(messages.Host, st.text("abc-.é", min_size=1, max_size=100), COUNT, RANKS),
     st.builds(messages.Rows, WORD, st.integers(1, messages.MOST_ROWS).map(lambda n: bytes(n * messages.ROW_BYTES))),
     st.builds(messages.Communication, COUNT, COUNT, PARTNERS, PARTNERS, GROUPS),
-    st.builds(messages.Capture, COUNT, RANKS),
+    st.builds(messages.Capture, COUNT, RANKS, st.integers(0, 255)),
+    st.builds(
+        messages.Values,
+        st.lists(st.tuples(st.text("abc-é", max_size=20), st.text("=ab 1%é", max_size=20)), max_size=8).map(tuple),
+        st.text("abc é", max_size=80),
+    ),
     st.builds(messages.CaptureReply, COUNT, COUNT, st.text("abc é", max_size=80)),
 )
 READERS = (
@@ -58,6 +77,7 @@ READERS = (
     messages.Communication,
     messages.Capture,
     messages.CaptureReply,
+    messages.Values,
 )
 
 

@@ -40,6 +40,7 @@ EXISTING = {
     "cache",
     "capture",
     "coordinator",
+    "confirm",
     "mitigate",
     "watch",
     "spec",

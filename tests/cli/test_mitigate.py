@@ -108,7 +108,7 @@ def test_the_audit_counts_samples_once_an_epoch(folder: Path) -> None:
     said = kair("mitigate", "audit", "job7", "--epochs", "1")
     assert said.out.startswith("0 samples missing, 100 twice, in 1 whole epoch")
     told = json.loads(kair("mitigate", "audit", "job7", "--epochs", "1", "--json").out)["data"]["audited"]
-    assert told["twice"] == [{"epoch": 0, "begin": 1400, "end": 1500}]
+    assert told["twice"] == [{"epoch": 0, "begin": 1400, "end": 1500, "file": None}]
 
 
 def test_a_damaged_database_or_key_is_told(folder: Path) -> None:

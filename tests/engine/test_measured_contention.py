@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.stopping_threads import ALL, RANKS, STEPS, USUAL, measured, steps
 
+from kair_engine.localize.analysis import localize
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
@@ -14,6 +15,7 @@ from kair_engine.triage import pricing
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.sentences import sentence_of
+from kair_tui.render.warnings import warnings_in_words
 
 SLOW = dict.fromkeys(range(RANKS), 40_000.0)
 OWN = dict.fromkeys(ALL, 40_350.0)
@@ -294,3 +296,56 @@ def test_a_replay_that_sees_less_of_a_slow_network_is_not_all_its_price(
     assert found.slowdown == pytest.approx(30.35 / (30.35 - lost_us / 1e3), rel=1e-2)
     (between,) = [one.figures for one in found.evidence if one.kind == "price_range"]
     assert between == pytest.approx({"least_us": 20_000 * (1 - scale), "most_us": 16_000}, rel=1e-3)
+
+
+def uneven(folder: Path, samples: dict[int, int], us_of_sample: dict[int, float]) -> Trace:
+    """The job says what each rank takes in a step, of which a sample takes so long; models are given 100 bytes each."""
+    usual = {rank: samples[rank] * us_of_sample.get(rank, 1000.0) for rank in range(RANKS)}
+    made = steps(folder, {}, usual=usual, meet=2000)
+    own = {(step, rank): usual[rank] + 350 for step, rank in ALL}
+    times = measured(made, own, {}).job.step_times
+    told = tuple(samples[rank] for rank in times.rank)
+    times = replace(times, samples=told, given_bytes=tuple(100 * one for one in told))
+    return replace(made, job=replace(made.job, step_times=times))
+
+
+def test_a_rank_is_not_accused_of_the_samples_that_its_job_gives_it(tmp_path: Path) -> None:
+    made = uneven(tmp_path / "even", {0: 16, 1: 16, 2: 32, 3: 16}, {})
+    result = triage(made)
+    assert (result.findings, result.verdict) == ((), "no_straggler")
+    assert not any(row.flagged for row in (*result.ranking, *localize(made).scores))
+    (told,) = (one for one in warnings_in_words(result.warnings) if one.code == "larger_share")
+    assert told.message == (
+        "rank 2 takes longer for what the job gives it, 32 samples a step, peers 16: 1.01 ms a sample, peers 1.02 ms, "
+        "so no straggler"
+    )
+    untold = replace(made, job=replace(made.job, step_times=replace(made.job.step_times, samples=())))
+    assert [one.ranks for one in triage(untold).findings] == [(2,)]
+
+
+def test_a_rank_that_is_slow_for_its_samples_is_accused_with_what_one_takes(tmp_path: Path) -> None:
+    """Rank 2 is given half as many more, each twice as long; rank 1 is as slow, and fitted."""
+    made = uneven(tmp_path, {0: 16, 1: 8, 2: 24, 3: 16}, {1: 2000.0, 2: 2000.0})
+    (found,) = triage(made).findings
+    assert (found.ranks, found.cause) == ((2,), "compute")
+    (told,) = (one for one in found.evidence if one.kind == "sample_time")
+    assert sentence_of(told) == ("rank 2 takes 2.01 ms a sample, peers 1.02 ms: the job gives it 24 a step, peers 16")
+
+
+def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
+    """From the sixth step of 16 on sizes are others, which rank 2 compiles for."""
+    took = {(step, 2): 40_000.0 for step in range(6, 11)}
+    made = steps(tmp_path, took, count=16, meet=2000)
+    times = made.job.step_times
+    sizes = tuple(
+        16 + 4 * (step >= 6) * (1 if rank % 2 else -1) for rank, step in zip(times.rank, times.step, strict=True)
+    )
+    told = replace(made, job=replace(made.job, step_times=replace(times, samples=sizes)))
+    assert triage(made).verdict == "inconclusive"
+    result = triage(told)
+    assert (result.findings, result.verdict, result.steps) == ((), "no_straggler", (*range(6), *range(11, 16)))
+    (about,) = (one for one in warnings_in_words(result.warnings) if one.code == "new_sizes")
+    assert about.message == (
+        "from step 6 on ranks take other numbers of samples than before: 5 steps from there on, in which that may be "
+        "compiled anew, are left out"
+    )

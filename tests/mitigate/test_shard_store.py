@@ -1,12 +1,15 @@
 """The shard store: each sample of each epoch counts once, whoever dies, returns or comes too late."""
 
+import json
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kair_mitigate.audit import audit
 from kair_mitigate.shards.shard import (
     CheckpointError,
     CommitPoint,
@@ -390,7 +393,8 @@ class Life:
             case "commit":
                 self.commit(number)
             case "restore":
-                name = sorted(self.kept, key=str)[number % len(self.kept)]
+                there = sorted([None, *store.checkpoints()], key=str)
+                name = there[number % len(there)]
                 store.restore(name)
                 for one in "abc":
                     self.forget(one)
@@ -458,11 +462,58 @@ class Life:
 def test_whatever_happens_each_sample_of_each_epoch_counts_once(
     commit: CommitPoint, size: int, shard: int, epochs: int, story: list[tuple[str, int, int]]
 ) -> None:
-    store = store_of(size, shard, epochs=epochs, commit=commit, tries=1000)
-    life = Life(store)
-    for what, worker, number in story:
-        life.act(what, "abc"[worker], number)
-    for one in "abc":
-        store.release(one)
-    assert life.counted + rest(store) == all_once(size, epochs)
+    with TemporaryDirectory() as folder:
+        rows = Path(folder, "rows")
+        store = ShardStore(MEMORY, most_tries=1000, kept_checkpoints=2, rows=rows)
+        store.make(size, shard, seed=7, epochs=epochs, commit=commit)
+        life = Life(store)
+        for what, worker, number in story:
+            life.act(what, "abc"[worker], number)
+        for one in "abc":
+            store.release(one)
+        assert life.counted + rest(store) == all_once(size, epochs)
+        if commit == "checkpoint":
+            store.commit("end", {"rest": Position(1, None)})
+        assert len(store.checkpoints()) <= 2
+        store.close()
+        found = audit([rows], size, epochs)
+        assert (found.exactly_once, found.damaged) == (True, 0)
+
+
+@pytest.mark.parametrize("commit", ["checkpoint", "push"])
+def test_a_store_that_writes_rows_does_not_grow_with_epochs_and_checkpoints(
+    tmp_path: Path, commit: CommitPoint
+) -> None:
+    store = ShardStore(MEMORY, kept_checkpoints=2, rows=tmp_path / "rows")
+    store.make(6, 2, seed=7, epochs=40, commit=commit)
+    generation, most = store.join("a"), 0
+    for number in range(90):
+        shard = claimed(store, "a", generation)
+        if commit == "push":
+            store.push("a", generation, shard.id, (shard.begin, shard.end or 0), lambda: None)
+        store.done("a", generation, shard.id)
+        if commit == "checkpoint":
+            store.commit(str(number), {"a": Position(generation, None)})
+        most = max(most, len(list(store._connection.iterdump())))
+    assert most < 60  # 40 epochs have 120 shards
+    store.restore(None)
+    generation = store.join("a")
+    assert [claimed(store, "a", generation).epoch, list(store.checkpoints())] == [0, []]
+    store.release("a")
+    assert rest(store) == all_once(6, 40)
     store.close()
+
+
+def test_rows_of_a_transaction_that_did_not_come_to_its_end_are_cut_off(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    store = ShardStore(tmp_path / "shards.sqlite", rows=rows)
+    store.make(6, 6, seed=7, commit="push")
+    generation = store.join("a")
+    shard = claimed(store, "a", generation)
+    store.push("a", generation, shard.id, (0, 2), lambda: None)
+    with pytest.raises(ZeroDivisionError):
+        store.push("a", generation, shard.id, (2, 4), lambda: 1 // 0)
+    store.close()
+    assert len(rows.read_text().splitlines()) == 2
+    ShardStore(tmp_path / "shards.sqlite", rows=rows).close()
+    assert [json.loads(line)["end"] for line in rows.read_text().splitlines()] == [2]

@@ -60,12 +60,12 @@ def start() -> None:
     kair.start(job="test")
 
 
-def ask(first: int, steps: int, rank: int = 0) -> None:
+def ask(first: int, steps: int, rank: int = 0, options: int = 0) -> None:
     """What an agent does."""
     from kair_capture.job.windows import ControlWords, Window
 
     words = ControlWords(Path(os.environ["KAIR_RUN_DIR"]) / f"rank-{rank}.control")
-    words.ask(Window(first, steps))
+    words.ask(Window(first, steps, options))
     words.close()
 
 
@@ -310,7 +310,7 @@ def own_profiler(_: int, __: Path) -> Seen:
         if number == 0:
             ask(2, 4)
         if number == 8:
-            ask(10, 1)
+            ask(10, 1, options=5)  # stacks and shapes; with memory PyTorch writes a line to stderr
         profiler = None
         if number in (3, 12):
             profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])

@@ -17,6 +17,7 @@ from kair_engine.recording import importing
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.job import JobSource, JobWanted
 from kair_tui.render.terminal import Look
+from kair_tui.tui.frame import opening
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.screens.jobs import JobsScreen
@@ -263,3 +264,21 @@ def test_a_file_that_takes_long_does_not_hide_those_before_it(tmp_path: Path, he
             await until(pilot, lambda: answered(app))
 
     play()
+
+
+@played
+async def _committed_late(store: Path) -> None:
+    app = KairApp(JobWanted("job123", store=store), Look())
+    async with app.run_test(size=(160, 24)) as pilot:
+        await until(pilot, lambda: "nothing of it was sampled yet" in " ".join(screen_text(app).split()))
+        assert kair("import", str(store / "files"), "--job", "job123", "--replace", "--store", str(store)).status == 0
+        await until(pilot, lambda: answered(app))
+
+
+def test_a_watched_job_opens_by_itself_once_its_first_steps_are_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_LOOK_S", 0.01)
+    kb.write_job(tmp_path / "files", [0, 1])
+    (tmp_path / "job123" / "capture").mkdir(parents=True)
+    _committed_late(tmp_path)

@@ -30,6 +30,7 @@ PAGES = (
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks" / "README.md",
+    ROOT / "deploy" / "README.md",
     *sorted(REPORTS.glob("*.md")),
 )
 PATHS = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*")}

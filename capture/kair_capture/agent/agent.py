@@ -3,8 +3,10 @@
 The agent's settings, from the environment that the training job has too.
 """
 
+import gzip
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,20 +18,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from kair_capture.agent.dumps import Asked, Dumper
 from kair_capture.agent.heartbeat import COUNTERS, PACE, Link, Packet, is_order, read_fit
 from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.run_folders import communication_in, remove_dead_folders, world_size_in
-from kair_capture.agent.spool import Spool
-from kair_capture.agent.step_rows import Journal, ScopeSums
+from kair_capture.agent.spool import Spool, deliver_file
+from kair_capture.agent.step_rows import ROW, Journal, ScopeSums
 from kair_capture.agent.windows import Conversion, HostOfWindow, KeyBox
 from kair_capture.clocks import ClockFit
-from kair_capture.files import locked, make_secure_dir
-from kair_capture.job.failing import warn
+from kair_capture.delays import DELAYS_FILE, from_json
+from kair_capture.files import locked, make_secure_dir, own_folder_in, write_atomically
+from kair_capture.job.failing import tell, warn
 from kair_capture.job.framework import COMMUNICATION_UNTIL
 from kair_capture.job.windows import ControlWords, Window
 from kair_capture.places import JobPlaces, address_of, store_root
 from kair_capture.ring import is_running
-from kair_capture.settings import SettingsError, default_run_dir, settings_of
+from kair_capture.settings import SettingsError, default_run_dir, settings_of, switch
 from kair_capture.wire import MOST_ROWS, BeatReply, Host, KeyFileError, batch_of, read_key
 from kair_engine.store.remote import remote_of
 
@@ -58,13 +64,15 @@ class AgentSettings:
     """KAIR_AGENT_IDLE: the agent ends when no rank lived for so long."""
     command: tuple[int, int] | None
     """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may come."""
+    is_quiet: bool = False
+    """KAIR_QUIET=1: say nothing of how the job ended."""
 
 
 def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
     """The settings in an environment. Raises SettingsError."""
     shared = settings_of(environment)
     places = JobPlaces(store_root(dict(environment)), shared.job)
-    spool = environment.get("KAIR_SPOOL_DIR") or f"/var/tmp/kair-{os.getuid()}"
+    spool = environment.get("KAIR_SPOOL_DIR") or own_folder_in(Path("/var/tmp"))
     named = environment.get("KAIR_COORDINATOR", "").strip()
     try:
         coordinator = address_of(named) if named else None
@@ -81,6 +89,7 @@ def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings
         spool=Path(spool) / shared.job,
         spool_bytes=_size(environment, "KAIR_SPOOL_LIMIT", SPOOL_BYTES),
         idle_s=float(_size(environment, "KAIR_AGENT_IDLE", 30)),
+        is_quiet=switch(environment, "KAIR_QUIET", default=False),
         command=_process(environment.get("KAIR_AGENT_COMMAND", "")),
     )
 
@@ -135,6 +144,8 @@ class Agent:
             windows, settings.run_dir / "work", self.spool, self._key, self, self.scopes
         )
         self._trainers: dict[Trainer, TrainerRings] = {}
+        self._remote = remote
+        self.dumper: Final = Dumper(settings.run_dir, self._put)
         self._heartbeat: subprocess.Popen[bytes] | None = None
         # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
         self._midwife = ThreadPoolExecutor(1, "midwife")
@@ -146,15 +157,20 @@ class Agent:
         """Generation and first step of the last window that was asked for."""
         self._asked: dict[int, tuple[int, ...]] = {}
         """First step of a window → the ranks that were asked for it."""
+        self._besides: dict[int, int] = {}
+        """First step of a window → what it records besides, as ProfileOptions."""
         self._on_their_way: dict[int, int] = {}
         """Batch → rows; in order, as they are in the journal."""
         self._kept: set[int] = set()
         self._batch = 0
-        self._told: tuple[int, ...] | None = None
+        self._told: frozenset[Trainer] | None = None
         self._described: set[Trainer] = set()
         """Of which it was told how they communicate."""
         self._pace = (0, 0)
         """What sampling took of the job's time, in millionths, and how seldom its ranks sample unasked."""
+        self._control_word = 0
+        """What ranks are to do otherwise than as they were started; a new one is not told yet."""
+        self._controlled: dict[Trainer, int] = {}
         self._lost_drops = 0
         self._was_reached = False
         self._ranks_since: float | None = None
@@ -181,6 +197,18 @@ class Agent:
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from `first` on."""
         return frozenset(self._asked.get(first, ())) & {trainer.rank for trainer in self._trainers}
+
+    def keep(self, file: Path, first: int) -> None:
+        """Puts it into the store, in `profiles/` of the job: fragments have no room for what it has besides."""
+        if not self._besides.get(first):
+            return
+        packed = self.settings.run_dir / "work" / f"{file.name}.gz"
+        try:
+            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+                shutil.copyfileobj(source, target)
+            self._put(packed, f"profiles/steps-{first}/{packed.name}")
+        finally:
+            packed.unlink(missing_ok=True)
 
     def _serve(self) -> bool:
         """Until the job is over here, and what waits is delivered. False where ranks came meanwhile."""
@@ -217,6 +245,8 @@ class Agent:
         return True
 
     def _close(self) -> None:
+        if not self._was_reached and not self.settings.is_quiet:
+            self._sum_up()
         self.conversion.stop(5)
         self._tell_counters()
         self.spool.stop(5)
@@ -227,22 +257,37 @@ class Agent:
             self._heartbeat.wait()
         os.close(self._lock)
 
+    def _sum_up(self) -> None:
+        """Nobody else does where there is no coordinator: on the host of the first rank, by what waits for one."""
+        rows = np.frombuffer(b"".join(self.journal.first(len(self.journal))), ROW)
+        if 0 in rows["rank"]:
+            ranks, steps = len(np.unique(rows["rank"])), int(rows["step"].max()) + 1
+            ms, job = float(np.median(rows["step_us"])) / 1000, self.settings.job
+            tell(
+                f"job {job} is over: {steps} steps of {ranks} rank{'s' if ranks > 1 else ''} on this host, {ms:.3g} ms "
+                f"each (median); nobody watched them: kair coordinator --job {job} does, from its start on"
+            )
+
     # Once in a while.
 
     def _look(self) -> None:
         """Who came, who went; the key; whether the heartbeat lives."""
         for trainer, rings in trainers_in(os.listdir(self.settings.run_dir)).items():  # noqa: PTH208  (names alone)
             known = self._trainers.setdefault(trainer, TrainerRings(self.settings.run_dir, trainer))
+            self.dumper.watch(trainer)
             for ring in rings:
                 known.add(ring)
+            if self.dumper.is_ending(trainer):
+                self.dumper.ends(trainer, *known.place())
         self._read_key()
         if self._link is None:
             self._be_born()
-        ranks = tuple(sorted({trainer.rank for trainer in self._trainers}))
-        if ranks != self._told and self._tell_host(ranks):
-            self._told = ranks
+        # The same ranks of a job that was started again may be of another world size.
+        if (here := frozenset(self._trainers)) != self._told and self._tell_host(here):
+            self._told = here
         self._tell_counters()
         self._tell_pace()
+        self._tell_control()
         self._warn_if_alone()
 
     def _read_key(self) -> None:
@@ -274,7 +319,8 @@ class Agent:
             self._has_warned = True
             warn(f"{what}: until that changes, what is recorded waits on host {self.settings.host}")
 
-    def _tell_host(self, ranks: tuple[int, ...]) -> bool:
+    def _tell_host(self, trainers: frozenset[Trainer]) -> bool:
+        ranks = tuple(sorted({trainer.rank for trainer in trainers}))
         host = Host(self.settings.host, world_size_in(self.settings.run_dir) or 0, ranks)
         return self._send(Packet.HOST, host.packed())
 
@@ -308,10 +354,13 @@ class Agent:
             # Asked before the rings are read: what a process wrote before it ended is in them then.
             is_alive = rings.is_alive
             alive |= is_alive
+            place = None if is_alive else rings.place()
             written = self._drain(rings, to_the_end=not is_alive)
-            if written and not is_alive:
+            if written and place is not None:
+                self.dumper.ended(trainer, *place)
                 self._bury(trainer, rings)
         self._send_rows()
+        self._tell_standings()
         self._hear()
         return alive
 
@@ -344,6 +393,26 @@ class Agent:
         self._lost_drops += rings.drops
         rings.close(remove=True)
         del self._trainers[trainer]
+        self._controlled.pop(trainer, None)
+
+    def _tell_standings(self) -> None:
+        """Where ranks stand, and how they ended: after their rows."""
+        told = self.dumper.told
+        while told and self._send(Packet.STANDING, told[0].packed()):
+            told.popleft()
+
+    def _ask_ranks(self, hang: int) -> None:
+        """The job stands still, or a rank has ended: all others say where they are."""
+        if hang and self._trainers:
+            self.dumper.ask(hang, [Asked(trainer, *rings.place()) for trainer, rings in self._trainers.items()])
+
+    def _put(self, file: Path, name: str) -> None:
+        """Into the store, below the job's folder. Raises OSError."""
+        folder = self.settings.places.folder
+        if self._remote is None:
+            deliver_file(file, folder / name)
+        else:
+            self._remote.put(file, f"{folder.name}/{name}")
 
     def _send_rows(self) -> None:
         behind = sum(self._on_their_way.values())
@@ -377,8 +446,20 @@ class Agent:
                 self._pace = (overhead, every)
             elif kind == Packet.KEY:
                 self._key.key = content
-            elif kind == Packet.ORDER:
-                self._obey(BeatReply.read(content))
+            else:
+                self._hear_order(kind, content)
+
+    def _hear_order(self, kind: Packet, content: bytes) -> None:
+        """What the coordinator wants of this host's ranks."""
+        if kind == Packet.CONTROL:
+            self._control_word = batch_of(content)
+            self._tell_control()
+        elif kind == Packet.DELAYS:
+            self._tell_delays(content)
+        elif kind == Packet.HANG:
+            self._ask_ranks(batch_of(content))
+        elif kind == Packet.ORDER:
+            self._obey(BeatReply.read(content))
 
     def _acknowledge(self, batch: int) -> None:
         """Rows leave the journal in its order: those behind one that is still on its way wait for it."""
@@ -397,11 +478,13 @@ class Agent:
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
         self._asked[order.first_step] = tuple(here)
+        self._besides[order.first_step] = order.options
         while len(self._asked) > _ASKED_KEPT:
-            del self._asked[next(iter(self._asked))]
+            oldest = next(iter(self._asked))
+            del self._asked[oldest], self._besides[oldest]
         for rank in here:
             with suppress(OSError), closing(self._control(rank)) as words:
-                words.ask(Window(order.first_step, order.steps))
+                words.ask(Window(order.first_step, order.steps, order.options))
 
     def _tell_pace(self) -> None:
         """To ranks that sample without being asked: one budget, and the same steps on all of them."""
@@ -410,6 +493,26 @@ class Agent:
             if rings.sampled_every:
                 with suppress(OSError), closing(self._control(trainer.rank)) as words:
                     words.tell_pace(overhead, max(every, self._sampled_every))
+
+    def _tell_control(self) -> None:
+        for trainer in self._trainers:
+            if self._controlled.get(trainer, 0) != self._control_word:
+                with suppress(OSError), closing(self._control(trainer.rank)) as words:
+                    words.tell_control(self._control_word)
+                    self._controlled[trainer] = self._control_word
+
+    def _tell_delays(self, content: bytes) -> None:
+        """An order to delay ranks, or its end: in a file, and then its number to each of them."""
+        number, text = batch_of(content), content[8:]
+        try:
+            if text and from_json(text).generation != number:
+                return
+            write_atomically(self.settings.run_dir / DELAYS_FILE, text)
+        except (ValueError, OSError):
+            return  # none that is sound, or no room: ranks follow the last one to its end, which is near
+        for trainer in self._trainers:
+            with suppress(OSError), closing(self._control(trainer.rank)) as words:
+                words.tell_delays(number)
 
     def _control(self, rank: int) -> ControlWords:
         return ControlWords(self.settings.run_dir / f"rank-{rank}.control")

@@ -36,6 +36,7 @@ from kair_capture.wire import (
     Kind,
     RefusedError,
     batch_of,
+    numbered,
     read_key,
     sealed,
     unsealed,
@@ -73,6 +74,14 @@ class Packet(IntEnum):
     """From it: what the ranks of the job that sample unasked keep to, PACE."""
     KEY = 10
     """From it: the job's key. The store may hang where it is read, and the agent must not wait for that."""
+    STANDING = 11
+    """To the heartbeat: the body of a STANDING datagram."""
+    HANG = 12
+    """From it: the number of the last hang, when it is new; each rank is to be asked where it stands."""
+    CONTROL = 13
+    """From it: what ranks are to do otherwise than as started, when that changes, 8 bytes."""
+    DELAYS = 14
+    """From it: the body of a DELAYS_REPLY, when its number is new."""
 
 
 class Link:
@@ -148,7 +157,7 @@ class _Asked:
     """Monotonic, s."""
     stamp_ns: int
     batch: int = 0
-    """Of ROWS its number, of COMMUNICATION the rank."""
+    """Of ROWS and STANDING its number, of COMMUNICATION the rank."""
 
 
 class Heartbeat:
@@ -164,6 +173,14 @@ class Heartbeat:
         self._communication: dict[int, bytes] = {}
         """Rank → what is to be told of it."""
         self._untold: set[int] = set()
+        self._standings: dict[int, bytes] = {}
+        """Running number → where a rank stands; kept, so that a coordinator that starts again hears of it."""
+        self._standings_told = 0
+        self._untold_standings: set[int] = set()
+        self._hang = 0
+        self._control: int | None = None
+        self._delays = 0
+        """Number of the last order to delay ranks that was passed on."""
         self._host: bytes | None = None
         self._host_known = False
         self._counters = (0,) * 8
@@ -241,22 +258,37 @@ class Heartbeat:
             self._host_known = True
         elif reply.kind == Kind.COMMUNICATION_REPLY:
             self._untold.discard(asked.batch)
+        elif reply.kind == Kind.STANDING_REPLY:
+            self._untold_standings.discard(asked.batch)
+        elif reply.kind == Kind.DELAYS_REPLY:
+            number = batch_of(reply.body)
+            if self._link.send(Packet.DELAYS, reply.body):
+                self._delays = number
         elif reply.kind == Kind.BEAT_REPLY:
-            answer = BeatReply.read(reply.body)
-            self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
-            self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
-            if self._clock.fit is not None:
-                self._link.send(Packet.FIT, packed_fit(self._clock.fit))
-            self._link.send(Packet.PACE, PACE.pack(answer.overhead_ppm, answer.sampled_every))
-            if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
-                self._generation = answer.generation
+            self._heard_of_beat(reply, asked, stamp_ns)
+
+    def _heard_of_beat(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
+        answer = BeatReply.read(reply.body)
+        self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
+        self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
+        if self._clock.fit is not None:
+            self._link.send(Packet.FIT, packed_fit(self._clock.fit))
+        self._link.send(Packet.PACE, PACE.pack(answer.overhead_ppm, answer.sampled_every))
+        if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
+            self._generation = answer.generation
+        if answer.hang != self._hang and self._link.send(Packet.HANG, numbered(answer.hang)):
+            self._hang = answer.hang
+        if answer.control != self._control and self._link.send(Packet.CONTROL, numbered(answer.control)):
+            self._control = answer.control
+        if answer.delays != self._delays:
+            self._ask(Kind.DELAYS, b"")
 
     def _begin_epoch(self, epoch: int) -> None:
         """Another coordinator, or the same one started anew: it does not know this host."""
         if epoch != self._epoch:
             self._epoch, self._host_known = epoch, False
             self._generation = 0  # it may have forgotten what an earlier one counted
-            self._untold = set(self._communication)
+            self._untold, self._untold_standings = set(self._communication), set(self._standings)
             self._asked.clear()
             self._next_beat = 0.0
 
@@ -273,6 +305,14 @@ class Heartbeat:
                 self._communication[rank] = content
                 self._untold.add(rank)
                 self._ask(Kind.COMMUNICATION, content, batch=rank)
+            elif kind == Packet.STANDING:
+                self._standings_told += 1
+                self._standings[self._standings_told] = content
+                while len(self._standings) > _MOST_OUTSTANDING:
+                    self._untold_standings.discard(oldest := next(iter(self._standings)))
+                    del self._standings[oldest]
+                self._untold_standings.add(self._standings_told)
+                self._ask(Kind.STANDING, content, batch=self._standings_told)
             elif kind == Packet.COUNTERS:
                 self._counters = COUNTERS.unpack(content)
 
@@ -287,6 +327,8 @@ class Heartbeat:
             self._ask(Kind.HOST, self._host)
         for rank in sorted(self._untold)[:_MOST_BATCHES]:
             self._ask(Kind.COMMUNICATION, self._communication[rank], batch=rank)
+        for number in sorted(self._untold_standings)[:_MOST_BATCHES]:
+            self._ask(Kind.STANDING, self._standings[number], batch=number)
         for sequence in [one for one, asked in self._asked.items() if asked.at < now - _MOST_S]:
             del self._asked[sequence]
 

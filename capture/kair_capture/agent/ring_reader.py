@@ -6,6 +6,7 @@ Reads the records of a ring from another process, also after the producer was ki
 import mmap
 import os
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,16 +40,19 @@ from kair_capture.ring import (
     is_running,
     ring_bytes,
     start_ticks,
+    unix_of_ticks,
 )
 
 _RING: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,4})\.ring")
-UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE
+UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.DELAYED
 """Flags of steps that say nothing about their rank's speed."""
 _MOST_RINGS: Final = 64
 _HELD: Final = 0.5
 """From this share of a ring on its records go, though their step is not over: a step must not lose those that come."""
 
 _MOST_EARLY: Final = 1 << 20
+_PARTS: Final = (Kind.SCOPE, Kind.COLLECTIVE, Kind.INPUT)
+"""What a step consists of."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class TrainerRings:
         self._rings: dict[str, RingReader] = {}
         self._names = NameReader(folder / f"rank-{trainer.rank}-{trainer.pid}.names")
         self._began = start_ticks(trainer.pid)
+        self._process_s = 0
+        """When it began, Unix; 0 before its first ring is there."""
         self._with_steps = ""
         """The ring of the thread that makes the steps."""
         self.sampled_every = 0
@@ -79,7 +85,8 @@ class TrainerRings:
         """Another ring of the process. One that is not (yet) whole is passed over, and tried again."""
         if name not in self._rings and len(self._rings) < _MOST_RINGS:
             with suppress(OSError, NotARingError):
-                self._rings[name] = RingReader(self._folder / name)
+                ring = self._rings[name] = RingReader(self._folder / name)
+                self._process_s = self._process_s or unix_of_ticks(ring.began)
 
     @property
     def is_alive(self) -> bool:
@@ -115,9 +122,26 @@ class TrainerRings:
         names = self._scope_names(whole)
         phases = {number: text for number, text in names.items() if text in PHASES}
         rows = rows_of(self.trainer.rank, whole, phases) if over is not None else None
+        if rows is not None:
+            rows["process_s"] = self._process_s
         own = {number: text for number, text in names.items() if text not in PHASES}
         scopes = scope_sums(rows, whole, own) if rows is not None and own else []
         return Drained(rows, taken, self._early_of(held, taken, over), scopes)
+
+    def place(self) -> tuple[int, str]:
+        """The step that the process is in, −1 where that is not known; and what it recorded last, and how long ago."""
+        whole = [found[0] for ring in self._rings.values() if (found := ring.committed()) is not None]
+        step = max(whole, default=-2) + 1
+        own = [one for ring in self._rings.values() if len(one := ring.peek())]
+        records = np.concatenate([np.zeros(0, RECORD_DTYPE), *own])
+        records = records[(records["step"].astype(np.int64) >= step) & np.isin(records["kind"], _PARTS)]
+        if not len(records):
+            return step, ""
+        ends = records["time_ns"] + records["value"]
+        last = records[int(ends.argmax())]
+        ago_s = max(time.monotonic_ns() - int(ends.max()), 0) / 1e9
+        name = "input" if last["kind"] == Kind.INPUT else self._names.text(int(last["name"]))
+        return step, f"{name}, {ago_s:.0f} s ago"
 
     def take(self, drained: "Drained") -> None:
         """Frees what became rows: call this once those are written down."""
@@ -239,7 +263,8 @@ class RingReader:
             self.close()
             raise
         self.pid: Final = int(self._words[WORD_PID])
-        self._began = int(self._words[WORD_START])
+        self.began: Final = int(self._words[WORD_START])
+        """When that process began, ticks since boot."""
         self._records = np.frombuffer(self._map, RECORD_DTYPE, self.capacity, HEADER_BYTES)
 
     @property
@@ -255,7 +280,7 @@ class RingReader:
     @property
     def is_producing(self) -> bool:
         """Whether the process that made the ring still runs."""
-        return is_running(self.pid, self._began)
+        return is_running(self.pid, self.began)
 
     def committed(self) -> tuple[int, int] | None:
         """The last whole step, and a number of records among which all of its are; None before the first."""

@@ -18,6 +18,7 @@ import msgspec
 
 from kair_capture.agent.ring_reader import NotARingError, RingReader, Trainer, trainers_in
 from kair_capture.agent.step_rows import ROW
+from kair_capture.delays import TakesDelays
 from kair_capture.files import BusyError, locked
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
@@ -107,9 +108,14 @@ def _is_producing(ring: Path) -> bool:
 
 
 def world_size_in(run_dir: Path) -> int | None:
-    """The job's size, as a rank of this host says it."""
-    sizes = (one.get("world_size") for _, one in identities(run_dir))
-    return next((size for size in sizes if isinstance(size, int) and 0 < size < 1 << 20), None)
+    """The job's size, as the rank of this host says it that began last: others may be of an earlier attempt."""
+    stated = ((one.get("started_ns"), one.get("world_size")) for _, one in identities(run_dir))
+    sizes = [
+        (began if isinstance(began, int) else 0, size)
+        for began, size in stated
+        if isinstance(size, int) and 0 < size < 1 << 20
+    ]
+    return max(sizes)[1] if sizes else None
 
 
 def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
@@ -120,9 +126,16 @@ def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
         return None
     try:
         seen = msgspec.convert(stated.get("communication"), framework.Communication)
-        return Communication(trainer.rank, world_size, seen.sends, seen.receives, seen.groups)
+        return Communication(trainer.rank, world_size, seen.sends, seen.receives, seen.groups, _takes_delays(stated))
     except msgspec.ValidationError:
         return None
+
+
+def _takes_delays(stated: dict[str, Any]) -> TakesDelays:
+    allowed = stated.get("delays_allowed")
+    if stated.get("takes_delays") is not True or allowed is False:
+        return TakesDelays.NO
+    return TakesDelays.YES if allowed is True else TakesDelays.WHERE_ALLOWED
 
 
 def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -6,7 +6,8 @@ The rows that the coordinator does not have yet, in a file that outlives the age
 
 A row is in this file before its records leave the ring, so that an agent that is killed in between finds it again. It
 then sees the same records once more: `last_step` says which of them became rows already. The file begins with the
-number of its rows that are acknowledged: an agent that starts again does not send those once more.
+number of its rows that are acknowledged: an agent that starts again does not send those once more. The bytes of a row
+follow; earlier versions, whose rows told no samples, left them out.
 
 Sums the script's own scopes of every step, and delivers them now and then as a small Parquet file.
 
@@ -50,11 +51,19 @@ ROW: Final = np.dtype(
         ("gc_us", "<u4"),
         ("cpu_us", "<u4"),  # that the training thread computed; 0 where that is not told
         ("delay_us", "<u4"),  # that it was ready and had no core
+        ("samples", "<u4"),  # that the rank took; 0 where nobody said so
+        ("process_s", "<u4"),  # when the rank's process began, Unix; 0 where that is not known
+        ("attempt", "<u2"),  # of the job, from 1 on; the coordinator says which, 0 before
+        ("inserted_us", "<u4"),  # by which `kair confirm` delayed the rank, as measured
+        ("device_us", "<u4"),  # own time of the steps that its device has ended since it told last, their mean; 0: none
     ]
 )
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
 assert ROW.itemsize == ROW_BYTES
 COLUMNS: Final = ROW.names or ()
+EARLIER_COLUMNS: Final = COLUMNS[: COLUMNS.index("samples")]
+"""Of earlier versions."""
+_UNTOLD: Final = np.dtype([(name, ROW[name]) for name in EARLIER_COLUMNS])
 Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 
@@ -62,6 +71,15 @@ PHASES: Final = ("forward", "backward", "optimizer", "input")
 MOST_SCOPES: Final = 64
 """The script's own, of a step and rank."""
 _MOST: Final = 0xFFFF_FFFF
+
+
+def rows_without_samples(content: bytes) -> Rows:
+    """The rows in what an earlier version wrote down, which told no samples; a row that is cut off is left out."""
+    known = np.frombuffer(content[: len(content) // _UNTOLD.itemsize * _UNTOLD.itemsize], _UNTOLD)
+    rows = np.zeros(len(known), ROW)
+    for name in _UNTOLD.names or ():
+        rows[name] = known[name]
+    return rows
 
 
 class ScopeSum(NamedTuple):
@@ -91,10 +109,13 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
         own = records[records["step"] == step["step"]]
         waited = _covered(own[own["kind"] == Kind.COLLECTIVE], begin, begin + length)
         row["rank"], row["step"], row["flags"] = rank, step["step"], step["extra"]
+        row["samples"] = step["name"]
         row["begin_us"] = max(begin + shift, 0) // 1000
         row["cpu_us"], row["delay_us"] = int(step["detail"]) & _MOST, int(step["detail"]) >> WORD_BITS
         row["step_us"], row["waited_us"] = _us(length), _us(waited)
         row["self_us"] = _us(length - waited)
+        row["inserted_us"] = _us(_covered(own[own["kind"] == Kind.DELAY], begin, begin + length))
+        row["device_us"] = _us(int(own[own["kind"] == Kind.DEVICE]["value"].sum()))
         row["gc_us"] = _us(_covered(own[own["kind"] == Kind.GC], begin, begin + length))
         scopes = own[own["kind"] == Kind.SCOPE]
         for phase in PHASES:
@@ -161,15 +182,20 @@ class Journal:
         self.discarded = 0
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         content = path.read_bytes()
-        rows = np.frombuffer(content[_HEAD : len(content) // ROW.itemsize * ROW.itemsize], ROW)
-        os.ftruncate(self._handle, _HEAD + rows.nbytes)
+        is_earlier = len(content) > _HEAD and not int.from_bytes(content[8:16], "little")
+        of_this = content[_HEAD : len(content) // ROW.itemsize * ROW.itemsize]
+        rows = rows_without_samples(content)[1:] if is_earlier else np.frombuffer(of_this, ROW)
         acknowledged = int.from_bytes(content[:8], "little")
         # Killed while the file was emptied: what came after is not acknowledged.
         self._acknowledged = acknowledged if acknowledged <= len(rows) else 0
-        self._mark()
         waiting = range(self._acknowledged, len(rows))
         self._waiting: deque[bytes] = deque(rows[at : at + 1].tobytes() for at in waiting)
         self._written = len(rows)
+        if is_earlier:
+            self._rewrite()
+        else:
+            os.ftruncate(self._handle, _HEAD + rows.nbytes)
+            self._mark()
         self.last_step: Final[dict[int, tuple[int, int]]] = {}
         """rank → begin (µs) and number of its last step that is written down here."""
         self._note(rows)
@@ -226,20 +252,24 @@ class Journal:
         beside.unlink(missing_ok=True)
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(os.dup(handle), "wb") as file:
-            file.write(bytes(_HEAD))
+            file.write(_head(0))
             file.writelines(self._waiting)
         beside.replace(self.path)
         os.close(self._handle)
         self._handle, self._written, self._acknowledged = handle, len(self._waiting), 0
 
     def _mark(self) -> None:
-        os.pwrite(self._handle, self._acknowledged.to_bytes(8, "little"), 0)
+        os.pwrite(self._handle, _head(self._acknowledged), 0)
 
     def _note(self, rows: Rows) -> None:
         for rank, step, begin in zip(
             rows["rank"].tolist(), rows["step"].tolist(), rows["begin_us"].tolist(), strict=True
         ):
             self.last_step[rank] = (begin, step)
+
+
+def _head(acknowledged: int) -> bytes:
+    return acknowledged.to_bytes(8, "little") + _HEAD.to_bytes(_HEAD - 8, "little")
 
 
 DELIVERED_EVERY_S: Final = 300.0

@@ -206,6 +206,9 @@ class HostState(Protocol):
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from step `first` on."""
 
+    def keep(self, file: Path, first: int) -> None:
+        """Keeps the profiler's own file where stacks, memory or shapes were asked for. Raises OSError."""
+
 
 class Conversion:
     """From the folder of windows to the spool."""
@@ -283,6 +286,8 @@ class Conversion:
         if key is None:
             return  # the coordinator has not been there yet
         try:
+            for file in files:
+                self._host.keep(file.path, file.first)
             fragments, refused = convert(files, self._work, self._host.about(files[0].first))
             for fragment in fragments:
                 self._spool.put(fragment.path, fragment.first, fragment.last, key)

@@ -1,6 +1,14 @@
 """Alerts in words: a line each, for logs and for `kair watch`."""
 
-from kair_engine.results.watch import Alert
+import signal
+from contextlib import suppress
+from typing import Final
+
+from kair_engine.results.watch import Alert, StandingRank
+
+_UNKNOWN_END: Final = "died (by SIGKILL or for want of memory: it left no trace of anything else)"
+
+_WHOLE_MS: Final = 10
 
 
 def in_words(alert: Alert) -> str:
@@ -11,9 +19,56 @@ def in_words(alert: Alert) -> str:
         "slow_rank": f"{who}{where} is slow" if not alert.over else f"{who} is no longer slow",
         "longer_steps": "the job's steps became longer",
         "stalled": "no step ends any more" if not alert.over else "steps end again",
+        "rank_died": f"{who}{where} died" if not alert.over else f"{who} trains again",
         "silent_host": f"{', '.join(alert.hosts)} is not heard"
         if not alert.over
         else f"{', '.join(alert.hosts)} is back",
     }[alert.kind]
-    by = "" if alert.excess is None else f" by {alert.excess:.0%}"
-    return f"step {alert.step}: {text}{by}"
+    told = f": {alert.told}" if alert.told and not alert.over else ""
+    return f"step {alert.step}: {text}{how_much(alert)}{told}"
+
+
+def how_much(alert: Alert) -> str:
+    """` by 12 ms a step (20% of it)`: a share of a rank's own short time alone can be any number."""
+    if alert.excess is None:
+        return ""
+    share = f"{alert.excess:.0%}" + (" a sample" if alert.per_sample else "")
+    if alert.excess_us is None or alert.excess_of_step is None:
+        return f" by {share}"
+    ms = alert.excess_us / 1000
+    time = f"{ms:,.0f} ms" if ms >= _WHOLE_MS else f"{ms:.2g} ms"
+    if alert.kind == "longer_steps":
+        return f" by {time} ({share})"
+    of_sample = f"{share}, " if alert.per_sample else ""
+    return f" by {of_sample}{time} a step ({alert.excess_of_step:.0%} of it)"
+
+
+def standing_in_words(one: StandingRank) -> str:
+    """`rank 3 on node-1 died of SIGSEGV in step 41, in forward, at train.py:33 loss_of`."""
+    text = f"rank {one.rank}" + (f" on {one.host}" if one.host else "")
+    if one.state == "unheard":
+        return f"{text} is on a host that is not heard"
+    if one.state == "untold":
+        return f"{text} does not say where it is, in step {one.step}"
+    step = f" in step {one.step}" if one.step >= 0 else ""
+    phase = f", in {one.phase}" if one.phase else f", after {one.after}" if one.after else ""
+    where = f"{step}{phase}{f', at {one.where}' if one.where else ''}"
+    if one.state == "ended":
+        return f"{text} ended in order{step}, before the others"
+    return f"{text} {_end_in_words(one)}{where}" if one.state == "died" else f"{text} stands{where}"
+
+
+def _end_in_words(one: StandingRank) -> str:
+    if one.signal:
+        why = ", as memory ran out" if one.known_by == "out_of_memory" else ""
+        return f"died of {signal_name(one.signal)}{why}"
+    if one.error:
+        return f"died of {one.error}"
+    return _UNKNOWN_END if one.exit_status is None else f"ended with exit status {one.exit_status}"
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV`."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

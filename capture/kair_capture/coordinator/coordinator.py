@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,19 +16,38 @@ import msgspec
 import numpy as np
 
 from kair_capture.agent.step_rows import ROW
+from kair_capture.control import options_in, options_of
 from kair_capture.coordinator.alert_text import in_words
+from kair_capture.coordinator.attempts import Attempts
 from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.confirming import Confirming
+from kair_capture.coordinator.control import Control, SettingError
+from kair_capture.coordinator.detection import STEPS
 from kair_capture.coordinator.endpoint import Endpoint, Hosts, Order
+from kair_capture.coordinator.hangs import Hangs
 from kair_capture.coordinator.sampling import Budget, Sampler, Unasked, Window, cost_us
 from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
 from kair_capture.coordinator.step_log import ScopeLog, StepLog
 from kair_capture.coordinator.step_table import Roles, StepTable
 from kair_capture.coordinator.store_work import StoreWork, remote_job_of
-from kair_capture.coordinator.watching import Watching
+from kair_capture.coordinator.summary import summary_of
+from kair_capture.coordinator.watching import STALLED_S, Watching
+from kair_capture.coordinator.webhook import Webhook
 from kair_capture.files import locked
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
-from kair_capture.wire import Beat, Capture, CaptureReply, Communication, Host, Rows, make_key, read_key
+from kair_capture.wire import (
+    Beat,
+    Capture,
+    CaptureReply,
+    Communication,
+    Host,
+    Rows,
+    Standing,
+    Values,
+    make_key,
+    read_key,
+)
 from kair_engine.errors import InputError
 from kair_engine.results.watch import WatchedWindow, WatchResult
 from kair_engine.trace.files import append_kept, make_folder, modes_below, remove_unwritten, write_whole
@@ -48,15 +68,25 @@ class CoordinatorSettings:
     """The share of the job's time that sampling may take."""
     metrics: tuple[str, int] | None = None
     """Where Prometheus may ask."""
+    alert_webhook: str | None = None
+    """The URL that alerts are posted to."""
     leave_after_s: float | None = None
-    """End so long after the job's last rank; None to stay."""
+    """End so long after the job's last rank; where none begins after ten minutes, if not later. None to stay."""
+    stalled_after_s: float = STALLED_S
+    """Without a step's end for so long the job stands still, and its ranks are asked where they are."""
+    allow_delays: bool = False
+    """Whether `kair confirm` may delay ranks that do not say anything of it."""
 
 
 _TURN_S: Final = 0.1
+_FIRST_RANK_S: Final = 600.0
+"""A job may take long until its first rank is there: its agents wait as long."""
 _LEAST_INTERVAL_MS: Final = 200
 _MS_A_HOST: Final = 1.0
 """So that a coordinator hears a thousand beats a second at most."""
 _STATUS_S: Final = 1.0
+_COMMITTED_S: Final = 3.0
+"""After a job's end, until what was delivered last is in the store: it is looked for every second."""
 _STATUS_S_A_RANK: Final = 1 / 2000
 _MOST_STEPS: Final = 50
 _FEW_RANKS: Final = 64
@@ -66,7 +96,10 @@ class Coordinator:
     """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
 
     def __init__(self, settings: CoordinatorSettings, say: Callable[[str], None] = lambda _: None) -> None:
-        """Raises BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had."""
+        """Raises BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had.
+
+        ValueError for a webhook that cannot be asked.
+        """
         self._settings, self._say = settings, say
         places = settings.places
         make_folder(places.folder, modes_below(places.store))
@@ -81,13 +114,27 @@ class Coordinator:
             say(f"made the job's key {key_file}")
         key = read_key(key_file, places.job)
         self._memory = remembered(places.capture / "memory.json")
-        self._table, self._hosts = StepTable(), Hosts()
+        self._table, self._hosts, self._attempts = StepTable(), Hosts(), Attempts()
         self._sampler = _sampler(self._memory, settings.max_overhead)
-        self._watching = Watching(self._table, self._hosts, self._sampler, Roles(self._memory.communication))
+        self._watching = Watching(
+            self._table,
+            self._hosts,
+            self._sampler,
+            Roles(self._memory.communication),
+            stalled_after_s=settings.stalled_after_s,
+        )
+        self._confirming = Confirming(
+            places, self._table, self._hosts, self._watching, allowed=settings.allow_delays, say=say
+        )
+        self._apply(Control.remembered(self._memory.control))
+        self._hangs = Hangs(places, self._table, self._hosts, self._memory.hang)
         self._unasked = Unasked(self._memory.unasked_until)
         self._watching.alerts.extend(self._memory.alerts)
         self._log = StepLog(places.steps)
         self._log_gone = False
+        self._unwritten_since: str | None = None
+        self._has_begun = False
+        """Whether a rank was heard of since the coordinator started."""
         self._learn()
         with _listening(settings.listen, "--listen"):
             self.endpoint: Final = Endpoint(settings.listen, key, self)
@@ -95,8 +142,10 @@ class Coordinator:
         self._delivered = self._sampled_every = 0
         self._settled = 0
         self._changed = False
-        self._stopping = False
+        self._stopping = self._is_summed_up = False
         self.status: WatchResult | None = None
+        url = settings.alert_webhook
+        self._webhook = None if url is None else Webhook(url, places.job, say)
         self.metrics = None if settings.metrics is None else self._metrics_at(settings.metrics)
         self._advertise()
 
@@ -108,16 +157,19 @@ class Coordinator:
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
         window = self._sampler.window
-        pace = (round(self._sampler.budget.overhead * 1e6), self._sampled_every)
+        pace = (round(self._sampler.budget.overhead * 1e6), self._sampled_every, self._hangs.number)
+        delays = self._confirming.number
         if window is None or state is None:
-            return interval_ms, Order(0, 0, 0, (), *pace)
+            return interval_ms, Order(0, 0, 0, (), *pace, control=self._control.of_ranks.packed(), delays=delays)
         here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
-        return interval_ms, Order(window.generation, window.first, window.steps, here, *pace)
+        what = (window.options, self._control.of_ranks.packed())
+        return interval_ms, Order(window.generation, window.first, window.steps, here, *pace, *what, delays)
 
     def on_host(self, sender: int, host: Host) -> bool:
         """An agent says who it is."""
         known = self._hosts.introduce(host, sender, time.monotonic())
         if known:
+            self._hangs.lives(host.ranks)
             self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
         return known
 
@@ -126,19 +178,29 @@ class Coordinator:
         if self._watching.roles.tell(communication):
             self._changed = True
 
+    def on_standing(self, standing: Standing) -> None:
+        """Where a rank stands, or how it ended."""
+        self._hangs.hear(standing)
+
     def on_rows(self, sender: int, rows: Rows) -> int | None:
         """Step times; kept once they are written down. An agent that hears of a window by this asks at once for it."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
+        self._attempts.label(new, self._hosts.clock_offset_us(sender))
+        self._confirming.mark(new)
         try:
             if self._log_gone:
                 self._log.reopen()
                 self._log_gone = False
             self._log.append(new)
-        except OSError:
+        except OSError as error:
             self._log_gone = True
+            self._note_unwritten(error)
             return None  # the agent keeps them, and asks again
+        before = self._table.attempt
         self._table.add(new)
+        if self._table.attempt != before:
+            self._hosts.forget_departed()
         for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
             self._note_missed(rank)
         if len(new):
@@ -149,6 +211,11 @@ class Coordinator:
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
+        if not self._control.is_on:
+            return CaptureReply(0, 0, f"capture is off (kair capture set {self._settings.places.job} capture=on)")
+        if self._hangs.is_open or self._watching.is_stalled:
+            why = self._hangs.last.told if self._hangs.last is not None and not self._hangs.last.over else ""
+            return CaptureReply(0, 0, f"no step ends any more{why and f': {why}'}")
         told = set(np.flatnonzero(self._table.latest >= 0).tolist())
         unknown = sorted(set(capture.ranks) - told)
         step_us = self._watching.step_us
@@ -156,14 +223,59 @@ class Coordinator:
             return CaptureReply(0, 0, "no rank has told enough steps yet")
         if unknown:
             return CaptureReply(0, 0, f"rank {unknown[0]} is not among those that are heard")
-        window = self._sampler.window
-        if window is not None and self._table.last_common_step < window.last:
-            return CaptureReply(0, 0, f"steps {window.first} to {window.last} are being sampled")
+        if why := self._why_busy():
+            return CaptureReply(0, 0, why)
         steps = min(max(capture.steps, 1), _MOST_STEPS)
         ranks = capture.ranks or tuple(sorted(told))
-        ordered = self._sampler.order_by_hand(ranks, steps, self._watching.first_step(), step_us)
+        first, options = self._watching.first_step(), options_in(capture.options)
+        ordered = self._sampler.order_by_hand(ranks, steps, first, step_us, options=options)
         self._note_window(ordered)
         return CaptureReply(ordered.first, ordered.steps)
+
+    def on_control(self, asked: Values) -> Values:
+        """A person sets something, or asks what is set."""
+        changes = dict(asked.values)
+        try:
+            control = self._control.changed(changes)
+        except SettingError as error:
+            return Values(why_not=str(error))
+        if changes:
+            self._apply(control)
+            self._memory.control = dict(control.values)
+            self._say(f"set by hand: {', '.join(f'{key}={value}' for key, value in changes.items())}")
+            self._changed = True
+            with suppress(OSError):
+                self._remember()
+        started = self._settings
+        found = control.in_force(max_overhead=started.max_overhead, stalled_after_s=started.stalled_after_s)
+        return Values(tuple(found.items()))
+
+    def on_confirm(self, asked: Values) -> Values:
+        """A person wants ranks to be delayed, or asks how far that is."""
+        why = "" if self._confirming.is_on else self._why_busy()
+        if not self._control.is_on:
+            why = f"capture is off (kair capture set {self._settings.places.job} capture=on)"
+        elif self._hangs.is_open or self._watching.is_stalled:
+            why = "no step ends any more"
+        return self._confirming.ask(dict(asked.values), why_not=why)
+
+    def _why_busy(self) -> str:
+        """Which steps are sampled or delayed, so that none can be besides; empty where none are."""
+        window = self._sampler.window
+        if self._confirming.is_on:
+            return f"kair confirm runs (kair confirm {self._settings.places.job} --stop)"
+        is_sampled = window is not None and self._table.last_common_step < window.last
+        return f"steps {window.first} to {window.last} are being sampled" if window and is_sampled else ""
+
+    def on_delays(self) -> bytes:
+        """The last order to delay ranks."""
+        return self._confirming.order()
+
+    def _apply(self, control: Control) -> None:
+        self._control, watching = control, self._watching
+        self._sampler.budget.share = control.max_overhead(self._settings.max_overhead)
+        watching.stalled_after_s = control.stalled_after_s(self._settings.stalled_after_s)
+        watching.least, watching.samples = control.least, control.samples
 
     # The loop.
 
@@ -179,12 +291,32 @@ class Coordinator:
             if now - written >= max(_STATUS_S, len(self._table.latest) * _STATUS_S_A_RANK):
                 written = now
                 self._write_status(now)
-            is_over = self.status is not None and self.status.state == "over"
-            over_since = (over_since or now) if is_over else None
+            over_since = (over_since or now) if self._is_idle else None
+            if over_since is None:
+                self._is_summed_up = False
+            elif now - over_since > _COMMITTED_S:
+                self._sum_up()
             leave = self._settings.leave_after_s
+            self._has_begun |= any(state.had for state in self._hosts)
+            if leave is not None and not self._has_begun:
+                leave = max(leave, _FIRST_RANK_S)
             if leave is not None and over_since is not None and now - over_since > leave:
                 break
         self._close()
+
+    def _sum_up(self) -> None:
+        """Once the job is over, and what was delivered is committed."""
+        status = self.status
+        if not self._is_summed_up and status is not None and status.step >= 0 and status.state in ("over", "failed"):
+            self._is_summed_up = True
+            for line in summary_of(status):
+                self._say(line)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the job is over, or none has begun so far: no agent is heard, and none had ranks."""
+        is_over = self.status is not None and self.status.state in ("over", "failed")
+        return is_over or not any(state.had or not state.is_silent for state in self._hosts)
 
     def stop(self) -> None:
         """Ends the loop; may be called by a signal's handler."""
@@ -193,8 +325,14 @@ class Coordinator:
     def _watch(self, now: float) -> None:
         self._settle()
         self._charge_unasked()
+        if self._log_gone or not self._control.is_on:
+            self._watching.wait(now)
         window = self._watching.turn(now)
         self._watching.hear(now)
+        if (hang := self._hangs.turn(now, is_stalled=self._watching.is_stalled)) is not None:
+            self._watching.tell_hang(hang)
+        why = "capture was set off" if not self._control.is_on else "a rank died" if self._hangs.is_open else ""
+        self._confirming.turn(why_off=why)
         if self._watching.news:
             self._tell_news()
         if window is not None:
@@ -233,6 +371,7 @@ class Coordinator:
 
     def _note_window(self, window: Window) -> None:
         noted = WatchedWindow(window.generation, window.first, window.last, window.ranks, window.why, "ordered")
+        noted = replace(noted, options=options_in(window.options).names)
         self._memory.windows = bounded([*self._memory.windows, noted])
         self._say(f"steps {window.first} to {window.last} are sampled on {len(window.ranks)} ranks ({window.why})")
         self._changed = True
@@ -269,6 +408,8 @@ class Coordinator:
             alert = self._watching.news.popleft()
             lines += msgspec.json.encode(alert) + b"\n"
             self._say(in_words(alert))
+            if self._webhook is not None:
+                self._webhook.post(alert)
         with suppress(OSError):
             path = self._settings.places.alerts
             with os.fdopen(append_kept(path), "wb") as file:
@@ -276,6 +417,7 @@ class Coordinator:
         self._changed = True
 
     def _write_status(self, now: float) -> None:
+        self._table.forget_left_behind(np.array(self._hosts.ranks(living=True), np.int64), STEPS)
         self.status = status_of(
             self._settings.places.job,
             self._table,
@@ -285,14 +427,30 @@ class Coordinator:
             memory=self._memory,
             refused=self.endpoint.refused,
             now=now,
+            unwritten_since=self._unwritten_since,
+            hang=self._hangs.last,
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
-        with suppress(OSError):
+        try:
             make_folder(self._settings.places.capture)
             write_whole(self._settings.places.status, msgspec.json.encode(self.status))
             if self._changed:
                 self._remember()
                 self._changed = False
+        except OSError as error:
+            self._note_unwritten(error)
+        else:
+            if not self._log_gone:
+                self._note_unwritten(None)
+
+    def _note_unwritten(self, error: OSError | None) -> None:
+        """The store cannot be written; with None it can be again. Told once each."""
+        if error is None and self._unwritten_since is not None:
+            self._unwritten_since = None
+            self._say("the store can be written again")
+        elif error is not None and self._unwritten_since is None:
+            self._unwritten_since = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._say(f"the store cannot be written ({error.strerror}): agents keep what they have until it can be")
 
     def _remember(self) -> None:
         budget = self._sampler.budget
@@ -302,6 +460,7 @@ class Coordinator:
         self._memory.unasked_until = self._unasked.until
         self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
         self._memory.sampled = self._sampler.history()
+        self._memory.hang = self._hangs.last
         self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
         remember(self._settings.places.capture / "memory.json", self._memory)
@@ -309,6 +468,7 @@ class Coordinator:
     def _learn(self) -> None:
         """From the steps of before a restart: what is usual, and what is chance."""
         rows = self._log.recover()
+        self._attempts.learn(rows)
         order = np.argsort(rows["begin_us"], kind="stable")
         # 80 steps at a time: so many are tested at once.
         at_a_time = 80 * max(len(np.unique(rows["rank"])), 1)
@@ -318,7 +478,7 @@ class Coordinator:
 
     def _metrics_at(self, address: tuple[str, int]) -> MetricsServer:
         with _listening(address, "--metrics"):
-            return MetricsServer(address, lambda: self.status)
+            return MetricsServer(address, lambda: self.status, self._webhook)
 
     def _advertise(self) -> None:
         host, _ = self._settings.listen
@@ -331,11 +491,15 @@ class Coordinator:
 
     def _close(self) -> None:
         self._store.stop(30)
+        self._hangs.close()
         while self._store.done:
             self._note_commit()
         self._changed = True
         self._write_status(time.monotonic())
+        self._sum_up()
         self._settings.places.address.unlink(missing_ok=True)
+        if self._webhook is not None:
+            self._webhook.close()
         if self.metrics is not None:
             self.metrics.close()
         self.endpoint.close()
@@ -370,5 +534,6 @@ def _sampler(memory: Remembered, share: float) -> Sampler:
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1
-        sampler.window = Window(last.number, last.first_step, steps, last.ranks, last.why)
+        options = options_of(last.options)
+        sampler.window = Window(last.number, last.first_step, steps, last.ranks, last.why, options)
     return sampler

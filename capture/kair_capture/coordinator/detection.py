@@ -4,6 +4,9 @@ Synchronous training makes all ranks' steps equally long, so step times name nob
 was waited in collectives, do. Medians over 20 steps are tested, every 5 steps, and three tests in a row must agree, or
 two without a common step show together as much as one has to. Peers are the ranks of one role; a rank that has none is
 compared with its own past.
+
+Where all ranks tell how many samples they take, times are those of a sample: a rank with a larger batch takes longer,
+and is not slow; one that was given a smaller batch because it is slow still is.
 """
 
 from collections import deque
@@ -44,6 +47,24 @@ _WARM_UP: Final = 2
 
 
 @dataclass(frozen=True)
+class Least:
+    """From which excesses on it is told."""
+
+    rank: float | None = None
+    """A rank's, of its peers; None: LEAST_EXCESS, and of MANY ranks LEAST_EXCESS_OF_MANY."""
+    steps: float = LEAST_SHIFT
+    """The job's steps', of those before."""
+
+    def of(self, peers: Ints) -> Floats:
+        """That of ranks which have so many others of their role."""
+        usual = np.where(peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
+        return usual if self.rank is None else np.full(peers.shape, self.rank)
+
+
+USUAL: Final = Least()
+
+
+@dataclass(frozen=True)
 class Standing:
     """Each rank against its peers, or against itself where it has none: arrays of one length."""
 
@@ -56,6 +77,11 @@ class Standing:
     """The excess in units of what is chance."""
     peers: Ints
     """How many others there are of its role; below FEWEST_RANKS − 1 it is compared with its own past."""
+
+    @property
+    def excess_us(self) -> Floats:
+        """The excess in µs, of a step or of a sample, as `self_us` is."""
+        return np.asarray(self.self_us * self.excess / np.maximum(1 + self.excess, 1e-9))
 
 
 def standing(recent: Recent, noise: float, role: Ints, past: "Past") -> Standing:
@@ -95,12 +121,12 @@ def _without_each(self_us: Floats) -> tuple[Floats, Floats, Floats]:
     """Each rank against the median of all others, and these among themselves."""
     middle = np.maximum(_of_others(self_us), 1e-9)
     ratios = self_us / middle
-    excess = _medians(ratios) - 1
-    within = _medians(np.abs(ratios - 1 - excess[:, None]))
+    excess = medians(ratios) - 1
+    within = medians(np.abs(ratios - 1 - excess[:, None]))
     if len(self_us) > _FEW:
         return excess, _of_others(np.abs(excess)[:, None])[:, 0] * _NORMAL, within
     # A median of few distances can be small by chance; the largest of them is not.
-    away = np.abs(_medians(self_us / middle[:, None, :]) - 1)
+    away = np.abs(medians(self_us / middle[:, None, :]) - 1)
     np.fill_diagonal(away, 0.0)
     return excess, away.max(axis=1) / 1.2, within
 
@@ -108,10 +134,10 @@ def _without_each(self_us: Floats) -> tuple[Floats, Floats, Floats]:
 def _of_all(self_us: Floats) -> tuple[Floats, Floats, Floats]:
     """The same where one among many moves neither."""
     told = ~np.isnan(self_us).all(axis=0)
-    ratios = self_us[:, told] / np.maximum(_medians(self_us[:, told].T), 1e-9)
-    excess = _medians(ratios) - 1
+    ratios = self_us[:, told] / np.maximum(medians(self_us[:, told].T), 1e-9)
+    excess = medians(ratios) - 1
     spread = float(np.median(np.abs(excess - np.median(excess)))) * _NORMAL
-    return excess, np.full(len(excess), spread), _medians(np.abs(ratios - 1 - excess[:, None]))
+    return excess, np.full(len(excess), spread), medians(np.abs(ratios - 1 - excess[:, None]))
 
 
 def _of_others(values: Floats) -> Floats:
@@ -127,7 +153,7 @@ def _of_others(values: Floats) -> Floats:
     return np.where(others > 0, (low + high) / 2, np.nan)
 
 
-def _medians(values: Floats) -> Floats:
+def medians(values: Floats) -> Floats:
     """Along the last axis, of what is told; 1 where nothing is."""
     told = ~np.isnan(values)
     if told.all():  # a tenth of the time
@@ -145,12 +171,40 @@ def computing(recent: Recent) -> Recent | None:
     return replace(recent, self_us=recent.cpu_us)
 
 
-def matters(found: Standing, recent: Recent) -> Bools:
+def per_sample(recent: Recent) -> Recent:
+    """The same steps with the times of a sample for ranks' own times; themselves where sizes are not known."""
+    of = recent.samples
+    if of is None:
+        return recent
+    own = recent.self_us / of, recent.cpu_us / of, recent.ready_us / of
+    return replace(recent, self_us=own[0], cpu_us=own[1], ready_us=own[2])
+
+
+def has_uneven_sizes(recent: Recent) -> bool:
+    """Whether ranks are known to take different numbers of samples."""
+    return recent.samples is not None and len(np.unique(medians(recent.samples))) > 1
+
+
+def despite_fixed_parts(found: Standing, recent: Recent, role: Ints) -> Floats:
+    """Per rank, the excess if half of what peers take did not depend on their samples.
+
+    What a step takes whatever its samples makes each of a smaller batch longer, and nobody told how much that is. Of
+    more than half, there is little that sizes could change. Of larger batches it would only explain less.
+    """
+    if recent.samples is None:
+        return found.excess
+    own, usual = medians(recent.samples), np.ones(len(role))
+    for code in np.unique(role).tolist():
+        at = np.flatnonzero(role == code)
+        usual[at] = _of_others(own[at][:, None])[:, 0] if len(at) >= FEWEST_RANKS else own[at]
+    return np.asarray((1 + found.excess) * np.minimum(2 * own / (own + usual), 1.0) - 1)
+
+
+def matters(found: Standing, recent: Recent, least: Least = USUAL) -> Bools:
     """Per rank, whether what it computes more is more of its own time too, as it would be with a core of its own."""
     ready = np.maximum(np.nanmedian(recent.ready_us, axis=1), found.self_us)
-    more = found.self_us * found.excess / np.maximum(1 + found.excess, 1e-9)
-    least = np.where(found.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
-    return np.asarray(more > least * (ready - more))
+    more = found.excess_us
+    return np.asarray(more > least.of(found.peers) * (ready - more))
 
 
 class Past:
@@ -233,17 +287,18 @@ class Who:
         changes = self._changes if len(self._changes) >= _FEW_CHANGES else [one for of in self._fresh for one in of]
         return float(np.median(np.abs(changes))) * _NORMAL / 2**0.5 if len(changes) else 0.0
 
-    def look(self, recent: Recent, role: Ints, *, whole_block: bool) -> tuple[Standing, list[int]]:
+    def look(
+        self, recent: Recent, role: Ints, *, whole_block: bool, least: Least = USUAL
+    ) -> tuple[Standing, list[int]]:
         """The standing, and the ranks that are slow now; `role` has a number per rank, equal for peers.
 
         `whole_block`: the last such block had none of these steps.
         """
         self._compare_anew(recent.ranks, role)
         now = standing(recent, self.noise, role, self._past)
-        least = np.where(now.peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
         has_peers = now.peers + 1 >= FEWEST_RANKS
         ready = ~has_peers | (self._blocks > _WARM_UP and len(self._fresh) > 0)
-        is_more = (now.excess > least) & ready
+        is_more = (despite_fixed_parts(now, recent, role) > least.of(now.peers)) & ready
         stands_out = (now.z > Z) & is_more
         lasts = is_more & has_peers & self._lasts(recent.ranks, now)
         if whole_block:
@@ -256,6 +311,11 @@ class Who:
         self._hits = {rank: self._hits.get(rank, 0) + 1 for rank in hit}
         slow = {rank for rank, hits in self._hits.items() if hits >= HITS}
         return now, sorted(slow | set(recent.ranks[lasts].tolist()))
+
+    def forget_past(self) -> None:
+        """What ranks were compared with in their own past, and in earlier tests, says nothing any more."""
+        self._past = Past()
+        self._tests.clear()
 
     def _lasts(self, ranks: Ints, now: Standing) -> Bools:
         """Who stood out little enough to be chance, and did so in the 20 steps before as well: both are one test."""
@@ -305,7 +365,7 @@ class When:
         """The median step before; None while too little is known."""
         return float(np.median(self._blocks)) if len(self._blocks) >= _LEAST_BLOCKS else None
 
-    def look(self, recent: Recent, *, whole_block: bool) -> tuple[float, float, bool]:
+    def look(self, recent: Recent, *, whole_block: bool, least: Least = USUAL) -> tuple[float, float, bool]:
         """Shift (0.2 is 20 % longer), its z, and whether it is to be told."""
         told = ~np.isnan(recent.step_us).all(axis=0)
         of_steps = np.nanmedian(recent.step_us[:, told], axis=0) if len(recent.ranks) else np.zeros(0)
@@ -318,17 +378,21 @@ class When:
             spread = float(np.median(np.abs(np.array(self._blocks) - usual))) * _NORMAL / usual
             shift = now / usual - 1
             z = shift / max(spread, _FLOOR)
-        self._hits = self._hits + 1 if z > Z and shift > LEAST_SHIFT else 0
+        self._hits = self._hits + 1 if z > Z and shift > least.steps else 0
         if whole_block:
             self._skipped += 1
             if self._skipped > _WARM_UP:
                 self._blocks.append(now)
         return shift, z, self._hits >= HITS
 
+    def forget_past(self) -> None:
+        """What steps took before says nothing of the next ones."""
+        self._blocks.clear()
+        self._hits = 0
+
     def accept(self) -> None:
         """What was told is the usual from now on: it is told once."""
         last = self._blocks[-1] if self._blocks else None
-        self._blocks.clear()
-        self._hits = 0
+        self.forget_past()
         if last is not None:
             self._blocks.append(last)

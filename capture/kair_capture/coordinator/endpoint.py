@@ -35,6 +35,8 @@ from kair_capture.wire import (
     RefusedError,
     Replays,
     Rows,
+    Standing,
+    Values,
     batch_of,
     numbered,
     sealed,
@@ -59,6 +61,14 @@ class Order:
     """The share of the job's time that sampling took, in millionths."""
     sampled_every: int = 0
     """Steps between those that ranks sample unasked, of the rank that does so least."""
+    hang: int = 0
+    """Number of the last hang, for which ranks are asked where they stand."""
+    options: int = 0
+    """What the window records besides."""
+    control: int = 0
+    """What ranks are to do otherwise than they were started with."""
+    delays: int = 0
+    """Number of the last order to delay ranks."""
 
 
 class Service(Protocol):
@@ -73,11 +83,23 @@ class Service(Protocol):
     def on_communication(self, communication: Communication) -> None:
         """How one of its ranks communicates."""
 
+    def on_standing(self, standing: Standing) -> None:
+        """Where a rank stands, or how it ended."""
+
     def on_rows(self, sender: int, rows: Rows) -> int | None:
         """Where they are kept, and the agent may forget them, the number of the last window; else None."""
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
+
+    def on_control(self, asked: Values) -> Values:
+        """A person sets something, or asks what is set."""
+
+    def on_confirm(self, asked: Values) -> Values:
+        """A person wants ranks to be delayed, or asks how far that is."""
+
+    def on_delays(self) -> bytes:
+        """The last order to delay ranks: its number, as `numbered` has it, then JSON; nothing more where it is over."""
 
 
 class Endpoint:
@@ -166,8 +188,8 @@ class Endpoint:
             interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
             # The second stamp last of all; what follows it is 10 µs.
             window = (order.generation, order.first_step, order.steps, order.ranks)
-            pace = (order.overhead_ppm, order.sampled_every)
-            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, *pace)
+            pace = (order.overhead_ppm, order.sampled_every, order.hang, order.options, order.control)
+            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, *pace, order.delays)
             return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
         if asked.kind == Kind.ROWS:
             rows = Rows.read(asked.body)
@@ -179,8 +201,19 @@ class Endpoint:
         if asked.kind == Kind.COMMUNICATION:
             self._service.on_communication(Communication.read(asked.body))
             return self._sealed(asked, Kind.COMMUNICATION_REPLY, b"")
-        reply_to_person = self._service.on_capture(Capture.read(asked.body))
-        return self._sealed(asked, Kind.CAPTURE_REPLY, reply_to_person.packed())
+        if asked.kind == Kind.STANDING:
+            self._service.on_standing(Standing.read(asked.body))
+            return self._sealed(asked, Kind.STANDING_REPLY, b"")
+        # The others are a person's, but for one.
+        if asked.kind == Kind.DELAYS:
+            kind, answer = Kind.DELAYS_REPLY, self._service.on_delays()
+        elif asked.kind == Kind.CONFIRM:
+            kind, answer = Kind.CONFIRM_REPLY, self._service.on_confirm(Values.read(asked.body)).packed()
+        elif asked.kind == Kind.CONTROL:
+            kind, answer = Kind.CONTROL_REPLY, self._service.on_control(Values.read(asked.body)).packed()
+        else:
+            kind, answer = Kind.CAPTURE_REPLY, self._service.on_capture(Capture.read(asked.body)).packed()
+        return self._sealed(asked, kind, answer)
 
     def _sealed(self, asked: Datagram, kind: Kind, body: bytes) -> bytes:
         return sealed(self._key, Datagram(kind, self._epoch, asked.sender, asked.sequence, body))
@@ -196,16 +229,31 @@ class NoAnswerError(Exception):
 
 def ask(address: tuple[str, int], key: bytes, capture: Capture) -> CaptureReply:
     """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
-    family, kind, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
+    return CaptureReply.read(_asked(address, key, Kind.CAPTURE, capture.packed()))
+
+
+def ask_control(address: tuple[str, int], key: bytes, values: Values) -> Values:
+    """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
+    return Values.read(_asked(address, key, Kind.CONTROL, values.packed()))
+
+
+def ask_confirm(address: tuple[str, int], key: bytes, values: Values) -> Values:
+    """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
+    return Values.read(_asked(address, key, Kind.CONFIRM, values.packed()))
+
+
+def _asked(address: tuple[str, int], key: bytes, kind: Kind, body: bytes) -> bytes:
+    """The body of the coordinator's answer."""
+    family, of_socket, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     sender, epoch = secrets.randbits(64), 0
-    with socket.socket(family, kind, protocol) as sock:
+    with socket.socket(family, of_socket, protocol) as sock:
         sock.connect(found)
         for sequence in range(1, _TIMES + 1):
-            reply = _answer(sock, key, Datagram(Kind.CAPTURE, epoch, sender, sequence, capture.packed()))
+            reply = _answer(sock, key, Datagram(kind, epoch, sender, sequence, body))
             if reply is not None and reply.kind == Kind.EPOCH_REPLY:
                 epoch = batch_of(reply.body)
             elif reply is not None:
-                return CaptureReply.read(reply.body)
+                return reply.body
             # Without an answer the same is not asked again under the same epoch: it may have been heard.
             elif epoch:
                 break
@@ -256,6 +304,8 @@ class HostState:
     beat: Beat = field(default_factory=Beat)
     heard_s: float = 0.0
     is_silent: bool = False
+    world_size: int = 0
+    """As its ranks say it; 0 before they do."""
 
     def lives(self, now: float) -> bool:
         """Whether it was heard of late, and has ranks."""
@@ -275,7 +325,6 @@ class Hosts:
         self._by_sender: dict[int, HostState] = {}
         self._alike: dict[str, list[HostState]] = {}
         """The name that agents say → those that say it: launchers, or containers, may share a host's."""
-        self.world_size = 0
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -298,7 +347,7 @@ class Hosts:
             state.beat = replace(state.beat, ranks=len(host.ranks))
         state.heard_s = now
         self._by_sender[sender] = state
-        self.world_size = max(self.world_size, host.world_size)
+        state.world_size = host.world_size or state.world_size
         return True
 
     def _state_of(self, host: Host, sender: int, now: float) -> HostState | None:
@@ -323,7 +372,15 @@ class Hosts:
         state = self._by_sender.get(sender)
         if state is not None:
             state.beat, state.heard_s = beat, now
+            if beat.ranks and not state.had:
+                state.had = frozenset(state.ranks)
         return state
+
+    @property
+    def world_size(self) -> int:
+        """The job's, as hosts say it on which ranks live; of a job that is over, as any says it. 0 where none does."""
+        living = [state for state in self if state.beat.ranks and not state.is_silent]
+        return max((state.world_size for state in living or self), default=0)
 
     def clock_offset_us(self, sender: int) -> float:
         """An agent's clock minus the coordinator's; 0 while that is not known."""
@@ -333,11 +390,17 @@ class Hosts:
     def by_rank(self) -> dict[int, str]:
         """rank → its host, or where it was last."""
         had = {rank: state.name for state in self._by_name.values() for rank in state.had}
-        return had | {rank: state.name for state in self._by_name.values() for rank in state.ranks}
+        return had | {rank: state.name for state in self._by_name.values() if state.had for rank in state.ranks}
 
-    def ranks(self) -> list[int]:
-        """All ranks, of hosts that are heard."""
-        return sorted({rank for state in self._by_name.values() if not state.is_silent for rank in state.ranks})
+    def ranks(self, *, living: bool = False) -> list[int]:
+        """All ranks, of hosts that are heard; `living`: of those where any lives."""
+        heard = (state for state in self._by_name.values() if not state.is_silent)
+        return sorted({rank for state in heard if state.beat.ranks or not living for rank in state.ranks})
+
+    def forget_departed(self) -> None:
+        """The job was started again: ranks that do not live may have no place in it any more."""
+        for state in self:
+            state.had = frozenset(state.ranks if state.beat.ranks and not state.is_silent else ())
 
     def listen(self, now: float, interval_s: float) -> tuple[list[HostState], list[HostState]]:
         """Hosts that fell silent since the last call, and those that are heard again."""

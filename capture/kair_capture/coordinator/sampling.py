@@ -87,6 +87,8 @@ class Window:
     steps: int
     ranks: tuple[int, ...]
     why: str
+    options: int = 0
+    """What is recorded besides, as ProfileOptions."""
 
     @property
     def last(self) -> int:
@@ -170,21 +172,32 @@ class Sampler:
         chosen += self.chance.sample(others, min(WINDOW_RANKS - len(chosen), len(others)))
         return self._ordered(first, steps, tuple(sorted(chosen)), step_us, why)
 
-    def order_by_hand(self, ranks: Sequence[int], steps: int, first: int, step_us: float) -> Window:
+    def order_by_hand(
+        self, ranks: Sequence[int], steps: int, first: int, step_us: float, *, options: int = 0
+    ) -> Window:
         """A window that a person wants: at once, and on the budget's account."""
-        return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for")
+        return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for", options=options)
+
+    def forget_window(self) -> None:
+        """The job starts again and counts its steps anew: what was ordered is over, and cost what was guessed."""
+        if self.window is not None:
+            self.window = Window(self.window.generation, 0, 0, (), self.window.why)
+            self.charged_us = 0.0
 
     def settle(self, cost_us: float) -> None:
         """The last window's cost is known now: in the place of what it was guessed at."""
         assert self.window is not None
         self.budget.spend(cost_us - self.charged_us)
         self.charged_us = 0.0
-        if cost_us > 0:
+        # What was recorded besides makes steps dearer than others' will be.
+        if cost_us > 0 and not self.window.options:
             self.step_cost_us = max(cost_us / self.window.steps, 1.0)
 
-    def _ordered(self, first: int, steps: int, ranks: tuple[int, ...], step_us: float, why: str) -> Window:
+    def _ordered(
+        self, first: int, steps: int, ranks: tuple[int, ...], step_us: float, why: str, *, options: int = 0
+    ) -> Window:
         self.generation += 1
-        self.window = Window(self.generation, first, steps, ranks, why)
+        self.window = Window(self.generation, first, steps, ranks, why, options)
         self.charged_us = self._cost(steps, step_us)
         self.budget.spend(self.charged_us)
         return self.window
@@ -221,7 +234,7 @@ def cost_us(table: StepTable, ranks: Sequence[int], first: int, last: int) -> fl
     each such pause the longest of any rank counts, since the others wait for it. Of the sampled steps the median
     counts, so that a checkpoint among them is not taken for the profiler's work. Who did not sample does not count.
     """
-    steps = table.steps(np.asarray(ranks), np.arange(first - _NEIGHBOURS, last + 2))
+    steps = table.steps(np.asarray(ranks, np.int64), np.arange(first - _NEIGHBOURS, last + 2))
     window, told = slice(_NEIGHBOURS, -1), ~np.isnan(steps.step_us)
     if not told[:, window].any() or not told[:, :_NEIGHBOURS].any():
         return None

@@ -6,59 +6,139 @@ What a coordinator must know when it starts again: a small file in the job's fol
 """
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 import numpy as np
 
-from kair_capture.coordinator.detection import FEWEST_RANKS
+from kair_capture.coordinator.detection import FEWEST_RANKS, per_sample
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
+from kair_capture.coordinator.webhook import Webhook
 from kair_capture.wire import Communication
-from kair_engine.results.watch import Alert, JobState, Sampling, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.watch import (
+    Alert,
+    AlertKind,
+    Hang,
+    JobState,
+    Sampling,
+    WatchedHost,
+    WatchedRank,
+    WatchedWindow,
+    WatchResult,
+)
 from kair_engine.trace.files import read_kept, write_whole
 
 
-def lines_of(status: WatchResult) -> Iterator[str]:
+def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[str]:
     """The metrics in Prometheus' text format."""
-    job = _label(status.job)
-    yield from _metric("kair_step", "The last step that nine in ten ranks reached.", [(f'job="{job}"', status.step)])
+    yield from _lines_of_job(status)
+    yield from _lines_of_ranks(status)
+    yield from _lines_of_hosts(status)
+    if webhook is not None:
+        of_job = f'job="{_label(status.job)}"'
+        yield from _metric("kair_webhook_sent_total", "Alerts that the webhook took.", [(of_job, webhook.sent)])
+        given_up = "Alerts that did not reach the webhook."
+        yield from _metric("kair_webhook_dropped_total", given_up, [(of_job, webhook.dropped)])
+
+
+def _lines_of_job(status: WatchResult) -> Iterator[str]:
+    job, sampling = f'job="{_label(status.job)}"', status.sampling
+    yield from _metric("kair_step", "The last step that nine in ten ranks reached.", [(job, status.step)])
     if status.step_time_us is not None:
-        step_s = status.step_time_us / 1e6
-        yield from _metric("kair_step_seconds", "Median of the last steps.", [(f'job="{job}"', step_s)])
-    of_ranks = [(f'job="{job}",rank="{one.rank}",host="{_label(one.host or "")}"', one) for one in status.ranks]
+        yield from _metric("kair_step_seconds", "Median of the last steps.", [(job, status.step_time_us / 1e6)])
+    if status.usual_step_time_us is not None:
+        usual = [(job, status.usual_step_time_us / 1e6)]
+        yield from _metric("kair_usual_step_seconds", "Median of the steps before.", usual)
+    # Of a coordinator that does not write any more Prometheus sees an old time, or no answer.
+    states = [(f'{job},state="{one}"', int(one == status.state)) for one in get_args(JobState) if one != "unattended"]
+    yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
+    kinds = Counter(alert.kind for alert in status.open_alerts())
+    counts = [(f'{job},kind="{kind}"', kinds[kind]) for kind in get_args(AlertKind)]
+    yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", counts)
+    yield from _metric("kair_world_size", "Ranks that the job has.", [(job, status.world_size)])
+    written = [(job, datetime.fromisoformat(status.updated_at).timestamp())]
+    yield from _metric("kair_status_timestamp_seconds", "When the coordinator last looked, Unix time.", written)
+    refused = [(f'{job},reason="{_label(reason)}"', count) for reason, count in status.refused_datagrams.items()]
+    yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)
+    number = sampling.windows[-1].number if sampling.windows else 0
+    yield from _metric("kair_sampling_windows_total", "Windows of sampled steps that were ordered.", [(job, number)])
+    yield from _metric(
+        "kair_sampling_overhead", "The share of the job's time that sampling took.", [(job, sampling.overhead)]
+    )
+    owed = [(job, sampling.owed_us / 1e6)]
+    yield from _metric("kair_sampling_owed_seconds", "What sampling took beyond its budget, to be earned.", owed)
+    for name, text, value in (
+        ("kair_committed_fragments_total", "Fragments that are in the store.", sampling.fragments),
+        ("kair_refused_fragments_total", "Delivered files that no agent of the job made.", sampling.refused),
+    ):
+        yield from _metric(name, text, [(job, value)])
+
+
+def _lines_of_ranks(status: WatchResult) -> Iterator[str]:
+    job = _label(status.job)
+    of = [(f'job="{job}",rank="{one.rank}",host="{_label(one.host or "")}"', one) for one in status.ranks]
     yield from _metric(
         "kair_self_seconds",
         "A rank's step without what it waited for others, median of the last steps.",
-        [(label, one.self_time_us / 1e6) for label, one in of_ranks if one.self_time_us is not None],
+        [(label, one.self_time_us / 1e6) for label, one in of if one.self_time_us is not None],
     )
-    yield from _metric("kair_slow", "1 for a rank that is slow.", [(label, int(one.slow)) for label, one in of_ranks])
-    of_hosts = [(f'job="{job}",host="{_label(one.host)}"', one) for one in status.hosts]
-    silent = [(label, int(one.silent)) for label, one in of_hosts]
+    yield from _metric(
+        "kair_sample_seconds",
+        "The same for one of the samples that the rank takes, where the job tells how many these are.",
+        [(label, one.sample_time_us / 1e6) for label, one in of if one.sample_time_us is not None],
+    )
+    yield from _metric("kair_slow", "1 for a rank that is slow.", [(label, int(one.slow)) for label, one in of])
+    told = [(label, one) for label, one in of if one.self_time_excess is not None]
+    excess = [(label, one.self_time_excess or 0.0) for label, one in told]
+    yield from _metric("kair_self_excess_ratio", "A rank's self time beyond its peers', as a share of that.", excess)
+    chance = [(label, one.z) for label, one in told]
+    yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", chance)
+
+
+def _lines_of_hosts(status: WatchResult) -> Iterator[str]:
+    of = [(f'job="{_label(status.job)}",host="{_label(one.host)}"', one) for one in status.hosts]
+    silent = [(label, int(one.silent)) for label, one in of]
     yield from _metric("kair_host_silent", "1 for a host whose agent is not heard.", silent)
     yield from _metric(
         "kair_clock_bound_seconds",
         "How far a host's clock may be off.",
-        [(label, one.clock_bound_us / 1e6) for label, one in of_hosts if one.clock_bound_us is not None],
+        [(label, one.clock_bound_us / 1e6) for label, one in of if one.clock_bound_us is not None],
     )
-    dropped = [(label, one.drops) for label, one in of_hosts]
-    yield from _metric("kair_dropped_records", "Records that found no room, since the agent started.", dropped)
-    overhead = [(f'job="{job}"', status.sampling.overhead)]
-    yield from _metric("kair_sampling_overhead", "The share of the job's time that sampling took.", overhead)
+    for name, text, values in (
+        ("kair_host_heard_seconds", "How long ago a host's agent was heard.", [one.heard_s_ago for _, one in of]),
+        ("kair_host_ranks", "Training processes that live on a host.", [one.ranks for _, one in of]),
+        (
+            "kair_dropped_records",
+            "Records that found no room, since the agent started.",
+            [one.drops for _, one in of],
+        ),
+        ("kair_spooled_fragments", "Fragments that wait for the store.", [one.spooled for _, one in of]),
+        ("kair_unsent_rows", "Step times that wait for the coordinator.", [one.unsent_rows for _, one in of]),
+        ("kair_delivered_fragments_total", "Fragments that reached the store.", [one.delivered for _, one in of]),
+        (
+            "kair_discarded_total",
+            "Fragments, windows and step times that were given up.",
+            [one.discarded for _, one in of],
+        ),
+    ):
+        yield from _metric(name, text, [(label, value) for (label, _), value in zip(of, values, strict=True)])
 
 
 class MetricsServer:
     """Answers `GET /metrics` and nothing else, in threads of its own."""
 
-    def __init__(self, address: tuple[str, int], status: Callable[[], WatchResult | None]) -> None:
+    def __init__(
+        self, address: tuple[str, int], status: Callable[[], WatchResult | None], webhook: Webhook | None = None
+    ) -> None:
         """Raises OSError where the address cannot be had."""
 
         class Handler(BaseHTTPRequestHandler):
@@ -70,7 +150,7 @@ class MetricsServer:
                 if self.path != "/metrics" or found is None:
                     self.send_error(404)
                     return
-                body = "".join(f"{line}\n" for line in lines_of(found)).encode()
+                body = "".join(f"{line}\n" for line in lines_of(found, webhook)).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
@@ -98,7 +178,7 @@ class MetricsServer:
 def _metric(name: str, text: str, values: Sequence[tuple[str, float]]) -> Iterator[str]:
     if values:
         yield f"# HELP {name} {text}"
-        yield f"# TYPE {name} gauge"
+        yield f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
         yield from (f"{name}{{{label}}} {value:.9g}" for label, value in values)
 
 
@@ -123,6 +203,9 @@ class Remembered:
     """rank → when it was last sampled (Unix s), its excess then, and how many steps."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
+    hang: Hang | None = None
+    control: dict[str, str] = field(default_factory=dict)
+    """What was set while the job runs."""
     communication: list[Communication] = field(default_factory=list)
     """How ranks communicate, as their agents told it."""
     fragments: int = 0
@@ -163,17 +246,21 @@ def status_of(
     memory: Remembered,
     refused: Mapping[str, int],
     now: float,
+    unwritten_since: str | None = None,
+    hang: Hang | None = None,
 ) -> WatchResult:
     """The document; `now` is monotonic, s."""
     ranks = _ranks(table, hosts, watching)
     return WatchResult(
         job=job,
         updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        state=_state(table, hosts, watching, now),
+        state=_state(table, hosts, watching, now, has_failed=hang is not None and not hang.over),
         step=table.last_common_step,
         step_time_us=watching.step_us,
         usual_step_time_us=watching.usual_us,
         world_size=max(hosts.world_size, len(ranks)),
+        attempt=table.attempt,
+        unwritten_since=unwritten_since,
         ranks=ranks,
         hosts=tuple(_host(state, now) for state in sorted(hosts, key=lambda one: one.name)),
         alerts=tuple(watching.alerts),
@@ -187,17 +274,22 @@ def status_of(
             owed_us=max(-sampler.budget.held_us, 0.0),
         ),
         refused_datagrams=dict(sorted(refused.items())),
+        hang=hang,
+        control=dict(memory.control),
     )
 
 
-def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float) -> JobState:
-    """A coordinator that was started again waits for agents, though it knows steps."""
+def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float, *, has_failed: bool) -> JobState:
+    """A coordinator that was started again waits for agents, though it knows steps.
+
+    `has_failed`: the job stood still or a rank died, and it has not gone on since.
+    """
     if table.last_common_step < 0 or not len(hosts):
         return "waiting"
+    if all(_is_through(state) or now - state.heard_s > _GONE_S for state in hosts):
+        return "failed" if has_failed else "over"
     if watching.is_stalled:
         return "stalled"
-    if all(_is_through(state) or now - state.heard_s > _GONE_S for state in hosts):
-        return "over"
     return "training" if any(state.had for state in hosts) else "waiting"
 
 
@@ -217,6 +309,8 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     position = {rank: at for at, rank in enumerate(recent.ranks.tolist())}
     step_us = np.nanmedian(recent.step_us, axis=1).tolist() if position else []
     self_us = np.nanmedian(recent.self_us, axis=1).tolist() if position else []
+    of_samples = None if recent.samples is None else np.nanmedian(recent.samples, axis=1).tolist()
+    sample_us = np.nanmedian(per_sample(recent).self_us, axis=1).tolist() if of_samples else []
     told = watching.standing
     test = {} if told is None or len(told.rank) < _PAIR else dict(zip(
         told.rank.astype(int).tolist(),
@@ -224,9 +318,10 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
         strict=True,
     ))  # fmt: skip
     found = []
-    for rank in sorted({*np.flatnonzero(table.latest >= 0).tolist(), *host_of}):
+    for rank in sorted({*np.flatnonzero(table.latest >= 0).tolist(), *hosts.ranks(living=True)}):
         at = position.get(rank)
         excess, z, peers = test.get(rank, (None, 0.0, 0))
+        excess_us = watching.excess_us.get(rank) if rank in test else None
         found.append(
             WatchedRank(
                 rank=rank,
@@ -240,6 +335,10 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
                 role=watching.roles.name(rank),
                 peers=peers,
                 slow=rank in watching.slow,
+                samples=None if at is None or of_samples is None else of_samples[at],
+                sample_time_us=None if at is None or of_samples is None else sample_us[at],
+                excess_us=excess_us,
+                excess_of_step=excess_us / watching.step_us if excess_us is not None and watching.step_us else None,
             )
         )
     return tuple(found)

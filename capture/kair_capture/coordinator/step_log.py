@@ -15,8 +15,10 @@ Reads what capture keeps of every step of a job, sampled or not, as one series f
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,17 +29,21 @@ import pyarrow.parquet as pq
 
 from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.spool import read_name
-from kair_capture.agent.step_rows import COLUMNS, PHASES, ROW, SCHEMA, Rows
+from kair_capture.agent.step_rows import COLUMNS, EARLIER_COLUMNS, PHASES, ROW, SCHEMA, Rows, rows_without_samples
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
+from kair_engine.results.views import Attempt
+from kair_engine.timeline.batch_sizes import lasting_changes
 from kair_engine.trace.files import append_kept, make_folder, read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 ROWS_A_PART: Final = 1 << 17
 MOST_BYTES: Final = 4 << 30
 """Of all parts; the oldest go."""
-_JOURNAL: Final = re.compile(r"rows-(\d{8})\.journal")
+_JOURNAL: Final = re.compile(r"(?:rows|steps)-(\d{8})\.journal")
+_EARLIER: Final = "rows-"
+"""Begins the names of journals of earlier versions, whose rows told no samples."""
 
 
 class StepLog:
@@ -102,16 +108,18 @@ class StepLog:
 
     def _take_up(self) -> None:
         self.close()
-        numbers = []
+        journals = []
         for path in sorted(self.folder.iterdir()):
             if (number := _number(path)) is not None:
                 if (self.folder / f"part-{number}.parquet").exists():
                     path.unlink()
                 else:
-                    numbers.append(int(number))
-        self._to_pack = [self._path(number) for number in numbers[:-1]]
+                    journals.append(path)
+        goes_on = journals.pop() if journals and not journals[-1].name.startswith(_EARLIER) else None
+        self._to_pack = journals
         parts = [int(path.stem[5:]) for path in self.folder.glob("part-????????.parquet") if path.stem[5:].isdecimal()]
-        self._open(numbers[-1] if numbers else max(parts, default=0) + 1)
+        known = [*parts, *(int(_number(path) or 0) for path in journals)]
+        self._open(int(_number(goes_on) or 0) if goes_on else max(known, default=0) + 1)
 
     def _open(self, number: int) -> None:
         handle = append_kept(self._path(number))
@@ -122,7 +130,7 @@ class StepLog:
         os.ftruncate(handle, self._rows * ROW.itemsize)
 
     def _path(self, number: int) -> Path:
-        return self.folder / f"rows-{number:08}.journal"
+        return self.folder / f"steps-{number:08}.journal"
 
     def _forget_oldest(self) -> None:
         parts = sorted(self.folder.glob("part-????????.parquet"))
@@ -171,13 +179,14 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
         if most is not None and sum(map(len, found)) >= most:
             break
         table = pq.read_table(pa.BufferReader(read_kept(path)))
+        told = [(field.name, field.type) for field in table.schema]
         known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
-        if [(field.name, field.type) for field in table.schema] != known or any(
-            one.null_count for one in table.columns
-        ):
+        # Earlier versions told less.
+        is_known = len(told) >= len(EARLIER_COLUMNS) and told == known[: len(told)]
+        if not is_known or any(one.null_count for one in table.columns):
             raise pa.ArrowInvalid(f"{path.name} is none of Kair's")
         rows = np.zeros(len(table), ROW)
-        for name in COLUMNS:
+        for name, _ in told:
             rows[name] = table[name].to_numpy()
         found.append(rows)
     rows = np.concatenate(found)
@@ -200,6 +209,8 @@ def _number(path: Path) -> str | None:
 
 def _read(path: Path) -> Rows:
     content = read_kept(path)
+    if path.name.startswith(_EARLIER):
+        return rows_without_samples(content)
     return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
 
 
@@ -289,21 +300,45 @@ Column = npt.NDArray[Any]
 
 Waiting = Literal["none", "some", "all"]
 _WAITING: Final[Mapping[str, Waiting]] = {"forward": "some", "backward": "some", "optimizer": "some", "input": "none"}
+_OF_ANY_SIZE: Final = ("optimizer", "waiting")
+"""They take as long whatever the samples of a step."""
 MOST_ROWS: Final = 4_000_000
 """The last so many: a step on a rank each, or a scope of one."""
 _SPARSEST: Final = 64
 """Ranks tell nearly all their steps: one cell in so many has a row, in any but a small table of `_FEW` cells."""
 _FEW: Final = 1_000_000
+_LATEST_S: Final = 253_402_300_799
+"""The end of the year 9999: a damaged row may say any time."""
 _SAME_US: Final = 2000
 """The begin of one step may be told by two readings of the clocks."""
 
 
-def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
-    """The series of a job's two folders, and the median step, µs. Raises OSError, pa.ArrowException, InputError.
+def attempts_in(rows: Rows) -> tuple[Attempt, ...]:
+    """The attempts among a job's rows; those of earlier versions say of none."""
+    found = []
+    for number in np.unique(rows["attempt"][rows["attempt"] > 0]).tolist():
+        of = rows[rows["attempt"] == number]
+        began = datetime.fromtimestamp(min(int(of["begin_us"].min()) / 1e6, _LATEST_S), UTC)
+        found.append(
+            Attempt(
+                number=number,
+                began_at=began.isoformat(timespec="milliseconds"),
+                ranks=tuple(np.unique(of["rank"]).tolist()),
+                first_step=int(of["step"].min()),
+                last_step=int(of["step"].max()),
+                step_time_us=float(np.median(of["step_us"])),
+            )
+        )
+    return tuple(found)
 
-    Of a job that was started again, or went back to a checkpoint, the last attempt.
+
+def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[list[ScopeSeries], float]:
+    """The series of a job's rows and its folder `scopes`, and the median step, µs. Raises OSError, pa.ArrowException.
+
+    Of a job that was started again, or went back to a checkpoint, the last attempt, or the one of this number. Raises
+    InputError where there are too few rows for so many ranks and steps.
     """
-    rows = _last_attempt(read_all(steps, MOST_ROWS))
+    rows = last_attempt(rows, attempt)
     rows = rows[(rows["flags"] & UNFIT) == 0]
     if not len(rows):
         return [], 0.0
@@ -312,11 +347,30 @@ def scope_series(steps: Path, scopes: Path) -> tuple[list[ScopeSeries], float]:
         _series("waiting", rows["rank"], rows["step"], rows["waited_us"], waiting="all"),
         *(_series(phase, rows["rank"], rows["step"], rows[f"{phase}_us"], waiting=_WAITING[phase]) for phase in PHASES),
     ]
-    found = [one for one in found if np.nanmax(one.time_us) > 0]
-    return found + _of_script(scopes, rows), float(np.median(rows["step_us"]))
+    found = [one for one in found if np.nanmax(one.time_us) > 0] + script_scopes(scopes, rows)
+    return _at_present_sizes(found, rows), float(np.median(rows["step_us"]))
 
 
-def _of_script(folder: Path, rows: Rows) -> list[ScopeSeries]:
+def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSeries]:
+    """The series; where ranks took other numbers of samples before, what follows these as if they took today's."""
+    sizes = _series("samples", rows["rank"], rows["step"], rows["samples"], waiting="none")
+    of = np.where(sizes.time_us > 0, sizes.time_us, np.nan)
+    if not len(changes := lasting_changes(of.T)):
+        return list(series)
+    now = np.median(rows["samples"]) * np.ones(len(of))
+    last = of[:, changes[-1] :]
+    told = ~np.isnan(last).all(axis=1)
+    now[told] = np.nanmedian(last[told], axis=1)
+    scale = np.nan_to_num(now[:, None] / of, nan=1.0)
+    found = []
+    for one in series:
+        at = np.ix_(np.searchsorted(sizes.ranks, one.ranks), np.searchsorted(sizes.steps, one.steps))
+        time_us = one.time_us if one.scope in _OF_ANY_SIZE else one.time_us * scale[at]
+        found.append(replace(one, time_us=time_us, resized=sizes.steps[changes].tolist()))
+    return found
+
+
+def script_scopes(folder: Path, rows: Rows) -> list[ScopeSeries]:
     """The script's own scopes, in those of the steps that call them."""
     sums = _sums_in(folder)
     places, wanted = _places(rows["rank"], rows["step"]), _places(sums["rank"].to_numpy(), sums["step"].to_numpy())
@@ -345,8 +399,9 @@ def _sums_in(folder: Path) -> pa.Table:
     return pa.concat_tables(tables).drop_null()
 
 
-def _last_attempt(rows: Rows) -> Rows:
-    """Of each rank the rows since its numbers last went back."""
+def last_attempt(rows: Rows, number: int | None = None) -> Rows:
+    """The rows of the job's last attempt, or of the one with this number: of each rank since its numbers went back."""
+    rows = rows[rows["attempt"] == (rows["attempt"].max(initial=0) if number is None else number)]
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
     rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
     anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0

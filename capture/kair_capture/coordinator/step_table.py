@@ -40,10 +40,13 @@ class Recent:
     steps: Ints
     step_us: Floats
     self_us: Floats
+    """On the device, where all ranks tell it: hosts may be far ahead."""
     cpu_us: Floats
     """What the training threads computed; NaN where that is not told, or may be busy waiting."""
     ready_us: Floats
     """The self times without what threads waited for a core."""
+    samples: Floats | None = None
+    """That the ranks took; None where not all of them told it of half of the steps."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Told:
     step_us: Floats
     """NaN, as in `begin_us`, where a step was not told or is no longer remembered."""
     flags: npt.NDArray[np.uint32]
+    own_us: Floats
+    """What ranks spent themselves, without what they waited for each other and for data."""
+    inserted_us: Floats
+    """By which `kair confirm` delayed them."""
 
 
 class StepTable:
@@ -67,13 +74,19 @@ class StepTable:
         self._self_us = np.zeros((0, HISTORY), np.float32)
         self._cpu_us = np.zeros((0, HISTORY), np.float32)
         self._delay_us = np.zeros((0, HISTORY), np.float32)
+        self._device_us = np.zeros((0, HISTORY), np.float32)
+        self._samples = np.zeros((0, HISTORY), np.uint32)
+        self._input_us = np.zeros((0, HISTORY), np.float32)
+        self._inserted_us = np.zeros((0, HISTORY), np.float32)
         self._latest: Ints = np.full(0, _NONE, np.int64)
         self._latest_begin_us: Ints = np.zeros(0, np.int64)
         self._ranks = 0
+        self.attempt = 0
+        """The job's, that all of these steps are of."""
 
     @property
     def latest(self) -> Ints:
-        """The last step of every rank; −1 before its first."""
+        """The last step of every rank in this attempt; −1 before its first, and of those that have departed."""
         return self._latest[: self._ranks]
 
     def unknown(self, rows: Rows) -> Rows:
@@ -89,8 +102,16 @@ class StepTable:
         return unknown
 
     def add(self, rows: Rows) -> None:
-        """Takes rows; of one place the later one stays, so that the same twice change nothing."""
+        """Takes rows; of one place the later one stays, so that the same twice change nothing.
+
+        Rows of a new attempt take the place of all others; of an earlier one none are taken.
+        """
         rows = rows[rows["rank"] < MOST_RANKS]
+        if (newest := int(rows["attempt"].max(initial=0))) > self.attempt:
+            self.attempt = newest
+            self._step[:] = self._latest[:] = _NONE
+            self._begin_us[:] = self._latest_begin_us[:] = 0
+        rows = rows[rows["attempt"] == self.attempt]
         if not len(rows):
             return
         rank, step, begin = _keys(rows)
@@ -102,6 +123,8 @@ class StepTable:
         self._flags[rank, place] = kept["flags"]
         self._step_us[rank, place], self._self_us[rank, place] = kept["step_us"], kept["self_us"]
         self._cpu_us[rank, place], self._delay_us[rank, place] = kept["cpu_us"], kept["delay_us"]
+        self._samples[rank, place], self._device_us[rank, place] = kept["samples"], kept["device_us"]
+        self._input_us[rank, place], self._inserted_us[rank, place] = kept["input_us"], kept["inserted_us"]
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
             if at >= self._latest_begin_us[one]:
@@ -113,6 +136,16 @@ class StepTable:
         told = self.latest[self.latest >= 0]
         return int(np.quantile(told, 0.1, method="lower")) if len(told) else _NONE
 
+    def forget_left_behind(self, living: Ints, steps: int) -> None:
+        """Of ranks that do not live, and that all living ones are so many steps ahead of, nothing is waited for."""
+        latest = self.latest
+        told = living[living < len(latest)]
+        of_living = latest[told][latest[told] >= 0]
+        if len(of_living):
+            gone = latest < of_living.min() - steps
+            gone[told] = False
+            latest[gone] = _NONE
+
     def recent(self, count: int, until: int) -> Recent:
         """Steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
         steps = np.arange(until - count + 1, until + 1)
@@ -122,18 +155,26 @@ class StepTable:
         step_us = np.where(there, self._step_us[:, place], np.nan)[ranks].astype(np.float64)
         self_us = np.where(there, self._self_us[:, place], np.nan)[ranks].astype(np.float64)
         cpu_us = np.where(there, self._cpu_us[:, place], np.nan)[ranks].astype(np.float64)
+        device_us = np.where(there & (self._device_us[:, place] > 0), self._device_us[:, place], np.nan)[ranks]
+        if len(ranks) and not np.isnan(device_us).all(axis=1).any():
+            self_us = device_us.astype(np.float64)
         ready_us = self_us - self._delay_us[:, place][ranks]
         # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
         cpu_us[(cpu_us <= 0) | (cpu_us > self_us + 500)] = np.nan
-        return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us)
+        samples = np.where(there & (self._samples[:, place] > 0), self._samples[:, place], np.nan)[ranks]
+        tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
+        return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
 
     def steps(self, ranks: Ints, steps: Ints) -> Told:
         """These steps, unfit ones too, of those of the ranks that were ever heard."""
         ranks, place = ranks[ranks < self._ranks], steps % HISTORY
         at = np.ix_(ranks, place)
         there = (self._step[at] == steps) & (steps >= 0)
-        begin_us, step_us = (np.where(there, of[at], np.nan) for of in (self._begin_us, self._step_us))
-        return Told(begin_us.astype(np.float64), step_us.astype(np.float64), self._flags[at])
+        kinds = (self._begin_us, self._step_us, self._self_us, self._input_us, self._inserted_us)
+        begin_us, step_us, self_us, input_us, inserted_us = (
+            np.where(there, of[at], np.nan).astype(np.float64) for of in kinds
+        )
+        return Told(begin_us, step_us, self._flags[at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
         """Makes room for so many; for twice as many as there were, as ranks come host by host."""
@@ -150,6 +191,8 @@ class StepTable:
         self._flags = grown(self._flags, 0)
         self._step_us, self._self_us = grown(self._step_us, 0), grown(self._self_us, 0)
         self._cpu_us, self._delay_us = grown(self._cpu_us, 0), grown(self._delay_us, 0)
+        self._samples, self._device_us = grown(self._samples, 0), grown(self._device_us, 0)
+        self._input_us, self._inserted_us = grown(self._input_us, 0), grown(self._inserted_us, 0)
         self._latest, self._latest_begin_us = grown(self._latest, _NONE), grown(self._latest_begin_us, 0)
 
 

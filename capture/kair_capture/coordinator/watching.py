@@ -8,19 +8,34 @@ from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.detection import EVERY, STEPS, Standing, When, Who, computing, matters
+from kair_capture.coordinator.detection import (
+    EVERY,
+    STEPS,
+    USUAL,
+    Standing,
+    When,
+    Who,
+    computing,
+    has_uneven_sizes,
+    matters,
+    medians,
+    per_sample,
+)
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
-from kair_capture.coordinator.step_table import Recent, Roles, StepTable
-from kair_engine.results.watch import Alert, AlertKind
+from kair_capture.coordinator.step_table import Floats, Recent, Roles, StepTable
+from kair_engine.results.watch import Alert, AlertKind, Hang
+from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
 _MOST_LOOKS: Final = 20
 """Tests made up for at once, after a pause."""
-_STALLED_S: Final = 30.0
+STALLED_S: Final = 30.0
+"""Without a step's end for so long the job counts as one that stands still."""
 _STALLED_STEPS: Final = 20
 _SUSPECT_Z: Final = 3.0
 """Where the whole job became slower, those are sampled first that stand out so much."""
 _MOST_ALERTS: Final = 100
+_MOST_NAMED: Final = 64
 _MOST_LAG_S: Final = 20.0
 _BEHIND_S: Final = 2.0
 
@@ -28,15 +43,29 @@ _BEHIND_S: Final = 2.0
 class Watching:
     """What is known of the job's speed. `turn` is called a few times a second."""
 
-    def __init__(self, table: StepTable, hosts: Hosts, sampler: Sampler, roles: Roles) -> None:
+    def __init__(
+        self, table: StepTable, hosts: Hosts, sampler: Sampler, roles: Roles, *, stalled_after_s: float = STALLED_S
+    ) -> None:
         self._table, self._hosts, self._sampler, self.roles = table, hosts, sampler, roles
+        self.stalled_after_s = stalled_after_s
+        self.least = USUAL
+        self.samples = True
+        """Whether windows are ordered."""
+        self.holds_off = False
+        """Whether none are, since ranks are being delayed."""
         self._who, self._who_computes, self._when = Who(), Who(), When()
         self._looked: int | None = None
         """The last step of the last test."""
         self._block_until = -1
+        self._settled_from = -1
+        """From this step on the ranks take the samples that they do now, and what is compiled for that is."""
+        self._tells_samples = self._is_uneven = False
         self._progress = (-1, time.monotonic())
         self._is_stalled = False
+        self._attempt = table.attempt
         self.standing: Standing | None = None
+        self.excess_us: dict[int, float] = {}
+        """Rank → its excess in a step, µs."""
         self.step_us: float | None = None
         self.slow: set[int] = set()
         self.alerts: deque[Alert] = deque(maxlen=_MOST_ALERTS)
@@ -61,6 +90,8 @@ class Watching:
 
         `muted`: only learns, from steps of before a restart.
         """
+        if self._table.attempt != self._attempt:
+            self._begin_attempt(muted)
         until = self._table.last_common_step
         self._note_progress(until, now, muted)
         if until < 0:
@@ -68,12 +99,22 @@ class Watching:
         if self._looked is None or self._table.latest.max() < self._looked:
             # The first steps, or all ranks went back to a checkpoint; one alone may just be heard for the first time.
             self._looked = self._block_until = until if self._looked is not None else -1
+            self._settled_from = -1
         self._looked = max(self._looked, until - _MOST_LOOKS * EVERY)
         window = None
         while until - self._looked >= EVERY:
             self._looked += EVERY
             window = self._look(self._looked, muted=muted) or window
         return window
+
+    def _begin_attempt(self, muted: bool) -> None:
+        """Other ranks, on other hosts maybe, with other batches: nothing before compares with it."""
+        self._attempt = self._table.attempt
+        self._who, self._who_computes, self._when = Who(), Who(), When()
+        self._looked, self._block_until, self._settled_from = None, -1, -1
+        self.standing, self.step_us, self.excess_us = None, None, {}
+        if not muted:
+            self._sampler.forget_window()
 
     def hear(self, now: float) -> None:
         """Tells of hosts that fell silent, or are heard again."""
@@ -87,11 +128,16 @@ class Watching:
         recent = self._table.recent(STEPS, until)
         if not len(recent.ranks) or until < STEPS:
             return None
+        self._note_sizes(recent)
+        if until - STEPS + 1 < self._settled_from:
+            return None
+        recent = per_sample(recent)
         whole_block = until - STEPS >= self._block_until
         if whole_block:
             self._block_until = until
         self.standing, slow = self._stand(recent, whole_block=whole_block)
-        shift, z, is_longer = self._when.look(recent, whole_block=whole_block)
+        self._is_uneven = has_uneven_sizes(recent)
+        shift, z, is_longer = self._when.look(recent, whole_block=whole_block, least=self.least)
         of_steps = np.nanmedian(recent.step_us, axis=1)
         self.step_us = float(np.median(of_steps))
         if muted:
@@ -101,27 +147,44 @@ class Watching:
         self._tell_slow(set(slow), until)
         if is_longer:
             self._when.accept()
-            self._tell("longer_steps", until, (), excess=shift, z=z)
+            excess_us = self.step_us * shift / (1 + shift)
+            self._tell("longer_steps", until, (), excess=shift, z=z, excess_us=excess_us)
         return self._window(slow, is_longer)
+
+    def _note_sizes(self, recent: Recent) -> None:
+        """What changes where a plan gives ranks other samples is the plan's, and nothing before compares with it."""
+        if (tells := recent.samples is not None) != self._tells_samples:
+            self._who, self._who_computes, self._tells_samples = Who(), Who(), tells
+        changes = [] if recent.samples is None else recent.steps[lasting_changes(recent.samples.T)].tolist()
+        if changes and changes[-1] + STEPS_OF_A_CHANGE > self._settled_from:
+            self._settled_from = changes[-1] + STEPS_OF_A_CHANGE
+            for of in (self._who, self._who_computes, self._when):
+                of.forget_past()
 
     def _stand(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
         """By self times, and by what ranks compute: of each rank the test in which it stands out more."""
         role = self.roles.codes(recent.ranks)
-        found, slow = self._who.look(recent, role, whole_block=whole_block)
+        found, slow = self._who.look(recent, role, whole_block=whole_block, least=self.least)
         cpu = computing(recent)
         if cpu is None:
+            self._note_excess(recent, found.excess_us)
             return found, slow
-        computes, more = self._who_computes.look(cpu, role, whole_block=whole_block)
-        counts = matters(computes, recent)
+        computes, more = self._who_computes.look(cpu, role, whole_block=whole_block, least=self.least)
+        counts = matters(computes, recent, self.least)
         slow = sorted({*slow, *(set(more) & set(recent.ranks[counts].tolist()))})
         stands = counts & (computes.z > found.z)
         excess, z = np.where(stands, computes.excess, found.excess), np.where(stands, computes.z, found.z)
+        self._note_excess(recent, np.where(stands, computes.excess_us, found.excess_us))
         return replace(found, excess=excess, z=z), slow
+
+    def _note_excess(self, recent: Recent, us: Floats) -> None:
+        of_step = us if recent.samples is None else us * medians(recent.samples)
+        self.excess_us = dict(zip(recent.ranks.tolist(), of_step.tolist(), strict=True))
 
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self._is_free() or self._is_behind(now):
+        if not self.samples or self.holds_off or not self._is_free() or self._is_behind(now):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])
@@ -153,6 +216,10 @@ class Watching:
         latest = int(self._table.latest.max(initial=0))
         return first_step_of(latest, self.step_us or 1e6, self.interval_s, max(self._lags, default=0.0))
 
+    def wait(self, now: float) -> None:
+        """Steps cannot be written down, and so none are taken: that none ends is not known."""
+        self._progress = (self._progress[0], now)
+
     def note_lag(self, seconds: float) -> None:
         """How long after its end a step was told of; those of an agent that was away for long do not count."""
         if 0 <= seconds < _MOST_LAG_S:
@@ -168,7 +235,8 @@ class Watching:
         for rank in sorted(slow - self.slow):
             at = int(np.flatnonzero(self.standing.rank == rank)[0])
             excess, z = float(self.standing.excess[at]), float(self.standing.z[at])
-            self._tell("slow_rank", step, (rank,), excess=excess, z=z)
+            excess_us = self.excess_us.get(rank)
+            self._tell("slow_rank", step, (rank,), excess=excess, z=z, excess_us=excess_us, per_sample=self._is_uneven)
         for rank in sorted(self.slow - slow):
             # Not at the first test that it passes: one on the edge would come and go.
             if not self._is_below(rank):
@@ -190,16 +258,20 @@ class Watching:
     def _note_progress(self, until: int, now: float, muted: bool) -> None:
         if until != self._progress[0] or muted:
             self._progress = (until, now)
-            if self._is_stalled:
-                self._is_stalled = False
-                self._tell("stalled", until, (), over=True)
+            self._is_stalled = False
             return
-        patience = max(_STALLED_S, _STALLED_STEPS * (self.step_us or 0) * 1e-6)
+        patience = max(self.stalled_after_s, _STALLED_STEPS * (self.step_us or 0) * 1e-6)
         lives = any(state.beat.ranks and not state.is_silent for state in self._hosts)
         if until >= 0 and lives and not self._is_stalled and now - self._progress[1] > patience:
             self._is_stalled = True
-            behind = np.flatnonzero((self._table.latest >= 0) & (self._table.latest < self._table.latest.max()))
-            self._tell("stalled", until, tuple(behind.tolist()[:64]))
+
+    def tell_hang(self, hang: Hang) -> None:
+        """Who is missing where the job stands still, or who died; or that it goes on."""
+        hosts = tuple(sorted({one.host for one in hang.ranks if one.host is not None and one.rank in hang.missing}))
+        ranks = hang.missing[:_MOST_NAMED]
+        told = Alert(_now(), hang.kind, hang.step, ranks, hosts, None, None, over=hang.over, told=hang.told)
+        self.alerts.append(told)
+        self.news.append(told)
 
     def _tell_host(self, state: HostState) -> None:
         step = self._table.last_common_step
@@ -215,11 +287,14 @@ class Watching:
         *,
         excess: float | None = None,
         z: float | None = None,
+        excess_us: float | None = None,
         over: bool = False,
+        per_sample: bool = False,
     ) -> None:
         host_of = self._hosts.by_rank()
         hosts = tuple(sorted({host_of[rank] for rank in ranks if rank in host_of}))
-        alert = Alert(_now(), kind, step, ranks, hosts, excess, z, over)
+        share = None if excess_us is None or not self.step_us else excess_us / self.step_us
+        alert = Alert(_now(), kind, step, ranks, hosts, excess, z, over, per_sample, excess_us, share)
         self.alerts.append(alert)
         self.news.append(alert)
 

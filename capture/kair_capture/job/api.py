@@ -1,4 +1,4 @@
-"""What a training script may say itself: start, step, scope, stop. None of it raises, whatever happens in capture."""
+"""What a training script may say itself: start, step, samples, scope, stop. None of it raises, whatever fails."""
 
 import importlib.util
 import sys
@@ -18,6 +18,15 @@ def start(job: str | None = None) -> None:
     Call it after the framework's import and before the model is wrapped, or not at all: `kair capture run` needs no
     call.
     """
+    _start(job, clock())
+
+
+def start_amid(job: str) -> None:
+    """The same in a process that trains already: the step that is under way is not told whole."""
+    _start(job, None)
+
+
+def _start(job: str | None, begin: int | None) -> None:
     if current.session is not None:
         return
     try:
@@ -25,7 +34,7 @@ def start(job: str | None = None) -> None:
         if settings.disabled:
             return
         if _arm(settings):
-            current.begin(clock())
+            current.begin(begin)
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
     except Exception as error:  # training goes on, whatever it is
@@ -39,6 +48,20 @@ def step() -> None:
         return
     try:
         session.steps.step()
+    except Exception as error:  # training goes on, whatever it is
+        current.give_up(error)
+
+
+def samples(count: int) -> None:
+    """This rank's part of the step that begins now is so many samples; of several calls in a step, their sum.
+
+    Where all ranks say it, they are compared by what a sample takes. Call it before the forward pass.
+    """
+    session = current.session or current.begin()
+    if session is None:
+        return
+    try:
+        session.steps.takes(int(count))
     except Exception as error:  # training goes on, whatever it is
         current.give_up(error)
 

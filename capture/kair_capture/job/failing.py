@@ -56,9 +56,14 @@ _TOLD: Final[list[RankLock]] = []
 
 def warn(text: str) -> None:
     """Writes one line to stderr. `warnings` could be turned into errors by a filter, and logging is the job's."""
+    tell(f"warning: {text}")
+
+
+def tell(text: str) -> None:
+    """Writes one line to stderr that is no warning."""
     # A closed or full stderr is the job's business.
     with suppress(Exception):
-        sys.stderr.write(f"kair: warning: {text}\n")
+        sys.stderr.write(f"kair: {text}\n")
 
 
 def warn_of(error: BaseException, what: str, run_dir: Path | None) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from kair_capture.control import NOTHING_MORE, ProfileOptions
+
 COMMUNICATION_FROM: Final = 3
 COMMUNICATION_UNTIL: Final = 8
 """The steps between whose ends it is seen how a rank communicates: not what it does to set itself up."""
@@ -40,6 +42,10 @@ class Framework(Protocol):
         """Whether its profiler tells by itself when a loop waits for data."""
 
     @property
+    def profile_options(self) -> ProfileOptions:
+        """What its profiler can record besides."""
+
+    @property
     def refusal(self) -> str | None:
         """Why there is no profiler, if there is none for good."""
 
@@ -49,8 +55,8 @@ class Framework(Protocol):
     def communication(self) -> Communication | None:
         """What was seen; None where the framework does not say."""
 
-    def start_profile(self) -> "Profile | None":
-        """Starts its profiler; None where someone else has it."""
+    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> "Profile | None":
+        """Starts its profiler; None where someone else has it. `options` are some of `profile_options`."""
 
 
 class Profile(Protocol):

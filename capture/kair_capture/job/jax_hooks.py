@@ -15,6 +15,7 @@ import jax
 import jax.monitoring
 import jax.profiler
 
+from kair_capture.control import NOTHING_MORE, ProfileOptions
 from kair_capture.job.compiled_hooks import STEP_MARK, ProfilerTurns, TrainingCalls, XplaneProfile, watching
 from kair_capture.job.hooks import around_wait, attempt, guard, replace
 from kair_capture.job.recorder import clock
@@ -60,6 +61,7 @@ class JaxJob:
     """JAX, as a session asks it."""
 
     marks_input = False
+    profile_options = NOTHING_MORE
     refusal: str | None = None
     """There always is a profiler, though at times the job has it."""
 
@@ -89,7 +91,7 @@ class JaxJob:
     def communication(self) -> None:
         """Nobody tells of it."""
 
-    def start_profile(self) -> JaxProfile | None:
+    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> JaxProfile | None:
         """The profiler, where the job does not use it itself."""
         profile = self._turns.start()
         assert profile is None or isinstance(profile, JaxProfile)

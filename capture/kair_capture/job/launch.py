@@ -1,6 +1,7 @@
 """Arms capture in every Python process of a job that `kair capture run` starts, without a change to its script."""
 
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,15 @@ def arm_process(framework: str) -> None:
         warn(f"capture is off, training goes on: {error}")
     except Exception as error:  # training goes on, whatever it is
         warn(f"capture is off, training goes on: {described(error)}")
+
+
+def arm_attachable() -> None:
+    """With KAIR_CAPTURE_ATTACHABLE=1: arms what is imported, so that steps are counted before anything is recorded."""
+    found = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
+    if not found:
+        warn("KAIR_CAPTURE_ATTACHABLE has no effect: import kair_capture after PyTorch, JAX or TensorFlow")
+    for name in found:
+        arm_process(name)
 
 
 def arm_framework(framework: str, settings: Settings) -> None:

@@ -7,7 +7,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +105,8 @@ class Recorder:
     def __init__(self, rings: ThreadRings, names_file: Path) -> None:
         self.step = 0
         """The step that records belong to."""
+        self.is_on = True
+        """Steps are counted in any case."""
         self._rings = rings
         self._names = NameWriter(names_file)
         self._pauses: list[tuple[int, int, int]] = []
@@ -112,29 +114,41 @@ class Recorder:
 
     def scope(self, name: str, begin: int, depth: int = 0) -> None:
         """A scope that is over now."""
-        self._rings.emit(Kind.SCOPE, begin, clock() - begin, self.step, self._names.number(name), depth)
+        if self.is_on:
+            self._rings.emit(Kind.SCOPE, begin, clock() - begin, self.step, self._names.number(name), depth)
 
     def span(self, kind: Kind, name: str, begin: int, end: int) -> None:
         """A wait, or anything else that had a begin and an end."""
-        self._rings.emit(kind, begin, end - begin, self.step, self._names.number(name))
+        if self.is_on:
+            self._rings.emit(kind, begin, end - begin, self.step, self._names.number(name))
 
     def event(self, name: str, value: int = 0) -> None:
         """A named moment."""
-        self._rings.emit(Kind.USER_EVENT, clock(), value, self.step, self._names.number(name))
+        if self.is_on:
+            self._rings.emit(Kind.USER_EVENT, clock(), value, self.step, self._names.number(name))
 
-    def end_step(self, begin: int, end: int, flags: int, processor: int = 0) -> None:
+    def end_step(self, begin: int, end: int, flags: int, processor: int = 0, samples: int = 0) -> None:
         """A step that is over, the pauses in it, and the two clocks beside each other.
 
         `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing.
+        `samples`: how many the step took; 0 where that is not known.
         """
         pauses, self._pauses = self._pauses, []
+        if not self.is_on:
+            return
         for started, length, generation in pauses:
             if started >= begin:
                 self._rings.emit(Kind.GC, started, length, self.step, 0, 0, generation)
-        self._rings.emit(Kind.STEP, begin, end - begin, self.step, 0, 0, flags, processor)
+        self._rings.emit(Kind.STEP, begin, end - begin, self.step, samples, 0, flags, processor)
         before, unix, after = clock(), time.time_ns(), clock()
         self._rings.emit(Kind.CLOCK, (before + after) // 2, unix, self.step, 0, 0, min(after - before, 0xFFFF_FFFF))
         self._rings.commit(self.step)
+
+    def device(self, times_ms: Sequence[float]) -> None:
+        """What steps took on the device that were over there when this one ended on the host."""
+        if self.is_on and times_ms:
+            mean_ns = round(1e6 * sum(times_ms) / len(times_ms))
+            self._rings.emit(Kind.DEVICE, clock(), mean_ns, self.step, 0, 0, len(times_ms))
 
     def watch_pauses(self) -> None:
         """From here on the garbage collector's pauses are recorded, at the end of each step."""

@@ -19,7 +19,12 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any, Final
 
+from kair_capture.control import RankControl
+from kair_capture.delays import DELAYS_FILE
 from kair_capture.files import make_secure_dir, write_atomically
+from kair_capture.job.delaying import Delays
+from kair_capture.job.device_time import DeviceTime
+from kair_capture.job.dumping import Dumps
 from kair_capture.job.failing import RankLock, described, warn, warn_of
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Communication, Framework
 from kair_capture.job.processor_time import Had, ProcessorTime
@@ -35,6 +40,8 @@ def write_identity(
     world_size: int,
     framework: Mapping[str, Any],
     communication: Communication | None = None,
+    *,
+    dump_signal: int = 0,
 ) -> None:
     """Writes `rank-<r>.json` whole, again once it is known how the rank communicates. Raises OSError."""
     identity = {
@@ -49,6 +56,8 @@ def write_identity(
         "started_ns": time.time_ns(),
         "python": platform.python_version(),
         "clock": "CLOCK_MONOTONIC",
+        "dump_signal": dump_signal,
+        "delays_allowed": settings.delays,
         **framework,
     }
     if communication is not None:
@@ -56,6 +65,8 @@ def write_identity(
     write_atomically(settings.run_dir / f"rank-{rank}.json", json.dumps(identity).encode())
 
 
+_MOST_SAMPLES: Final = 0xFFFF_FFFF
+"""What a record holds."""
 _FORGET_AFTER: Final = 64
 """Steps of the first optimizer without one of the last: it is not used any more."""
 
@@ -88,8 +99,12 @@ class StepTracker:
         self._processor: ProcessorTime | None = None
         self.in_backward = False
         """The training thread waits for autograd, whose threads may be others."""
-        self.backwards = 0
-        """Backward passes in the present step."""
+        self.backwards = self.backwards_before = 0
+        """Backward passes in the present step, and in the one before."""
+        self.samples = 0
+        """That the present step takes, as far as somebody said so."""
+        self.device: DeviceTime | None = None
+        """What is told by events on a device's stream; None where there is none."""
         self.sampled = False
         """The profiler is on in the present step."""
         self.runs_ahead = False
@@ -128,6 +143,10 @@ class StepTracker:
         """Whether this thread trains, rather than loads ahead, as far as it is known which one does."""
         return self._thread is None or get_ident() == self._thread
 
+    def trains_here(self) -> bool:
+        """Whether this thread is known to be the one that trains."""
+        return self._thread == get_ident()
+
     def step(self) -> None:
         """The script itself says that a step is over; from then on it alone does."""
         if not self._is_explicit:
@@ -135,6 +154,12 @@ class StepTracker:
             self._thread = get_ident()
             self._optimizers.clear()
         self._end(clock())
+
+    def takes(self, samples: int) -> None:
+        """The step that is under way, or that begins now, takes so many samples more."""
+        self.phase_begins()
+        if self.is_of_loop():
+            self.samples = min(max(self.samples + samples, 0), _MOST_SAMPLES)
 
     def watch_processor(self, *, waits_busily: bool) -> None:
         """From here on it is told what the training thread had of the processor; CPU time not where it waits busily."""
@@ -155,11 +180,15 @@ class StepTracker:
         if self.sampled:
             flags |= StepFlag.SAMPLED
         processor = self._processor
-        recorder.end_step(begin, end, flags, 0 if processor is None else processor.after_step(alone=self.sampled))
-        self._over_since, self._flags, self.backwards = None, 0, 0
+        had = 0 if processor is None or not recorder.is_on else processor.after_step(alone=self.sampled)
+        if self.device is not None:
+            recorder.device(self.device.step_is_over())
+        recorder.end_step(begin, end, flags, had, self.samples)
+        self._over_since, self._flags = None, 0
+        self.backwards, self.backwards_before = 0, self.backwards
         paused = self._between(recorder.step, begin, end, None if processor is None else processor.alone)
         recorder.step += 1
-        self._begin = end
+        self._begin, self.samples = end, 0
         if paused:
             if processor is not None:
                 processor.begin()
@@ -185,8 +214,10 @@ class Session:
             unless_made.callback(self._rank_lock.release)
             rings = ThreadRings(settings.run_dir, rank, settings.ring_records)
             self.recorder: Final = Recorder(rings, settings.run_dir / f"rank-{rank}-{os.getpid()}.names")
+            self.recorder.is_on = not settings.attachable
             self.depths: Final = ScopeStack()
-            control = ControlWords(settings.run_dir / f"rank-{rank}.control")
+            self._control = control = ControlWords(settings.run_dir / f"rank-{rank}.control")
+            self._settings, self._obeyed = settings, 0
             folder = settings.run_dir / "windows"
             every = settings.sample_every
             periodic = Periodic(every, settings.max_overhead) if every else None
@@ -194,10 +225,15 @@ class Session:
                 folder, (rank, world_size), self.recorder, framework, control=control, periodic=periodic
             )
             self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
+            self._delays = Delays(rank, control, settings.run_dir / DELAYS_FILE, self.recorder)
+            self.delays: Delays | None = None
+            """What holds up the present step at one of its places; None where nothing does."""
             self._marks_input = framework.marks_input
             self.recorder.watch_pauses()
             self._framework = framework
-            self._identify = partial(write_identity, settings, rank, world_size)
+            self._dumps = _dumps(settings.run_dir, rank)
+            of_dumps = 0 if self._dumps is None else self._dumps.signal
+            self._identify = partial(write_identity, settings, rank, world_size, dump_signal=of_dumps)
             description = framework.description()
             self._identify(description)
             # With a GPU the host waits for it busily: then its CPU time says nothing.
@@ -220,6 +256,8 @@ class Session:
     def close(self) -> None:
         """Ends the last step, and the recording."""
         try:
+            if self._dumps is not None:
+                self._dumps.close()
             self.steps.finish()
             self._windows.close()
             self.recorder.close()
@@ -227,8 +265,24 @@ class Session:
             self._rank_lock.release()
 
     def _between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
+        paused, delays = self._switch(step, begin, end, had), self._delays
+        is_free = self.recorder.is_on and not self._windows.profiles and self._settings.delays is not False
+        if delays.between(step + 1, end - begin, self.steps.backwards_before, is_free=is_free):
+            self.steps.flag(StepFlag.DELAYED)
+        self.delays = delays if delays.is_due else None
+        self._windows.holds_off = delays.is_followed
+        return paused
+
+    def _switch(self, step: int, begin: int, end: int, had: Had | None) -> bool:
+        if (word := self._control.control) != self._obeyed and not self._windows.profiles:
+            self._obeyed = word
+            return self._obey(RankControl.read(word))
+        if not self.recorder.is_on:
+            return False
         if step <= COMMUNICATION_UNTIL:
             self._learn_communication(step)
+        if self.steps.sampled and self.steps.samples:
+            self._windows.took(step, self.steps.samples)
         paused = self._windows.between(step, begin, end, had)
         self.steps.sampled = self._windows.profiles
         if self._windows.missed:
@@ -236,12 +290,29 @@ class Session:
             self.steps.flag(StepFlag.MISSED)
         return paused
 
+    def _obey(self, control: RankControl) -> bool:
+        """What was set while the job runs; the next step begins anew."""
+        every = self._settings.sample_every if control.sample_every is None else control.sample_every
+        share = self._settings.max_overhead if control.max_overhead is None else control.max_overhead
+        self._windows.pace(every, share)
+        self.recorder.is_on = not self._settings.attachable if control.is_on is None else control.is_on
+        return True
+
     def _learn_communication(self, step: int) -> None:
         """Between two steps: once these few are over, the rank's file says how it communicates."""
         if step == COMMUNICATION_FROM:
             self._framework.watch_communication()
         elif step == COMMUNICATION_UNTIL and (seen := self._framework.communication()) is not None:
             self._identify(self._framework.description(), seen)
+
+
+def _dumps(run_dir: Path, rank: int) -> Dumps | None:
+    """None where they cannot be made: steps are recorded all the same."""
+    try:
+        return Dumps(run_dir, rank)
+    except (OSError, RuntimeError) as error:
+        warn(f"where this rank stands when the job does is not told: {described(error)}")
+        return None
 
 
 class Current:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from kair_capture.control import NOTHING_MORE, ProfileOptions
 from kair_capture.job.compiled_hooks import (
     STEP_MARK,
     ProfilerTurns,
@@ -68,6 +69,7 @@ class TensorFlowJob:
     """TensorFlow, as a session asks it."""
 
     marks_input = False
+    profile_options = NOTHING_MORE
     refusal: str | None = None
     """There always is a profiler, though at times the job has it."""
 
@@ -92,7 +94,7 @@ class TensorFlowJob:
     def communication(self) -> None:
         """Nobody tells of it."""
 
-    def start_profile(self) -> TensorFlowProfile | None:
+    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> TensorFlowProfile | None:
         """The profiler, where the job does not use it itself."""
         profile = self._turns.start()
         assert profile is None or isinstance(profile, TensorFlowProfile)

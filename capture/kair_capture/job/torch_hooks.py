@@ -25,12 +25,14 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.profiler.profiler import _KinetoProfile
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
+from kair_capture.delays import Place
 from kair_capture.files import add_to_json
 from kair_capture.job.framework import Communication, StepMarks
 from kair_capture.job.hooks import around_next, attempt, input_begins, input_ended, replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
-from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, is_compiling
+from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, hold_up, is_compiling
 from kair_capture.ring import Kind
 from kair_capture.settings import Settings
 
@@ -71,6 +73,8 @@ class Waits:
 
     def _after_input(self, session: Session, begin: int) -> None:
         if input_ended(session, begin):
+            if session.delays is not None:
+                hold_up(session, Place.AFTER_INPUT)
             self._input_ended()
 
     def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -185,7 +189,7 @@ class TorchProfile(StepMarks):
 
     suffix = ".json"
 
-    def __init__(self) -> None:
+    def __init__(self, options: ProfileOptions) -> None:
         """Starts it."""
         self.is_lost = False
         self._is_over = False
@@ -193,7 +197,13 @@ class TorchProfile(StepMarks):
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
         # Every window is one cycle of its own; without acc_events PyTorch up to 2.11 warns that it forgets others.
-        self._profile = _KinetoProfile(activities=activities, acc_events=True)
+        self._profile = _KinetoProfile(
+            activities=activities,
+            acc_events=True,
+            with_stack=ProfileOptions.STACKS in options,
+            profile_memory=ProfileOptions.MEMORY in options,
+            record_shapes=ProfileOptions.SHAPES in options,
+        )
         self._profile.start()
         # And with it, when the profile ends, every event becomes an object of Python's, 50 µs each.
         assert self._profile.profiler is not None
@@ -255,13 +265,13 @@ class ProfilerOwner:
         replace(autograd_profile, "_prepare_trace", self._around_prepare)
         replace(autograd_profile, "__exit__", self._around_exit)
 
-    def start(self) -> TorchProfile | None:
+    def start(self, options: ProfileOptions) -> TorchProfile | None:
         """A profile for capture; None where the job itself profiles."""
         if self._others or torch._C._autograd._profiler_enabled():
             return None
         self._starts_own = True
         try:
-            self._own = TorchProfile()
+            self._own = TorchProfile(options)
         finally:
             self._starts_own = False
         return self._own
@@ -304,6 +314,7 @@ class TorchJob:
         self._owner, self._communication = owner, communication
 
     marks_input = True
+    profile_options = EVERYTHING
     refusal: str | None = None
     """There always is a profiler, though at times the job has it."""
 
@@ -321,6 +332,7 @@ class TorchJob:
             "framework_version": str(torch.__version__),
             "device": "cuda" if torch.cuda.is_available() else "cpu",
             "process_groups": _process_groups(),
+            "takes_delays": True,
         }
 
     def watch_communication(self) -> None:
@@ -335,9 +347,9 @@ class TorchJob:
             return self._communication.end() if self.place() is not None else None
         return None
 
-    def start_profile(self) -> TorchProfile | None:
+    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> TorchProfile | None:
         """The profiler, where the job does not use it itself."""
-        return self._owner.start()
+        return self._owner.start(options)
 
 
 class _Installed:

@@ -25,9 +25,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from kair_capture.delays import Place
+from kair_capture.job.device_time import DeviceTime
 from kair_capture.job.hooks import Arguments, Hook, guard, replace
 from kair_capture.job.recorder import Recorder, clock
-from kair_capture.job.session import Session
+from kair_capture.job.session import Session, StepTracker
 from kair_capture.ring import Kind
 
 _MOST_OPTIMIZERS: Final = 8
@@ -62,6 +64,7 @@ class ScopeFinder:
         register_optimizer_step_pre_hook(beginning(self._before_optimizer))
         register_optimizer_step_post_hook(guarded(self._after_optimizer))
         let_replicas_go()
+        replace(DistributedDataParallel, "__init__", _noting)
         replace(torch.autograd, "backward", self._around_backward)
         replace(torch.amp.GradScaler, "step", self._around_scaler)
 
@@ -110,6 +113,8 @@ class ScopeFinder:
         if not self._forward_seen and self._phase_ended:
             session.recorder.scope("forward", self._phase_ended)
         self._forward_seen = False
+        if session.delays is not None:
+            hold_up(session, Place.BEFORE_BACKWARD)
         session.steps.in_backward = True
 
     def _after_backward(self, session: Session, begin: int) -> None:
@@ -117,6 +122,8 @@ class ScopeFinder:
         if self._open.backwards:
             return
         session.steps.in_backward = False
+        if session.steps.device is not None:
+            session.steps.device.backward_is_over()
         self._waits.backward_ended(session.recorder, begin)
         session.recorder.scope("backward", begin)
         self._phase_ended = clock()
@@ -130,6 +137,9 @@ class ScopeFinder:
         if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < _MOST_OPTIMIZERS:
             self._known_optimizers.add(id(optimizer))
             self._find_models(optimizer)
+            self._watch_device(session.steps, optimizer)
+        if session.delays is not None:
+            hold_up(session, Place.BEFORE_OPTIMIZER)
         self._optimizer, self._optimizer_began = id(optimizer), clock()
 
     def _after_optimizer(self, session: Session, optimizer: Optimizer, *_: object) -> None:
@@ -143,6 +153,14 @@ class ScopeFinder:
     def _step_is_over(self) -> None:
         self._phase_ended, self._forward_seen = clock(), False
 
+    def _watch_device(self, steps: StepTracker, optimizer: Optimizer) -> None:
+        """From here on events tell what the device takes, where the parameters are on one."""
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        if steps.device is None and torch.cuda.is_initialized() and any(one.is_cuda for one in parameters):
+            event = partial(torch.cuda.Event, enable_timing=True)
+            steps.device = DeviceTime(event, torch.cuda.is_current_stream_capturing)
+            self._waits.at_gradient = steps.device.gradient_is_there
+
     def _find_models(self, optimizer: Optimizer) -> None:
         models = find_roots(optimizer)
         for model in models.callable:
@@ -155,6 +173,9 @@ class ScopeFinder:
         self._open.forwards += 1
         if self._open.forwards == 1:
             session.steps.phase_begins()
+            if session.delays is not None:
+                hold_up(session, Place.BEFORE_FORWARD)
+                hold_up(session, Place.EACH_MICRO_BATCH)
             self._open.forward_began = clock()
             if session.steps.sampled and torch.is_grad_enabled():
                 session.given(bytes_in((args, kwargs)))
@@ -168,6 +189,13 @@ class ScopeFinder:
             self._forward_seen = True
         else:
             session.recorder.scope("evaluation", self._open.forward_began)
+
+
+def hold_up(session: Session, place: Place) -> None:
+    """`kair confirm` delays the step here, if it is to: in training alone, by the thread that trains, out of graphs."""
+    is_in_graph = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    if session.delays is not None and session.steps.trains_here() and torch.is_grad_enabled() and not is_in_graph:
+        session.delays.insert(place)
 
 
 @dataclass(frozen=True)
@@ -194,11 +222,26 @@ def find_roots(optimizer: Optimizer) -> Models:
     )
 
 
+_replicas: Final[WeakSet[nn.Module]] = WeakSet()
+"""What DistributedDataParallel wraps: after gc.freeze(), as loops call it, nobody else tells of the objects before."""
+
+
+def _noting(original: Callable[..., None]) -> Callable[..., None]:
+    def init(model: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        original(model, *args, **kwargs)
+        _replicas.add(model)
+
+    return init
+
+
 def _modules() -> list[nn.Module]:
     """All there are. By type, not isinstance: that asks the object, and a lazy one would answer by doing something."""
     objects = gc.get_objects()
     types = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module)}
-    return [found for found in objects if type(found) in types]
+    found = {id(one): one for one in objects if type(one) in types}
+    if gc.get_freeze_count():
+        found |= {id(one): one for replica in list(_replicas) for one in replica.modules()}
+    return list(found.values())
 
 
 def _has_any(module: nn.Module, wanted: set[int]) -> bool:
@@ -283,10 +326,12 @@ class GradientWaits:
 
     def __init__(self) -> None:
         self._models: list[_Gradients] = []
+        self.at_gradient: Callable[[], None] | None = None
+        """Called at those that come last."""
 
     def watch(self, models: Sequence[nn.Module]) -> None:
         """From here on these models' gradients are seen; first all of them, later those that come last."""
-        self._models += map(_Gradients, models)
+        self._models += [_Gradients(self, model) for model in models]
 
     def backward_ended(self, recorder: Recorder, begin: int) -> None:
         """At the end of a backward pass, whose begin is given (CLOCK_MONOTONIC, ns)."""
@@ -300,8 +345,8 @@ class GradientWaits:
 class _Gradients:
     """One model's."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.last = 0
+    def __init__(self, waits: GradientWaits, model: nn.Module) -> None:
+        self.last, self._waits = 0, waits
         self._order: list[int] = []
         self._kept: set[int] = set()
         self._passes = 0
@@ -327,6 +372,8 @@ class _Gradients:
         self.last = clock()
         if self._passes < _LEARNED:
             self._order.append(number)
+        elif self._waits.at_gradient is not None:
+            self._waits.at_gradient()
 
 
 _MOST: Final = 256

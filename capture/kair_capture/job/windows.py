@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median, median_low
 from typing import Any, Final
 
+from kair_capture.control import ProfileOptions, options_in
 from kair_capture.job.connections import Connections
 from kair_capture.job.failing import warn, warn_of
 from kair_capture.job.framework import Framework, Profile
@@ -51,12 +52,19 @@ class Periodic:
         self._costs: deque[int] = deque(maxlen=_COSTS)
         self._spent = self._elapsed = 0
 
+    def change(self, every: int, share: float) -> None:
+        """From now on; what was spent so far counts."""
+        if (every, share) != (self._every, self._share):
+            self.interval = self._every = every
+            self._share = share
+            self._costs.clear()
+
     def is_due(self, step: int, job_overhead: float = 0.0, job_interval: int = 0) -> bool:
         """Whether to sample this step.
 
         `job_overhead`: the share of the time that sampling took on all ranks. `job_interval`: the longest of theirs.
         """
-        if step % max(self.interval, job_interval) or not self._share:
+        if not (self._every and self._share) or step % max(self.interval, job_interval):
             return False
         return self._is_free or (self._spent <= self._share * self._elapsed and job_overhead <= self._share)
 
@@ -88,7 +96,7 @@ class Periodic:
         return self._share >= 1
 
     def _space(self, usual: float) -> None:
-        if self._is_free or not usual:
+        if self._is_free or not usual or not self._every:
             return
         # The first window also sets the profiler up, once and for all.
         fewest = median_low(self._costs) / (self._share * usual)
@@ -103,7 +111,7 @@ class Periodic:
 CONTROL_BYTES: Final = 64
 MOST_STEPS: Final = 100
 
-_GENERATION, _FIRST_STEP, _STEPS, _OVERHEAD, _EVERY = range(5)
+_GENERATION, _FIRST_STEP, _STEPS, _OVERHEAD, _EVERY, _OPTIONS, _CONTROL, _DELAYS = range(8)
 _MILLION: Final = 1_000_000
 
 
@@ -113,6 +121,8 @@ class Window:
 
     first: int
     steps: int
+    options: int = 0
+    """What is recorded besides, as ProfileOptions."""
 
     @property
     def last(self) -> int:
@@ -122,7 +132,8 @@ class Window:
 
 class ControlWords:
     """64 bytes of shared memory, 64-bit words: generation, first step, number of steps; what sampling took so far, and
-    steps between those that are sampled unasked."""
+    steps between those that are sampled unasked; what the window records besides, and how the rank is controlled; the
+    number of the last order to delay ranks."""
 
     def __init__(self, path: Path) -> None:
         """Opens the file, or makes it. Raises OSError."""
@@ -142,7 +153,8 @@ class ControlWords:
         generation = self._words[_GENERATION]
         if generation == self._seen:
             return None
-        window = Window(self._words[_FIRST_STEP], min(self._words[_STEPS], MOST_STEPS))
+        steps = min(self._words[_STEPS], MOST_STEPS)
+        window = Window(self._words[_FIRST_STEP], steps, self._words[_OPTIONS] & 0xFF)
         # The generation changes last: one that changed meanwhile brings other words, which the next call reads.
         if generation != self._words[_GENERATION]:
             return None
@@ -163,8 +175,27 @@ class ControlWords:
         """Says both, the overhead in millionths; what an agent does."""
         self._words[_OVERHEAD], self._words[_EVERY] = overhead_ppm, every
 
+    @property
+    def control(self) -> int:
+        """What to do otherwise than as started, as RankControl packs it; 0 for nothing."""
+        return self._words[_CONTROL]
+
+    def tell_control(self, control: int) -> None:
+        """Says it; what an agent does."""
+        self._words[_CONTROL] = control
+
+    @property
+    def delays(self) -> int:
+        """Number of the last order to delay ranks, which lies in a file; 0 before the first."""
+        return self._words[_DELAYS]
+
+    def tell_delays(self, number: int) -> None:
+        """Says it, once the file is there; what an agent does."""
+        self._words[_DELAYS] = number
+
     def ask(self, window: Window) -> None:
         """Asks for a window; what an agent does."""
+        self._words[_OPTIONS] = window.options
         self._words[_FIRST_STEP], self._words[_STEPS] = window.first, window.steps
         self._words[_GENERATION] = (self._words[_GENERATION] + 1) & (2**64 - 1)
 
@@ -199,6 +230,8 @@ class Windows:
         self._control = control
         self._periodic = periodic
         control.tell_pace(0, 0)  # until this process is told
+        control.tell_control(0)
+        self._has_ignored = False
         self._told_interval = 0
         """Told anew after each window: the agent may be another one by then."""
         self._is_asked = False
@@ -214,6 +247,8 @@ class Windows:
         self._given: dict[int, int] = {}
         """Of each step the bytes that models were given, where somebody told that."""
         self._given_so_far = 0
+        self._samples: dict[int, int] = {}
+        """Of each step how many it took, where somebody told that."""
         self._sent: list[tuple[int, str, str, int, int, int, int, int, int]] = []
         """Of steps, what went from one address to another, as `Connections.sent` tells it."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
@@ -222,6 +257,8 @@ class Windows:
         self._is_off = False
         self.profiles = False
         """A profiler of capture's runs now."""
+        self.holds_off = False
+        """Nothing is sampled unasked: ranks are being delayed."""
         self.missed = False
         """A window that was asked for was missed; who tells of it takes that back."""
 
@@ -230,9 +267,20 @@ class Windows:
         opened = self._open  # which the training thread may close while another one asks
         return None if opened is None else opened[1].scope(name)
 
+    def pace(self, every: int, share: float) -> None:
+        """From now on, unasked, one step in so many is sampled, 0 for none, and may take such a share of the time."""
+        if self._periodic is None and every:
+            self._periodic = Periodic(every, share)
+        elif self._periodic is not None:
+            self._periodic.change(every, share)
+
     def given(self, size: int) -> None:
         """In the present step a model is given so many bytes."""
         self._given_so_far += size
+
+    def took(self, step: int, samples: int) -> None:
+        """A step that is sampled took so many samples of data."""
+        self._samples[step] = samples
 
     def between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
         """After `step` (CLOCK_MONOTONIC, ns), in which the training thread had so much of the processor.
@@ -282,7 +330,8 @@ class Windows:
             wanted = self._wanted = None
         if self._is_off:
             return False
-        if wanted is None and self._periodic is not None and self._is_due(self._periodic, following):
+        may = wanted is None and not self.holds_off
+        if may and self._periodic is not None and self._is_due(self._periodic, following):
             wanted = self._wanted = Window(following, 1)
             self._is_asked = False
         return wanted is not None and wanted.first == following
@@ -317,13 +366,15 @@ class Windows:
         if sum(not name.name.endswith(".tmp") for name in self._folder.glob(f"rank-{self._rank}-*")) >= MOST_WAITING:
             self._miss(window)
             return
-        profile = self._framework.start_profile()
+        options = options_in(window.options)
+        self._tell_ignored(options & ~self._framework.profile_options)
+        profile = self._framework.start_profile(options & self._framework.profile_options)
         if profile is None:
             self._miss(window)
             self._tell_refusal()
             return
         self._open = (window, profile)
-        self._steps, self._processor, self._given, self._sent = [], [], {}, []
+        self._steps, self._processor, self._given, self._samples, self._sent = [], [], {}, {}, []
         self._quota.look()
         self._communicating.look()
         self._halts.look()
@@ -344,6 +395,12 @@ class Windows:
             self._is_off = True
             warn(f"no steps are sampled, the rest of capture goes on: {self._framework.refusal}")
 
+    def _tell_ignored(self, options: ProfileOptions) -> None:
+        if options and not self._has_ignored:
+            self._has_ignored = True
+            framework = self._framework.description().get("framework")
+            warn(f"{', '.join(options.names)} are not recorded: PyTorch's profiler alone does that, not {framework}'s")
+
     def _finish(self, window: Window, profile: Profile, end: int) -> None:
         """Ends the profile, and says how long training stood still for it."""
         if profile.is_lost:
@@ -352,7 +409,7 @@ class Windows:
         self._stop_looking()
         profile.stop()
         stopped = clock()
-        details = self._details(profile, stopped - end)
+        details = self._details(window, profile, stopped - end)
         path = self._folder / f"rank-{self._rank}-{window.first}-{self._steps[-1][0]}{profile.suffix}"
         temporary = path.with_name(f"{path.name}.tmp")
         try:
@@ -363,16 +420,18 @@ class Windows:
         self._recorder.event("window stop ns", stopped - end)
         self._recorder.event("window save ns", clock() - stopped)
 
-    def _details(self, profile: Profile, stop_ns: int) -> dict[str, Any]:
+    def _details(self, window: Window, profile: Profile, stop_ns: int) -> dict[str, Any]:
         _, _, first_unix, _ = self._steps[0]
         _, _, last_unix, last_length = self._steps[-1]
         return {
             "rank": self._rank,
+            **({"options": names} if (names := options_in(window.options).names) else {}),
             "world_size": self._world_size,
             "steps": self._steps,
             "processor": self._processor,
             "limits": limits(self._quota),
             "given": list(self._given.items()),
+            **({"samples": list(self._samples.items())} if self._samples else {}),
             "sent": self._sent,
             "stop_ns": stop_ns,
             "collectives": profile.collectives(first_unix, last_unix + last_length),

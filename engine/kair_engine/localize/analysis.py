@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.errors import UsageError
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.batch_shares import without_larger_shares, without_new_sizes
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
@@ -23,6 +24,7 @@ from kair_engine.results.localize import (
     RankScore,
 )
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage
+from kair_engine.timeline.inputs import samples_of
 from kair_engine.trace.model import Job, KairWarning, Trace, host_of, require_steps
 
 
@@ -49,10 +51,13 @@ def localize(
         return localize_paper(trace, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
+    trace, of_changes = without_new_sizes(trace)
     found = conclude(job_excess(trace))
     if (marked := with_unnamed_collectives(trace, found)) is not None:
         return localize(marked, by=by)
-    limits = (*warnings_of(found), *unnamed_collective_warnings(trace))
+    steps = np.array([step.step for step in found.job.steps])
+    found, of_shares = without_larger_shares(found, samples_of(trace, steps, found.job.ranks))
+    limits = (*of_changes, *of_shares, *warnings_of(found), *unnamed_collective_warnings(trace))
     uncompared = {rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks}
     scores = tuple(replace(row, compared=row.rank not in uncompared) for row in rank_scores(trace.job, found))
     return LocalizeResult(

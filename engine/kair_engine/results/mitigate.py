@@ -7,7 +7,19 @@ from typing import Literal
 from kair_engine.trace.model import KairWarning
 
 MitigateAction = Literal[
-    "status", "plan", "leave", "approve", "deny", "undo", "history", "audit", "control", "simulate", "drain", "run"
+    "status",
+    "plan",
+    "leave",
+    "approve",
+    "deny",
+    "undo",
+    "history",
+    "audit",
+    "control",
+    "simulate",
+    "drain",
+    "run",
+    "shards",
 ]
 
 
@@ -89,6 +101,8 @@ class MitigationShards:
     """Trained."""
     quarantined: int
     """Left out, since their workers failed again and again."""
+    epochs: int = 0
+    """How many there are to be."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,18 @@ class AuditedRange:
     """The first place."""
     end: int
     """The first place after them."""
+    file: str | None = None
+    """The places are records of that; null where shards are no files."""
+
+
+@dataclass(frozen=True)
+class WorkerSamples:
+    """What a worker that claims shards has trained."""
+
+    worker: str
+    """Its name."""
+    samples: int
+    """Those that count, over all epochs."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +163,8 @@ class MitigationAudit:
     """Never trained."""
     twice: tuple[AuditedRange, ...]
     """Trained twice or more often."""
+    workers: tuple[WorkerSamples, ...] = ()
+    """Of workers that claim shards, those first that trained the most."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
+from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.whatif import Fix, FixPrice
@@ -53,6 +54,7 @@ EvidenceKind = Literal[
     "longer_batches",
     "larger_inputs",
     "larger_batch",
+    "sample_time",
     "same_inputs",
     "stopped",
     "profiler",
@@ -82,6 +84,13 @@ EvidenceKind = Literal[
     "called",
     "no_report",
     "unreachable",
+    "died",
+    "ended_early",
+    "unheard",
+    "stands_at",
+    "every_step",
+    "collects_garbage",
+    "noticed",
 ]
 Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
 
@@ -171,6 +180,24 @@ class Finding:
     """The step in which it began, where that was within the recording."""
     fix: tuple[Fix, ...] = ()
     """What undoes it, all together; empty where no fix does."""
+    scope: str | None = None
+    """The part of the step that takes longer, as the history of steps tells it: `forward`, `backward`, `optimizer`,
+    `input`, `loop` (none of these) or a scope of the script; null where no part makes up half, or no history is known.
+    """
+    framework: str | None = None
+    """Of the job: `torch`, or `xla` (JAX, TensorFlow); null where that is not known."""
+
+
+@dataclass(frozen=True)
+class SmallestSeen:
+    """The smallest slowness of one rank in every step that the history of steps would have shown."""
+
+    us_per_step: float
+    """More than its peers take, in every step."""
+    share_of_step: float
+    """The same as a share of the median step."""
+    steps: int
+    """That the history has."""
 
 
 @dataclass(frozen=True)
@@ -212,3 +239,9 @@ class TriageResult:
     against_baseline: AgainstBaseline | None = None
     """What takes longer than in the chosen baseline, which no peer shows; null where none is chosen. No finding: a
     baseline tells that it is slower, not why."""
+    unseen: SmallestSeen | None = None
+    """Where no rank is accused, and the history of steps is known: a rank that is slower by this would have been."""
+    history_steps: int = 0
+    """Steps of the history that were looked at, sampled or not; 0 where none is known."""
+    confirmed: ConfirmRun | None = None
+    """What `kair confirm` found last of the rank that is accused first, else of any; null where it was not asked."""

@@ -55,6 +55,23 @@ class RankRecord:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """One start of a captured job's processes, by the steps that all ranks told, sampled or not."""
+
+    number: int
+    """From 1 on."""
+    began_at: str
+    """When the first of its steps began, UTC, ISO 8601."""
+    ranks: tuple[int, ...]
+    first_step: int
+    """That all ranks told."""
+    last_step: int
+    """The last such one."""
+    step_time_us: float
+    """The median over all its steps and ranks."""
+
+
+@dataclass(frozen=True)
 class InfoResult:
     """What the recording holds."""
 
@@ -85,6 +102,8 @@ class InfoResult:
     """rank → how many launches can wait for its device before its host has to; empty where none was seen to wait."""
     launch_queue_per_stream: bool | None = None
     """Whether each stream has a queue that deep, or all of a process share it; null where no depth is known."""
+    attempts: tuple[Attempt, ...] = ()
+    """Of a captured job, the last at the end."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +178,10 @@ class StepsResult:
     """Those of a captured job, where they were asked for; the largest changes first."""
     timed_on: TimedOn = "host"
     """Whose times these are: the devices' where hosts run ahead of them."""
+    attempts: tuple[Attempt, ...] = ()
+    """Of a captured job, where scopes were asked for; the last at the end."""
+    attempt: int | None = None
+    """The one whose scopes these are; null where the job was not captured, or by an earlier version."""
 
 
 OperatorType = Literal[

@@ -1,13 +1,70 @@
 """How a running job is doing, as its coordinator sees it: the answer of `kair watch`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kair_engine.trace.model import KairWarning
 
-JobState = Literal["waiting", "training", "stalled", "over", "unattended"]
-"""`waiting` for the first steps; `unattended`: the coordinator has not written for a while."""
-AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host"]
+JobState = Literal["waiting", "training", "stalled", "over", "unattended", "failed"]
+"""`waiting` for the first steps; `unattended`: the coordinator has not written for a while; `failed`: its ranks have
+ended, and at least one of them not in order."""
+FRESH_S = 10.0
+"""The status of 10,000 ranks is written every 5 s: an older one may not be written any more."""
+AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died"]
+StandingKind = Literal["lives", "ended", "died", "unheard", "untold"]
+"""`ended`: in order; `unheard`: its host is not heard; `untold`: it did not say where it is."""
+EndKnownBy = Literal["", "kernel", "fault", "itself", "out_of_memory"]
+"""Who tells how a process ended: the system's exit status, a handler in it that saw the signal, or Python's own end.
+`out_of_memory` is assumed: the kernel killed it, and the count of such kills in its memory group rose. Where nobody
+does, SIGKILL and a want of memory are likeliest, as everything else leaves a trace."""
+
+
+@dataclass(frozen=True)
+class StandingRank:
+    """Where a rank stands in a job that stands still, or how it ended."""
+
+    rank: int
+    host: str | None
+    state: StandingKind
+    step: int = -1
+    """That it is in, or was; −1 where that is not known."""
+    phase: str = ""
+    """`forward`, `backward`, `optimizer`, `input`, `collective`; empty where it is in none of these."""
+    where: str = ""
+    """`train.py:33 loss_of`: the innermost frame that is no library's."""
+    after: str = ""
+    """What it recorded last, and how long ago."""
+    signal: int = 0
+    """That ended it; 0 for none."""
+    exit_status: int | None = None
+    """With which it ended by itself; null where it did not, or nobody knows."""
+    known_by: EndKnownBy = ""
+    """Who tells how it ended; empty where nobody does."""
+    error: str = ""
+    """The exception that ended it."""
+    at_ns: int = 0
+    """When this was so, Unix time."""
+
+
+@dataclass(frozen=True)
+class Hang:
+    """A job that stands still, or in which a rank died."""
+
+    number: int
+    """Counts a job's; what ranks answered is in the folder of that number, `hangs/` in the job's."""
+    at: str
+    """UTC, ISO 8601: when it was noticed."""
+    kind: Literal["stalled", "rank_died"]
+    """As the alert's."""
+    step: int
+    """The last that nine in ten of the ranks reached."""
+    missing: tuple[int, ...]
+    """Who is to blame: who has not arrived, or died first; empty where nobody is known to be."""
+    told: str
+    """Who is missing, and where, in words."""
+    ranks: tuple[StandingRank, ...]
+    over: bool = False
+    """The job goes on."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +89,14 @@ class WatchedRank:
     """Ranks that communicate alike: `all` where every rank does, else such as `stage 1 of 4`."""
     peers: int = 0
     """How many others there are of its role."""
+    samples: float | None = None
+    """That it takes in a step, the median; None where the job does not tell it of every rank."""
+    sample_time_us: float | None = None
+    """The median self time of a sample. Where it is told `self_time_excess` and `z` are of this time."""
+    excess_us: float | None = None
+    """What `self_time_excess` is in a step, µs."""
+    excess_of_step: float | None = None
+    """The same as a share of the job's step time."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +134,8 @@ class Alert:
     at: str
     """UTC, ISO 8601."""
     kind: AlertKind
-    """A rank beyond its peers, the whole job longer than before, no step's end for long, or a host not heard."""
+    """A rank beyond its peers, the whole job longer than before, no step's end for long, a host not heard, or a rank
+    whose process ended otherwise than in order."""
     step: int
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -79,6 +145,14 @@ class Alert:
     """The excess in units of chance."""
     over: bool = False
     """It is no longer so."""
+    per_sample: bool = False
+    """The excess is of a sample's time: ranks take different numbers of samples."""
+    excess_us: float | None = None
+    """The excess in a step, µs; None where that is not what was noticed, or an earlier version noticed it."""
+    excess_of_step: float | None = None
+    """The same as a share of the job's step time."""
+    told: str = ""
+    """Of `stalled` and `rank_died`: who is missing, and where, in words."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +172,8 @@ class WatchedWindow:
     """`over`: training is past it, and its fragments are not all there."""
     missed: tuple[int, ...] = ()
     """Those of `ranks` that told that they did not sample: they were past it, or their profiler was taken."""
+    options: tuple[str, ...] = ()
+    """What was recorded besides: `stacks`, `memory`, `shapes`."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +221,18 @@ class WatchResult:
     refused_datagrams: dict[str, int]
     """By reason."""
     warnings: tuple[KairWarning, ...] = ()
+    attempt: int = 0
+    """Which start of the job's processes this is, from 1 on; 0 where it is not known."""
+    unwritten_since: str | None = None
+    """Since when step times cannot be written into the store, UTC, ISO 8601; None where they can."""
+    age_s: float = 0.0
+    """How old the figures were when they were read; 0 of a job that is over."""
+    unwritten_because: str | None = None
+    """Of old figures, why no newer ones may be written, such as `the store is full`; None where that is not seen."""
+    hang: Hang | None = None
+    """The last time that the job stood still, or a rank died; None where that was never so."""
+    control: dict[str, str] = field(default_factory=dict)
+    """What `kair capture set` changed, by its keys; empty where nothing."""
 
     def open_alerts(self) -> tuple[Alert, ...]:
         """Those that are still so; longer steps are, once they were noticed."""

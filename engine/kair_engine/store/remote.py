@@ -269,6 +269,18 @@ def fetch_status(store: Path, job: str) -> None:
                 remote.get(f"{job}/{name}", store / job / name)
 
 
+def fetch_confirmed(store: Path, job: str) -> None:
+    """The same for what `kair confirm` found in it."""
+    remote = remote_of(store)
+    if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
+        return
+    with _away(remote):
+        for name in remote.sizes(f"{job}/confirm"):
+            if name.endswith(".json"):
+                with suppress(FileNotFoundError):
+                    remote.get(name, store / name)
+
+
 def _is_worked_on(folder: Path) -> bool:
     try:
         handle = open_kept(folder / _COORDINATORS_LOCK)

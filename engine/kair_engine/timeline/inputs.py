@@ -122,10 +122,19 @@ def _parsed(text: str) -> tuple[tuple[int, ...], Floats]:
 
 def batch_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
     """(steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
-    times = trace.job.step_times
-    if not times.given_bytes:
+    return _told(trace, trace.job.step_times.given_bytes, steps, ranks)
+
+
+def samples_of(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
+    """How many samples ranks took, (steps × ranks) as `batch_bytes`."""
+    return _told(trace, trace.job.step_times.samples, steps, ranks)
+
+
+def _told(trace: Trace, column: tuple[int, ...], steps: Ints, ranks: Ints) -> Floats | None:
+    if not column:
         return None
-    of = np.array([times.step, times.rank, times.given_bytes], np.int64)
+    times = trace.job.step_times
+    of = np.array([times.step, times.rank, column], np.int64)
     of = of[:, np.isin(of[0], steps) & np.isin(of[1], ranks) & (of[2] != NOT_TOLD)]
     if not of.size:
         return None

@@ -116,6 +116,8 @@ class StepTimes:
     """What its models were given, the tensors of all their calls together."""
     helpers_cpu_ns: tuple[int, ...] = ()
     """That the other threads of its process computed, without those that communicate."""
+    samples: tuple[int, ...] = ()
+    """That it took, as its job told."""
     device_begin_ns: tuple[int, ...] = ()
     """When the first of its operations on a device began, those that computed or communicated; NOT_TOLD of a step
     without any."""
@@ -164,6 +166,7 @@ class StepTimes:
             self.halted,
             self.given_bytes,
             self.helpers_cpu_ns,
+            self.samples,
             self.device_begin_ns,
             self.device_end_ns,
         )

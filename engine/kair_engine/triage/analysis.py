@@ -53,7 +53,15 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     left = _left_unexplained(seen, raised, stands)
     steps, gated = seen.trace.steps, stands.gated
-    warnings = (*seen.set_aside, *raised.untold, *stands.limits, *blamed.warnings, *gated.warnings, *left)
+    warnings = (
+        *seen.set_aside,
+        *seen.explained,
+        *raised.untold,
+        *stands.limits,
+        *blamed.warnings,
+        *gated.warnings,
+        *left,
+    )
     return TriageResult(
         verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits), left, seen.set_aside),
         findings=gated.findings,
@@ -97,7 +105,7 @@ def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cos
         blamed,
         costs.findings,
         costs.hidden_us,
-        undecided=stands.undecided,
+        undecided=stands.undecided.union(*(one.ranks for one in seen.explained)),
         uncompared={rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks},
         saving_us=None if seen.tables.devices.leads is None else partial(_saving_us, replays),
     )
@@ -112,9 +120,10 @@ def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cos
 def _left_unexplained(seen: Looked, raised: Raised, stands: _Standing) -> tuple[KairWarning, ...]:
     """What a replay finds that no finding explains.
 
-    Whoever is named with what it costs, though it stays open, explains the rest; so does what was not recorded.
+    Whoever is named with what it costs, though it stays open, explains the rest; so do what was not recorded,
+    and batches that the job made uneven.
     """
-    if stands.undecided or raised.untold or stands.gated.contradicted:
+    if seen.explained or stands.undecided or raised.untold or stands.gated.contradicted:
         return ()
     return tuple(unexplained(seen.replays, stands.gated.findings, stands.costs.fixes, seen.step_time_ns / 1e3))
 

@@ -8,6 +8,7 @@ from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
+from kair_engine.localize.batch_shares import batch_share
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
@@ -21,9 +22,10 @@ from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evid
 from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
-from kair_engine.triage.ranks.diagnosis import MOST_STEPS
+from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
+from kair_engine.triage.ranks.work_reasons import OF_LARGER_BATCHES
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class KernelEvidence:
     """What holds them back."""
     given: Floats | None
     """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
+    samples: Floats | None
+    """The same: samples that they took, as the job says."""
     networks: tuple[Finding, ...] = ()
     """About hosts whose network is slow, or that of all."""
 
@@ -71,6 +75,9 @@ def rank_finding(
         is_stopped=is_stopped(held.values()),
         given=measured.given,
     )
+    share = batch_share(job, measured.samples, largest)
+    if share is not None and share.is_larger and {one.kind for one in diagnosis.evidence} & OF_LARGER_BATCHES:
+        diagnosis = Diagnosis("compute")  # what the job gave it more, it does not take so much longer for
     cause, steps = diagnosis.cause, _steps(job, suspect)
     if diagnosis.operator or (of_host and CAUSES[cause].time_class != "host"):
         operator, edge = diagnosis.operator, None
@@ -87,6 +94,7 @@ def rank_finding(
         evidence=(
             *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
             *diagnosis.evidence,
+            *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
             *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),

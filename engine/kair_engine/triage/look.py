@@ -15,6 +15,7 @@ from kair_engine.arrays import Ints
 from kair_engine.blame.analysis import Tally, tally_detail, tally_step
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS
+from kair_engine.localize.batch_shares import without_larger_shares, without_new_sizes
 from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.large_step_detail import excess_and_detail
 from kair_engine.localize.localization import Localization, conclude, step_time_ns, steps_needed
@@ -24,7 +25,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.triage import Verdict
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
-from kair_engine.timeline.inputs import batch_bytes
+from kair_engine.timeline.inputs import batch_bytes, samples_of
 from kair_engine.trace.batches import over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.loading import each_step
@@ -60,7 +61,9 @@ class Looked:
     kernel: KernelEvidence
     found: Localization
     set_aside: tuple[KairWarning, ...]
-    """About steps that are not judged, since each outweighs all others."""
+    """About steps that are not judged: each outweighs all others, or they are the first of other batch sizes."""
+    explained: tuple[KairWarning, ...] = ()
+    """Who is slow by no more than by the samples that it is given beyond its peers."""
 
     @property
     def step_time_ns(self) -> float:
@@ -73,7 +76,7 @@ def look(trace: Trace) -> Looked:
 
     First a step that outweighs all others is set aside, and collectives without names are matched by their order.
     """
-    set_aside: tuple[KairWarning, ...] = ()
+    trace, set_aside = without_new_sizes(trace)
     while True:
         trace = read_once(trace)
         replays = Replays(trace)
@@ -85,7 +88,8 @@ def look(trace: Trace) -> Looked:
         kernel = _kernel_evidence(trace, tables.excess)
         found = conclude(tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held))
         if (marked := with_unnamed_collectives(trace, found)) is None:
-            return Looked(trace, replays, tables, kernel, found, set_aside)
+            found, explained = without_larger_shares(found, kernel.samples)
+            return Looked(trace, replays, tables, kernel, found, set_aside, explained)
         trace = marked
 
 
@@ -141,8 +145,8 @@ def _look_at(
 
 def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
     counted, steps = counted_times(trace), np.array([step.step for step in job.steps])
-    given = batch_bytes(trace, steps, job.ranks)
-    return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given)
+    given, samples = batch_bytes(trace, steps, job.ranks), samples_of(trace, steps, job.ranks)
+    return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given, samples)
 
 
 def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:

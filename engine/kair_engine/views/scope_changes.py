@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from kair_engine.ranks import Rank
 from kair_engine.results.views import ScopeTime
+from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -49,6 +50,8 @@ class ScopeSeries:
     time_us: Floats
     waiting: Literal["none", "some", "all"] = "none"
     """How much of it may be waiting for other ranks."""
+    resized: Sequence[int] = ()
+    """Steps from which on ranks take other numbers of samples: what changes there is no news."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,11 @@ def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]
     alone = len(series.ranks) == 1
     least_us = _LEAST_SHARE * step_us
     peers = _peers_of(steps, time_us, tests, least_us)
-    found = [] if alone else _row_of_all(series.scope, steps, time_us, tests, least_us)
+    found = [] if alone else _row_of_all(series, steps, time_us, tests, least_us)
     for rank, own, others in zip(series.ranks.tolist(), time_us, peers, strict=True):
         there = ~np.isnan(own) & ~np.isnan(others)
         if there.any():
-            change = _notable(_change_beside(steps, own, others, tests), least_us)
+            change = _notable(_change_beside(steps, own, others, tests), least_us, series.resized)
             beside = None if alone else float(np.median(others[there]))
             found.append(_row(series.scope, Rank(rank), own[there], beside, change))
     return found
@@ -137,18 +140,21 @@ def _middle(time_us: Floats) -> Floats:
     return middle
 
 
-def _row_of_all(scope: str, steps: Ints, time_us: Floats, tests: int, least_us: float) -> list[ScopeTime]:
+def _row_of_all(series: ScopeSeries, steps: Ints, time_us: Floats, tests: int, least_us: float) -> list[ScopeTime]:
     middle = _middle(time_us)
     if not len(steps):
         return []
     change = _change(steps, middle, tests)
     if change is not None:
-        change = _notable(replace(change, change_us=_usual_change(time_us, change.before)), least_us)
-    return [_row(scope, None, middle, None, change)]
+        change = replace(change, change_us=_usual_change(time_us, change.before))
+    return [_row(series.scope, None, middle, None, _notable(change, least_us, series.resized))]
 
 
-def _notable(change: _Change | None, least_us: float) -> _Change | None:
-    return change if change is not None and abs(change.change_us) >= least_us else None
+def _notable(change: _Change | None, least_us: float, resized: Sequence[int]) -> _Change | None:
+    if change is None or abs(change.change_us) < least_us:
+        return None
+    is_of_plan = any(-_BLOCK <= change.since_step - step <= STEPS_OF_A_CHANGE for step in resized)
+    return None if is_of_plan else change
 
 
 def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:

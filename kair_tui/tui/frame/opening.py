@@ -1,5 +1,6 @@
 """The screen while a job opens, and when it cannot be opened."""
 
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -9,6 +10,7 @@ from textual.message import Message
 
 from kair_tui.cli.failures import ExitCode, traceback_of
 from kair_tui.cli.job import JobSource, JobWanted, locate, parse_steps
+from kair_tui.cli.places import store_root
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from kair_engine.recording.importing import ImportOutcome
 
 _REDRAW_S: Final = 0.1
+_LOOK_S: Final = 2.0
 _LISTED: Final = 200
 
 
@@ -96,6 +99,7 @@ class OpeningScreen(BaseScreen):
         self._wanted = wanted
         self._arrivals = Arrivals(self)
         self._over = False
+        self._committed_before: int | None = None
         self.status_code = int(ExitCode.ANSWERED)
         """What the program ends with when it is left here."""
 
@@ -116,8 +120,10 @@ class OpeningScreen(BaseScreen):
         self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Only what makes sense without a job."""
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what makes sense without a job; one that cannot be opened may still be run under kair mitigate."""
+        if action == "go":
+            return self._over and parameters == ("mitigation",)
         if action == "stop":
             return not self._over
         if action == "back":
@@ -159,6 +165,7 @@ class OpeningScreen(BaseScreen):
 
     def _open(self, arrivals: Arrivals) -> None:
         """In a thread."""
+        self._committed_before = self._committed_at()
         try:
             source = locate(self._wanted.job, self._wanted.store)
             session = self._session(source, arrivals)
@@ -201,6 +208,24 @@ class OpeningScreen(BaseScreen):
         self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
         self._end()
         self._list(message.error)
+        self.set_timer(_LOOK_S, self._look_again)
+
+    def _committed_at(self) -> int | None:
+        """When the store's job was written last, ns; None where it has none of the name."""
+        from kair_engine.recording.job_file import JOB_FILE
+
+        with suppress(OSError):
+            return (store_root(self._wanted.store) / str(self._wanted.job) / JOB_FILE).stat().st_mtime_ns
+        return None
+
+    def _look_again(self) -> None:
+        """What a running job's coordinator commits, opens by itself."""
+        if not self._over:
+            return
+        if self.is_current and self._committed_at() not in (None, self._committed_before):
+            self.action_retry()
+        else:
+            self.set_timer(_LOOK_S, self._look_again)
 
     def _end(self) -> None:
         self._over = True

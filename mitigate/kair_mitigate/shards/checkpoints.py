@@ -4,23 +4,24 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from kair_mitigate.shards.epochs import newest_epoch
+from kair_mitigate.shards.epochs import newest_epoch, only_first_epoch
+from kair_mitigate.shards.rows import Row, row_of
 from kair_mitigate.shards.shard import CheckpointError, NotOwnerError, OutOfPlaceError, Position, StaleGenerationError
 
 
-def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions: Mapping[str, Position]) -> None:
-    """Takes what each worker named had done before its position; the rest stays uncommitted.
+def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions: Mapping[str, Position]) -> list[Row]:
+    """Takes what each worker named had done before its position, and tells what that is; the rest stays uncommitted.
 
     The same again changes nothing. Raises CheckpointError, StaleGenerationError, NotOwnerError, OutOfPlaceError.
     """
     text = _text(positions)
     known = connection.execute("SELECT positions FROM checkpoint WHERE name = ?", (checkpoint,)).fetchone()
     if known is not None and known[0] == text:
-        return
+        return []
     seq = _insert(connection, checkpoint, text)
-    for worker, position in positions.items():
-        _commit_worker(connection, seq, worker, position)
+    rows = [row for worker, place in positions.items() for row in _commit_worker(connection, seq, worker, place)]
     _note_begun(connection, seq)
+    return rows
 
 
 def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
@@ -31,14 +32,21 @@ def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
     _note_begun(connection, seq)
 
 
-def return_to(connection: sqlite3.Connection, checkpoint: str | None) -> None:
+def return_to(connection: sqlite3.Connection, checkpoint: str | None, seed: int) -> None:
     """Sets all shards to where they were at a checkpoint, None: at the beginning; later checkpoints are forgotten.
 
     Each worker's generation ends. Quarantined shards stay so, and a try that the restart ended does not count.
     Raises CheckpointError.
     """
     seq, epoch = _find(connection, checkpoint) if checkpoint is not None else (0, 0)
+    if checkpoint is None:
+        only_first_epoch(connection, seed)
     connection.execute("DELETE FROM shard WHERE epoch > ?", (epoch,))
+    (length,) = connection.execute(
+        "SELECT COALESCE(MAX(length), 0) FROM counted WHERE seq = NULLIF(?, 0)", (seq,)
+    ).fetchone()
+    connection.execute("DELETE FROM counted WHERE seq > ?", (seq,))
+    connection.execute("UPDATE counted SET length = ? WHERE seq = 0", (length,))
     connection.execute("DELETE FROM checkpoint WHERE seq > ?", (seq,))
     connection.execute("DELETE FROM begun WHERE seq > ?", (seq,))
     connection.execute(
@@ -63,30 +71,52 @@ def generations(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     return {name: {worker: position[0] for worker, position in json.loads(text).items()} for name, text in rows}
 
 
-def _commit_worker(connection: sqlite3.Connection, seq: int, worker: str, position: Position) -> None:
+def _commit_worker(connection: sqlite3.Connection, seq: int, worker: str, position: Position) -> list[Row]:
     row = connection.execute("SELECT generation FROM worker WHERE name = ?", (worker,)).fetchone()
     if row is None or row[0] != position.generation:
         raise StaleGenerationError(f"{worker} is not of generation {position.generation} any more")
-    done_before = "UPDATE shard SET done_in = ? WHERE state = 'DONE' AND done_in IS NULL AND owner = ?"
+    taken: list[tuple[int, int, int, int, str | None]] = []
+
+    def take(where: str, *values: int | str) -> None:
+        done = connection.execute(
+            "UPDATE shard SET done_in = ? WHERE state = 'DONE' AND done_in IS NULL AND "
+            f"{where} RETURNING number, epoch, committed, end, file",
+            (seq, *values),
+        )
+        taken.extend(done.fetchall())
+
     if position.shard is None:
-        connection.execute(done_before, (seq, worker))
-        return
+        take("owner = ?", worker)
+        return _rows(worker, position, taken)
     held = connection.execute(
-        "SELECT state, committed, end, claimed FROM shard WHERE id = ? AND owner = ? AND done_in IS NULL",
+        """
+        SELECT state, committed, end, claimed, number, epoch, file FROM shard
+        WHERE id = ? AND owner = ? AND done_in IS NULL
+        """,
         (position.shard, worker),
     ).fetchone()
     if held is None:
         raise NotOwnerError(f"shard {position.shard} is not {worker}'s, or an earlier checkpoint has it already")
-    state, committed, end, claimed = held
+    state, committed, end, claimed, number, epoch, file = held
     if position.cursor < committed or (end is not None and position.cursor > end):
         raise OutOfPlaceError(f"{worker} cannot be at {position.cursor} of shard {position.shard}")
-    connection.execute(f"{done_before} AND claimed < ?", (seq, worker, claimed))
+    take("owner = ? AND claimed < ?", worker, claimed)
     if state == "DONE" and position.cursor == end:
-        connection.execute("UPDATE shard SET done_in = ? WHERE id = ?", (seq, position.shard))
+        take("id = ?", position.shard)
     else:
+        taken.append((number, epoch, committed, position.cursor, file))
         connection.execute(
             "UPDATE shard SET committed = ?1, cursor = MAX(cursor, ?1) WHERE id = ?2", (position.cursor, position.shard)
         )
+    return _rows(worker, position, taken)
+
+
+def _rows(worker: str, position: Position, taken: list[tuple[int, int, int, int, str | None]]) -> list[Row]:
+    return [
+        row_of(worker, position.generation, (number, epoch, file), begin, end)
+        for number, epoch, begin, end, file in taken
+        if begin < end
+    ]
 
 
 def _insert(connection: sqlite3.Connection, checkpoint: str, positions: str) -> int:

@@ -6,6 +6,8 @@
                 ...
             client.done()
 
+Where samples count by the push, a worker says `client.push(begin, end)` of each batch before that.
+
 The service may be away: the worker goes on with the shard it has, then waits for the service, with one warning.
 Standard library only: this runs in the training process.
 """
@@ -14,13 +16,20 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from kair_mitigate.shards.connection import Connection
-from kair_mitigate.shards.shard import CommitPoint, Position, Shard, ShardError, StaleGenerationError
+from kair_mitigate.shards.connection import Address, Connection
+from kair_mitigate.shards.shard import (
+    AllOverError,
+    CommitPoint,
+    Position,
+    Shard,
+    ShardError,
+    StaleGenerationError,
+)
 from kair_mitigate.shards.wire import Message, text_of, whole_of
 
 _LEAST_WAIT_S: Final = 0.02
@@ -35,7 +44,7 @@ class ShardClient:
     Where only the checkpoint counts, that new one begins with the state of the last checkpoint.
     """
 
-    def __init__(self, address: tuple[str, int], key: bytes, worker: str) -> None:
+    def __init__(self, address: Address, key: bytes, worker: str) -> None:
         self._connection, self._talking = Connection(address, key), threading.Lock()
         self._worker = worker
         self._generation: int | None = None
@@ -45,6 +54,16 @@ class ShardClient:
         self._given_up: ShardError | None = None
         self._warned = False
         self._ended = threading.Event()
+
+    @classmethod
+    def found_by(cls, find: Callable[[], tuple[Address, bytes]], worker: str) -> Self:
+        """One whose service `find` tells, with its key, each time it is to be reached.
+
+        `find` raises OSError where there is none yet, and AllOverError where there will be none.
+        """
+        client = cls(("", 0), b"", worker)
+        client._connection.find = find
+        return client
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +91,7 @@ class ShardClient:
 
         Raises StaleGenerationError where this worker was given up.
         """
-        while (reply := self._ask(self._mine("claim"))).get("nothing") != "finished":
+        while (reply := self._claim()).get("nothing") != "finished":
             if "shard" not in reply:
                 continue  # the service has waited for one, and still there is none
             fields = reply["shard"]
@@ -98,6 +117,15 @@ class ShardClient:
             raise RuntimeError("a checkpoint inside a shard has to know what is trained of it: call client.progress()")
         return Position(self.generation, self._shard.id, self._cursor)
 
+    def push(self, begin: int, end: int) -> None:
+        """Says that positions [begin, end) of the shard in hand are in the result: they count from here on.
+
+        Next in order, and only where samples count by the push. A worker that dies between its work and this does that
+        work again: where that matters, let the server that has the model call `ShardStore.push`.
+        """
+        request = {"shard": self._in_hand().id, "begin": begin, "end": end}
+        self._ask({**self._mine("push"), **request})
+
     def done(self, records: int | None = None) -> None:
         """Ends the shard in hand. `records`: how many a file had."""
         ending: Message = {"shard": self._in_hand().id}
@@ -117,6 +145,7 @@ class ShardClient:
     def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
         """Makes a checkpoint the one that counts, by the positions of all its workers: before it gets its final name.
 
+        Where samples count by the push, all that was pushed is taken, and `positions` is empty.
         Raises ShardError where one of them was given up meanwhile: the checkpoint must not be used then.
         """
         told = {worker: [place.generation, place.shard, place.cursor] for worker, place in positions.items()}
@@ -142,6 +171,12 @@ class ShardClient:
                 with suppress(OSError, ShardError):  # the lease ends by itself
                     self._connection.ask(self._mine("leave"))
             self._connection.close()
+
+    def _claim(self) -> Message:
+        try:
+            return self._ask(self._mine("claim"))
+        except AllOverError:
+            return {"nothing": "finished"}
 
     def _in_hand(self) -> Shard:
         if self._shard is None:

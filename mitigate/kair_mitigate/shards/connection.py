@@ -4,6 +4,7 @@ Standard library only: this runs in the training process.
 """
 
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from kair_mitigate.shards.shard import ERRORS, ShardError
@@ -20,6 +21,8 @@ from kair_mitigate.shards.wire import (
     to_message,
 )
 
+Address = tuple[str, int]
+"""Host and port."""
 _PATIENCE_S: Final = 30.0
 """A service that has not replied after this long is taken for gone. The next epoch of a million shards takes 15 s."""
 
@@ -27,8 +30,10 @@ _PATIENCE_S: Final = 30.0
 class Connection:
     """One conversation at a time, begun with the first request and anew after a failure."""
 
-    def __init__(self, address: tuple[str, int], key: bytes) -> None:
-        self._address, self._key = address, key
+    def __init__(self, address: Address, key: bytes) -> None:
+        self.find: Callable[[], tuple[Address, bytes]] = lambda: (address, key)
+        """Called before each conversation, since a service that was started anew may be elsewhere."""
+        self._key = key
         self._socket: socket.socket | None = None
         self._challenge = b""
         self._number = 0
@@ -73,7 +78,8 @@ class Connection:
         return to_message(reply)
 
     def _connect(self) -> socket.socket:
-        connected = socket.create_connection(self._address, timeout=_PATIENCE_S)
+        address, self._key = self.find()
+        connected = socket.create_connection(address, timeout=_PATIENCE_S)
         self._socket = connected
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _receive(connected, len(GREETING)) != GREETING:

@@ -35,15 +35,28 @@ def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int
     )
 
 
-def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> None:
-    """Makes the next epoch when nothing is left of the last.
+def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> bool:
+    """Makes the next epoch when nothing is left of the last; whether one began.
 
     What was quarantined in an epoch before stays out of the new one.
     """
+    begun = False
     while not (has_todo(connection) or has_doing(connection)):
         epoch = newest_epoch(connection) + 1
         if epoch >= epochs or not _insert_epoch(connection, epoch, seed):
-            return
+            break
+        begun = True
+    return begun
+
+
+def only_first_epoch(connection: sqlite3.Connection, seed: int) -> None:
+    """Deletes all epochs but the first, which is made again where parts of it are no longer there."""
+    newest = newest_epoch(connection)
+    counts = dict(connection.execute("SELECT epoch, COUNT(*) FROM shard WHERE epoch IN (0, ?) GROUP BY 1", (newest,)))
+    if counts.get(0) != counts.get(newest):
+        connection.execute("DELETE FROM shard WHERE epoch = 0")
+        _insert_epoch(connection, 0, seed)
+    connection.execute("DELETE FROM shard WHERE epoch > 0")
 
 
 def has_todo(connection: sqlite3.Connection) -> bool:
@@ -63,8 +76,9 @@ def newest_epoch(connection: sqlite3.Connection) -> int:
 
 
 def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
-    """The number of its shards: a stream may have ended before it had any."""
-    (shards,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = 0").fetchone()
+    """Made from the newest; the number of its shards: a stream may have ended before it had any."""
+    newest = newest_epoch(connection)
+    (shards,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = ?", (newest,)).fetchone()
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS epoch_order (number INTEGER PRIMARY KEY, place INTEGER)")
     connection.execute("DELETE FROM epoch_order")
     connection.executemany("INSERT INTO epoch_order VALUES (?, ?)", enumerate(_places(shards, seed, epoch)))
@@ -73,9 +87,9 @@ def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
         INSERT INTO shard (epoch, number, place, begin, end, file, state, cursor, committed, reached)
         SELECT ?, number, epoch_order.place, begin, CASE WHEN file IS NULL THEN end END, file,
             CASE WHEN number IN (SELECT number FROM quarantine) THEN 'QUARANTINED' ELSE 'TODO' END, begin, begin, begin
-        FROM shard JOIN epoch_order USING (number) WHERE epoch = 0
+        FROM shard JOIN epoch_order USING (number) WHERE epoch = ?
         """,
-        (epoch,),
+        (epoch, newest),
     )
     return int(shards)
 

@@ -39,6 +39,11 @@ def _beat(store: ShardStore, request: Message) -> Message:
     return {}
 
 
+def _push(store: ShardStore, request: Message) -> Message:
+    span = whole_of(request, "begin"), whole_of(request, "end")
+    return {"counted": store.push(*_who(request), whole_of(request, "shard"), span, lambda: None)}
+
+
 def _done(store: ShardStore, request: Message) -> Message:
     store.done(*_who(request), whole_of(request, "shard"), whole_of(request, "cursor") if "cursor" in request else None)
     return {}
@@ -58,7 +63,12 @@ def _commit(store: ShardStore, request: Message) -> Message:
     positions = request.get("positions")
     if not isinstance(positions, dict):
         raise ConversationError("positions is not an object")
-    store.commit(text_of(request, "checkpoint"), {worker: _position(place) for worker, place in positions.items()})
+    checkpoint = text_of(request, "checkpoint")
+    if store.commit_point == "push" and not positions:
+        if [*store.checkpoints()][-1:] != [checkpoint]:  # else asked again, as the reply got lost
+            store.commit_all(checkpoint)
+    else:
+        store.commit(checkpoint, {worker: _position(place) for worker, place in positions.items()})
     return {}
 
 
@@ -100,6 +110,7 @@ _HANDLERS: Final[dict[str, Callable[[ShardStore, Message], Message]]] = {
     "join": _join,
     "claim": _claim,
     "beat": _beat,
+    "push": _push,
     "done": _done,
     "fail": _fail,
     "leave": _leave,

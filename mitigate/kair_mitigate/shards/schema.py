@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS checkpoint (
 CREATE TABLE IF NOT EXISTS begun (
     seq INTEGER NOT NULL, shard INTEGER NOT NULL, cursor INTEGER NOT NULL, PRIMARY KEY (seq, shard)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counted (seq INTEGER PRIMARY KEY, length INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS quarantine (
     number INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, tries INTEGER NOT NULL,
     worker TEXT NOT NULL, reason TEXT NOT NULL
@@ -42,4 +43,5 @@ CREATE TABLE IF NOT EXISTS quarantine (
 """
 """`cursor` is where the training is, `committed` where it is in the last checkpoint, `reached` how far any try came.
 `place` orders an epoch's shards, `claimed` orders what a worker took, `done_in` is the checkpoint that has it as DONE.
-`begun` keeps how far each checkpoint had come in shards that it has not as DONE."""
+`begun` keeps how far each checkpoint had come in shards that it has not as DONE,
+`counted` how long the file of rows was at it; of 0, how long it is."""

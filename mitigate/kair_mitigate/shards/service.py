@@ -47,9 +47,20 @@ class ShardService:
     """Answers the workers of one store until it is stopped."""
 
     def __init__(
-        self, store: ShardStore, key: bytes, *, host: str = "127.0.0.1", port: int = 0, lease_s: float = LEASE_S
+        self,
+        store: ShardStore,
+        key: bytes,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        lease_s: float = LEASE_S,
+        on_over: Callable[[], object] = lambda: None,
     ) -> None:
-        """`key`: the job's secret, which workers have too. `port`: 0 for any that is free."""
+        """`key`: the job's secret, which workers have too. `port`: 0 for any that is free.
+
+        `on_over` is called, from another thread and perhaps again, once nothing is left to do, nothing can return, and
+        no worker is there who would have to hear of it.
+        """
         self._store, self._key, self._host, self._port, self._lease_s = store, key, host, port, lease_s
         self._heard: dict[str, float] = {}
         self._connections: set[StreamWriter] = set()
@@ -59,6 +70,7 @@ class ShardService:
         """Set, and replaced, when there is something to claim again."""
         self._end: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="kair-shards", daemon=True)
+        self._on_over = on_over
         self.refused = 0
         """Connections ended for what came over them."""
 
@@ -92,6 +104,7 @@ class ShardService:
         ended = asyncio.Event()
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
         self._started.set()
+        self._wake_claims()
         await ended.wait()
         leases.cancel()
         server.close()
@@ -146,6 +159,8 @@ class ShardService:
             if self._store.has_answers():
                 self._something.set()
                 self._something = asyncio.Event()
+            if not self._heard and self._store.is_over:
+                self._on_over()
 
     def _answer(self, request: Message) -> Message:
         try:
@@ -154,7 +169,7 @@ class ShardService:
             return {"refused": error.code, "why": str(error)}
         except (ConversationError, UnicodeError) as error:
             return {"refused": ShardError.code, "why": f"the request is malformed: {error}"}
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             return {"trouble": f"the shard store cannot be written: {error}"}
         worker = request.get("worker")
         if request["do"] == "restore":
@@ -176,7 +191,7 @@ class ShardService:
                 self._heard = {worker: heard + late_s for worker, heard in self._heard.items()}
             silent = time.monotonic() - self._lease_s
             for worker in [worker for worker, heard in self._heard.items() if heard < silent]:
-                with suppress(sqlite3.Error):  # again at the next look
+                with suppress(sqlite3.Error, OSError):  # again at the next look
                     self._store.release(worker)
                     del self._heard[worker]
                     self._wake_claims()

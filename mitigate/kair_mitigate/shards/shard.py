@@ -120,6 +120,12 @@ class CheckpointError(ShardError):
     code = "checkpoint"
 
 
+class AllOverError(ShardError):
+    """All epochs are over, and nobody answers any more."""
+
+    code = "over"
+
+
 ERRORS: Final = {
     kind.code: kind for kind in (ShardError, StaleGenerationError, NotOwnerError, OutOfPlaceError, CheckpointError)
 }

@@ -27,18 +27,20 @@ class StepProcessor(NamedTuple):
     given_bytes: int = NOT_TOLD
     """What models were given."""
     helpers_cpu_ns: int = NOT_TOLD
+    samples: int = NOT_TOLD
+    """That the rank took."""
 
 
 UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
-    """step → what the training thread had in it, and its models were given; empty for files of others."""
+    """step → what the training thread had in it, and models and the rank were given; empty for files of others."""
     had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
-    given = {row[0]: _figure(row[1]) for row in rows_of(header, "given", (2,))}
+    given, samples = ({row[0]: _figure(row[1]) for row in rows_of(header, name, (2,))} for name in ("given", "samples"))
     return {
-        step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD))
-        for step in had.keys() | given.keys()
+        step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD), samples=samples.get(step, NOT_TOLD))
+        for step in had.keys() | given.keys() | samples.keys()
     }
 
 

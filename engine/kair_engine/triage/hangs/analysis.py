@@ -77,7 +77,7 @@ def _unreachable(asked: _Asked) -> Iterator[Finding]:
     ranks = tuple(rank for rank, groups in asked.sound.progress.items() if any(one.unreachable for one in groups))
     if ranks:
         facts = (Evidence("unreachable", ranks=_ranks(ranks)),)
-        yield _accusing(asked.job, ranks, None, facts)
+        yield finding_of(asked.job, ranks, None, facts)
 
 
 def _mismatches(asked: _Asked) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _mismatches(asked: _Asked) -> Iterator[Finding]:
         operator = group.operation(number, usual)
         if found.odd:
             facts = (*told.other_calls(found), *where, *told.last_completed(group))
-            yield _accusing(asked.job, found.odd, operator, facts)
+            yield finding_of(asked.job, found.odd, operator, facts)
         else:
             figures = {"sequence": float(number), "members": float(len(group.members or group.of_rank))}
             facts = (Evidence("no_majority", figures), *told.differing_calls(found), *where)
@@ -118,7 +118,7 @@ def _missing(asked: _Asked) -> Iterator[Finding]:
             *told.waits_for(behind),
         )
         operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
-        yield _accusing(asked.job, ranks, operator, facts)
+        yield finding_of(asked.job, ranks, operator, facts)
 
 
 def _of_place(place: Place, ranks: Sequence[int]) -> Iterator[Evidence]:
@@ -139,7 +139,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
         if odd:
             usual, other = places
             facts = (*absent, _other_order(usual, other, odd), *where)
-            yield _accusing(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
+            yield finding_of(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
             continue
         first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
         facts = (Evidence("wait_circle", ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
@@ -185,7 +185,7 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
     if not places:
         facts.append(Evidence("no_dump", ranks=_ranks((rank,))))
     operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
-    yield _accusing(asked.job, (rank,), operator, facts)
+    yield finding_of(asked.job, (rank,), operator, facts)
 
 
 def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
@@ -219,7 +219,8 @@ def _one_of_each(findings: Iterator[Finding]) -> tuple[Finding, ...]:
     return tuple(merged.values())
 
 
-def _accusing(job: Job, ranks: Collection[int], operator: str | None, facts: Sequence[Evidence]) -> Finding:
+def finding_of(job: Job, ranks: Collection[int], operator: str | None, facts: Sequence[Evidence]) -> Finding:
+    """That the job stands still for these ranks; `operator`: what the others wait in."""
     return _finding(job, _ranks(ranks), operator, facts, seen_on=())
 
 

@@ -21,6 +21,9 @@ from kair_engine.triage.late_launches import OFTEN
 from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis, from_median, peers_of, steps_since
 from kair_engine.triage.ranks.more_work import usual_passes_ns
 
+OF_LARGER_BATCHES: Final = frozenset({"larger_inputs", "larger_batch", "longer_batches"})
+"""The kinds of evidence that ranks are given more samples, or longer ones."""
+
 
 def calls_more(job: JobExcess, largest: Anomaly) -> bool:
     """Whether its ranks call the operator of an anomaly oftener than usual."""

@@ -1,0 +1,73 @@
+"""What ranks are told to do otherwise while the job runs, as one word of shared memory and of a datagram.
+
+What a window that somebody asks for records besides.
+"""
+
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final
+
+MILLION: Final = 1_000_000
+_OFF, _HAS_EVERY, _HAS_SHARE, _ON = 1, 2, 4, 8
+_SHARE_AT, _EVERY_AT = 8, 32
+_MOST_SHARE: Final = (1 << 20) - 1
+MOST_EVERY: Final = (1 << 32) - 1
+
+
+class ProfileOptions(IntFlag):
+    """What the profiler records besides in one window, as `kair capture now` names it. Each makes its steps longer."""
+
+    STACKS = 1
+    """Python's calls."""
+    MEMORY = 2
+    """Allocations."""
+    SHAPES = 4
+    """The shapes of operators' tensors."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`stacks`, `memory`, `shapes`."""
+        return tuple(one.name.lower() for one in ProfileOptions if one in self and one.name is not None)
+
+
+NOTHING_MORE: Final = ProfileOptions(0)
+EVERYTHING: Final = ProfileOptions.STACKS | ProfileOptions.MEMORY | ProfileOptions.SHAPES
+
+
+def options_of(names: tuple[str, ...]) -> ProfileOptions:
+    """The reverse of `names`; a name that is none counts for nothing."""
+    return ProfileOptions(sum(one for one in ProfileOptions if one.name is not None and one.name.lower() in names))
+
+
+def options_in(number: int) -> ProfileOptions:
+    """Those of a datagram or of shared memory, without bits that mean nothing."""
+    return ProfileOptions(number & int(EVERYTHING))
+
+
+@dataclass(frozen=True)
+class RankControl:
+    """None, in a field: as the rank's process was started."""
+
+    is_on: bool | None = None
+    """Whether anything is recorded."""
+    sample_every: int | None = None
+    """Steps from one that is sampled without being asked to the next; 0 for none."""
+    max_overhead: float | None = None
+    """The share of its time that this may take; kept in millionths."""
+
+    def packed(self) -> int:
+        """64 bits; 0 where nothing was set."""
+        word = 0 if self.is_on is None else _ON if self.is_on else _OFF
+        if self.sample_every is not None:
+            word |= _HAS_EVERY | min(self.sample_every, MOST_EVERY) << _EVERY_AT
+        if self.max_overhead is not None:
+            word |= _HAS_SHARE | min(round(self.max_overhead * MILLION), MILLION) << _SHARE_AT
+        return word
+
+    @classmethod
+    def read(cls, word: int) -> "RankControl":
+        """Of any 64 bits."""
+        every = word >> _EVERY_AT & MOST_EVERY if word & _HAS_EVERY else None
+        share = min(word >> _SHARE_AT & _MOST_SHARE, MILLION) / MILLION if word & _HAS_SHARE else None
+        is_on = False if word & _OFF else True if word & _ON else None
+        return cls(is_on, every, share)

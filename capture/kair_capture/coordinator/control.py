@@ -1,0 +1,151 @@
+"""What may be set while the job runs: `kair capture set JOB key=value`, its keys, and what they mean."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kair_capture.control import MOST_EVERY, RankControl
+from kair_capture.coordinator.detection import LEAST_EXCESS, LEAST_EXCESS_OF_MANY, LEAST_SHIFT, MANY, Least
+from kair_capture.settings import share_in
+
+DEFAULT: Final = "default"
+"""The value that takes back what was set."""
+_LEAST_STALLED_S, _MOST_STALLED_S = 1.0, 1e6
+
+
+class SettingError(ValueError):
+    """A key or a value that cannot be; the text is one line that names it."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One that may be set."""
+
+    wanted: str
+    """The values that it takes, in words."""
+    does: str
+    """What it changes, in a few words."""
+    value: Callable[[str], Any]
+    """Raises ValueError."""
+
+
+def _switch(text: str) -> bool:
+    return {"on": True, "off": False}[text]
+
+
+def _level(text: str) -> int:
+    return {"0": 0, "1": 1}[text]
+
+
+def _every(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MOST_EVERY:
+        raise ValueError(text)
+    return int(text)
+
+
+def _some_share(text: str) -> float:
+    if not (share := share_in(text)) > 0:
+        raise ValueError(text)
+    return share
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (math.isfinite(seconds) and _LEAST_STALLED_S <= seconds <= _MOST_STALLED_S):
+        raise ValueError(text)
+    return seconds
+
+
+KEYS: Final[Mapping[str, Key]] = {
+    "capture": Key("on or off", "off: ranks record nothing, and nothing is noticed", _switch),
+    "level": Key("0 or 1", "0: steps alone, nothing is sampled but by hand; 1: sampled windows too", _level),
+    "max-overhead": Key("a share such as 1%", "the share of the job's time that sampling may take", share_in),
+    "sample-every": Key("a number of steps, 0 for never", "ranks sample one step in so many unasked", _every),
+    "slow-rank": Key("a share such as 8%", "a rank is slow from so much more than its peers on", _some_share),
+    "longer-steps": Key("a share such as 15%", "steps are longer from so much on", _some_share),
+    "stalled-after": Key("seconds, 1 or more", "without a step's end for so long the job stands still", _seconds),
+}
+
+
+@dataclass(frozen=True)
+class Control:
+    """What was set, as it was typed: key → value."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def remembered(cls, values: Mapping[str, str]) -> "Control":
+        """Of a file: what is none of today's keys and values counts for nothing."""
+        return cls({key: value for key, value in values.items() if key in KEYS and _is_value(key, value)})
+
+    def changed(self, changes: Mapping[str, str]) -> "Control":
+        """With these set, or taken back. Raises SettingError, and then none of them is."""
+        for key, value in changes.items():
+            require(key, value)
+        kept = {key: value for key, value in {**self.values, **changes}.items() if value != DEFAULT}
+        return Control(kept)
+
+    def _value(self, key: str) -> Any:  # noqa: ANN401  (of the key's own type)
+        return KEYS[key].value(self.values[key]) if key in self.values else None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether ranks record."""
+        return self._value("capture") is not False
+
+    @property
+    def samples(self) -> bool:
+        """Whether windows are ordered that nobody asked for."""
+        return self.is_on and self._value("level") != 0
+
+    def max_overhead(self, started_with: float) -> float:
+        """The share of the job's time that sampling may take."""
+        share = self._value("max-overhead")
+        return started_with if share is None else float(share)
+
+    def stalled_after_s(self, started_with: float) -> float:
+        """Seconds without a step's end after which the job stands still."""
+        seconds = self._value("stalled-after")
+        return started_with if seconds is None else float(seconds)
+
+    @property
+    def least(self) -> Least:
+        """From which excesses on it is told."""
+        steps = self._value("longer-steps")
+        return Least(self._value("slow-rank"), LEAST_SHIFT if steps is None else steps)
+
+    @property
+    def of_ranks(self) -> RankControl:
+        """What ranks are told."""
+        every = self._value("sample-every") if self.samples else 0
+        return RankControl(self.is_on, every, self._value("max-overhead"))
+
+    def in_force(self, *, max_overhead: float, stalled_after_s: float) -> dict[str, str]:
+        """Key → its value now, in words, those that were not set too; given what the coordinator was started with."""
+        usual = {
+            "capture": "on",
+            "level": "1",
+            "max-overhead": f"{max_overhead:.4g}" if max_overhead < 1e-4 else f"{max_overhead * 100:.4g}%",
+            "sample-every": "KAIR_SAMPLE_EVERY",
+            "slow-rank": f"{LEAST_EXCESS * 100:.0f}%, {LEAST_EXCESS_OF_MANY * 100:.0f}% from {MANY} ranks on",
+            "longer-steps": f"{LEAST_SHIFT * 100:.0f}%",
+            "stalled-after": f"{stalled_after_s:g}",
+        }
+        return {key: self.values.get(key, usual[key]) for key in KEYS}
+
+
+def require(key: str, value: str) -> None:
+    """Raises SettingError unless the key may be set to the value, or taken back."""
+    if key not in KEYS:
+        raise SettingError(f"there is no setting {key[:40]!r}: {', '.join(KEYS)}")
+    if value != DEFAULT and not _is_value(key, value):
+        raise SettingError(f"{key} must be {KEYS[key].wanted}, or {DEFAULT}; got {value[:40]!r}")
+
+
+def _is_value(key: str, value: str) -> bool:
+    try:
+        KEYS[key].value(value)
+    except (ValueError, KeyError):
+        return False
+    return True

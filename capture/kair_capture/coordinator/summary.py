@@ -1,0 +1,62 @@
+"""A job that is over, in a few lines: how far it came, who was slow, what was sampled, and what tells more."""
+
+from typing import Final
+
+from kair_capture.coordinator.alert_text import how_much
+from kair_engine.results.watch import Alert, WatchResult
+
+_MOST_NAMED: Final = 4
+"""Of slow ranks; the others are counted."""
+
+
+def summary_of(status: WatchResult) -> list[str]:
+    """One to three lines, without line breaks. `status`: the last one, of a job that has steps."""
+    how = "is over" if status.state == "over" else "has ended, and not in order"
+    attempt = f", attempt {status.attempt}" if status.attempt > 1 else ""
+    hosts = f" on {len(status.hosts)} host{'s' if len(status.hosts) > 1 else ''}" if status.hosts else ""
+    ranks = f"{status.world_size} rank{'s' if status.world_size > 1 else ''}{hosts}"
+    time = "" if status.step_time_us is None else f", {time_of(status.step_time_us)} a step at the end (median of 20)"
+    lines = [f"job {status.job} {how}{attempt}: {ranks} came to step {status.step}{time}"]
+    if status.hang is not None and not status.hang.over and status.hang.told:
+        lines[0] += f"; {status.hang.told}"
+    lines.append(_slow(status))
+    windows = [one for one in status.sampling.windows if one.state == "committed"]
+    steps = sum(one.last_step - one.first_step + 1 for one in windows)
+    if windows:
+        lines.append(
+            f"{steps} steps were sampled lately; kair triage {status.job} and kair watch {status.job} tell more"
+        )
+    else:
+        lines.append(f"nothing was sampled lately; kair steps {status.job} and kair watch {status.job} tell more")
+    return lines
+
+
+def _slow(status: WatchResult) -> str:
+    """Each rank that was slow, from when to when; of several times the last."""
+    began: dict[int, Alert] = {}
+    ended: dict[int, int] = {}
+    for alert in status.alerts:
+        if alert.kind == "slow_rank":
+            for rank in alert.ranks:
+                if alert.over:
+                    ended[rank] = alert.step
+                else:
+                    began[rank] = alert
+                    ended.pop(rank, None)
+    if not began:
+        return "no rank was slow, as far as its last 100 alerts tell" if status.alerts else "no rank was slow"
+    # Who is slow still, and then who was for longest.
+    order = sorted(began, key=lambda rank: (rank in ended, began[rank].step))
+    told = []
+    for rank in order[:_MOST_NAMED]:
+        alert = began[rank]
+        host = f" on {alert.hosts[0]}" if alert.hosts else ""
+        until = f" to step {ended[rank]}" if rank in ended else ""
+        told.append(f"rank {rank}{host} was slow from step {alert.step}{until or ' on'}{how_much(alert)}")
+    more = f"; and {len(order) - _MOST_NAMED} more ranks" if len(order) > _MOST_NAMED else ""
+    return "; ".join(told) + more
+
+
+def time_of(us: float) -> str:
+    """`61.3 ms`, `2.4 s`."""
+    return f"{us / 1e6:.3g} s" if us >= 1e6 else f"{us / 1e3:.3g} ms"

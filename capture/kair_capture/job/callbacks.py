@@ -1,0 +1,197 @@
+"""One callback for Hugging Face's Trainer and Lightning, and the same for torchtitan and loops of one's own.
+
+A trainer says where its steps end, when it evaluates and when it saves; capture is told. What a trainer's class must be
+for its callbacks is taken from the modules that the script has imported: none is imported here.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final, cast
+
+from kair_capture.job import api
+
+_CLASSES: Final = (
+    ("transformers", "TrainerCallback"),
+    ("lightning.pytorch", "Callback"),
+    ("pytorch_lightning", "Callback"),
+)
+EVALUATION: Final = "evaluation"
+CHECKPOINT: Final = "checkpoint"
+_DEEPEST: Final = 4
+"""Of a batch: a tensor is sought in lists of dictionaries of lists, and no deeper."""
+
+
+class Marks:
+    """What a trainer tells. `step`, `scope` and `samples` may be called by a loop of one's own."""
+
+    def __init__(self, job: str | None = None) -> None:
+        """`job`: its name, else KAIR_JOB. Capture starts when training does."""
+        self._job = job
+        self._scope: api.scope | None = None
+        self._steps: int | None = None
+        self._undo: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        """Training begins; capture does, where it has not begun."""
+        api.start(self._job)
+
+    def step(self) -> None:
+        """A step is over."""
+        api.step()
+
+    def samples(self, batch: object) -> None:
+        """The step takes the samples of this batch, where it can be seen how many these are."""
+        if (count := samples_in(batch)) is not None:
+            api.samples(count)
+
+    def _enter(self, name: str | None) -> None:
+        """What the trainer does now besides training; None: it trains again."""
+        if self._scope is not None:
+            self._scope.__exit__(None, None, None)
+        self._scope = None if name is None else api.scope(name).__enter__()
+
+    def _around(self, owner: object, name: str, scope: str | None) -> None:
+        """The method runs in a scope; None: its end is the step's. Nothing where there is no such method."""
+        method = getattr(owner, name, None)
+        if not callable(method):
+            return
+
+        @wraps(method)
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if scope is not None:
+                with api.scope(scope):
+                    return method(*args, **kwargs)
+            found = method(*args, **kwargs)
+            self.step()
+            return found
+
+        setattr(owner, name, called)
+        self._undo.append(lambda: delattr(owner, name))
+
+    def _end(self) -> None:
+        self._enter(None)
+        while self._undo:
+            self._undo.pop()()
+
+
+class HuggingFace(Marks):
+    """The events of `transformers.Trainer`; each may be given more than is used here."""
+
+    def on_train_begin(self, *_: object, **given: object) -> None:
+        """Training begins."""
+        self.begin()
+        hook = getattr(given.get("model"), "register_forward_pre_hook", None)
+        if hook is not None:
+            self._undo.append(hook(self._before_forward, with_kwargs=True).remove)
+
+    def on_step_end(self, _args: object, _state: object, control: object, **_: object) -> None:
+        """An optimizer's step is over; the trainer's own callbacks have said what follows it."""
+        self.step()
+        self._enter(_following(control))
+
+    def on_epoch_end(self, _args: object, _state: object, control: object, **_: object) -> None:
+        """An epoch is over, after which it may be evaluated and saved, too."""
+        self._enter(_following(control))
+
+    def on_evaluate(self, _args: object, _state: object, control: object, **_: object) -> None:
+        """It was evaluated; saving comes after that."""
+        self._enter(CHECKPOINT if getattr(control, "should_save", False) else None)
+
+    def on_save(self, *_: object, **__: object) -> None:
+        """It was saved."""
+        self._enter(None)
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        """The next step begins, whatever came of the last one's evaluation."""
+        self._enter(None)
+
+    def on_train_end(self, *_: object, **__: object) -> None:
+        """Training is over; Lightning's event has the same name."""
+        self._end()
+
+    def _before_forward(self, module: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> None:  # noqa: ANN401
+        # What torch.compile traces stays without it, and without a break.
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)
+        if module.training and not (compiler is not None and compiler.is_compiling()):
+            self.samples([*args, kwargs])
+
+
+def _following(control: object) -> str | None:
+    """What Hugging Face's trainer does after this event."""
+    if getattr(control, "should_evaluate", False):
+        return EVALUATION
+    return CHECKPOINT if getattr(control, "should_save", False) else None
+
+
+class Lightning(Marks):
+    """The events of Lightning's `Trainer`."""
+
+    def on_train_start(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
+        """Training begins."""
+        self.begin()
+        self._steps = trainer.global_step
+        self._around(trainer, "save_checkpoint", CHECKPOINT)
+
+    def on_train_batch_start(self, _trainer: object, _module: object, batch: object, *_: object) -> None:
+        """A batch, of which a step may take several."""
+        self.samples(batch)
+
+    def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
+        """An optimizer has run, or gradients were added up."""
+        if trainer.global_step != self._steps:
+            self._steps = trainer.global_step
+            self.step()
+
+    def on_validation_start(self, *_: object) -> None:
+        """It is evaluated."""
+        self._enter(EVALUATION)
+
+    def on_validation_end(self, *_: object) -> None:
+        """It was evaluated."""
+        self._enter(None)
+
+    def on_exception(self, *_: object) -> None:
+        """Training ends by an error."""
+        self._end()
+
+
+class Callback(HuggingFace, Lightning):
+    """Both, and by `attach` torchtitan's trainer."""
+
+    def attach(self, trainer: object) -> object:
+        """A trainer without callbacks, as torchtitan's is: its `train_step` is a step. Gives the trainer back."""
+        self.begin()
+        self._around(trainer, "train_step", None)
+        self._around(getattr(trainer, "checkpointer", None), "save", CHECKPOINT)
+        self._around(getattr(trainer, "validator", None), "validate", EVALUATION)
+        return trainer
+
+
+def callback(job: str | None = None) -> Callback:
+    """For `callbacks=[kair_capture.callback()]` of Hugging Face's Trainer or of Lightning's.
+
+    Call it after the trainer's module is imported. For torchtitan: `kair_capture.callback().attach(trainer)`.
+    """
+    bases = dict.fromkeys(
+        base for name, of in _CLASSES if isinstance(base := getattr(sys.modules.get(name), of, None), type)
+    )
+    made = type("KairCallback", (Callback, *bases), {})
+    return cast("Callback", made(job))
+
+
+def samples_in(batch: object, depth: int = 0) -> int | None:
+    """How many samples there are: the first length of the first tensor; None where there is none."""
+    shape = getattr(batch, "shape", None)
+    if isinstance(shape, Sequence) and not isinstance(shape, str):
+        return int(shape[0]) if len(shape) else None
+    parts: Iterable[object] = ()
+    if isinstance(batch, Mapping):
+        parts = batch.values()
+    elif isinstance(batch, list | tuple):
+        parts = batch
+    if depth < _DEEPEST:
+        for part in parts:
+            if (count := samples_in(part, depth + 1)) is not None:
+                return count
+    return None

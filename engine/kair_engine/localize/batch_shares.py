@@ -1,0 +1,126 @@
+"""What ranks that are given more samples than their peers take longer is nobody's fault, and no finding.
+
+Who is given how many is what the job itself says (`kair_capture.samples`), not what its tensors or times look like.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FEWEST_STEPS, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.localization import Localization
+from kair_engine.localize.signals import WIDE_OF_WORK
+from kair_engine.ranks import ranks_at
+from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
+from kair_engine.timeline.inputs import samples_of
+from kair_engine.trace.model import KairWarning, Trace
+
+_OF_SAMPLES = [CLASSES.index(name) for name in ("compute", "input", "host")]
+"""The classes of time that follow what a rank is given."""
+
+
+@dataclass(frozen=True)
+class BatchShare:
+    """What slow ranks take of the samples, beside their peers: samples of a step, and what one of them takes."""
+
+    samples: float
+    usual: float
+    us_per_sample: float
+    usual_us_per_sample: float
+
+    @property
+    def is_larger(self) -> bool:
+        """Whether these ranks are given more than their peers."""
+        return self.samples > self.usual
+
+    def figures(self) -> dict[str, float]:
+        """For evidence and warnings."""
+        return {
+            "samples": self.samples,
+            "usual_samples": self.usual,
+            "us_per_sample": self.us_per_sample,
+            "usual_us_per_sample": self.usual_us_per_sample,
+        }
+
+
+def batch_share(job: JobExcess, samples: Floats | None, slow: Anomaly) -> BatchShare | None:
+    """Of the ranks of an anomaly; None where their samples, or their peers', are not known, or are as many.
+
+    `samples`: (steps × ranks), NaN where they are not told.
+    """
+    if samples is None:
+        return None
+    places, peers = list(slow.positions), _peers(job, slow)
+    later = samples[_later(job, slow)]
+    own, others = later[:, places], later[:, peers]
+    if np.isnan(own).all() or np.isnan(others).all():
+        return None
+    mine, usual = float(np.nanmedian(own)), float(np.nanmedian(others))
+    if mine == usual or not min(mine, usual) > 0:
+        return None
+    spent_us = job.work_ns[_OF_SAMPLES].sum(axis=0) / 1e3
+    of_peers = float(np.median(spent_us[peers]))
+    return BatchShare(mine, usual, float(spent_us[places].mean()) / mine, of_peers / usual)
+
+
+def without_larger_shares(found: Localization, samples: Floats | None) -> tuple[Localization, tuple[KairWarning, ...]]:
+    """Without those who are slow by no more than what they are given beyond their peers, and who these are."""
+    if samples is None:
+        return found, ()
+    explained = {one: of for one in (*found.anomalies, *found.undecided) if (of := _explained(found.job, samples, one))}
+    told = (
+        KairWarning("larger_share", figures=of.figures(), ranks=ranks_at(found.job.ranks, one.positions))
+        for one, of in explained.items()
+    )
+    left = replace(
+        found,
+        anomalies=tuple(one for one in found.anomalies if one not in explained),
+        undecided=tuple(one for one in found.undecided if one not in explained),
+    )
+    return left, tuple({one.ranks: one for one in told}.values())
+
+
+def without_new_sizes(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
+    """The trace without the first steps of other numbers of samples than in the steps before, and what is said of it.
+
+    All of it where fewer steps would be left than tests need.
+    """
+    steps = np.array(trace.steps, np.int64)
+    samples = samples_of(trace, steps, np.array(trace.job.ranks, np.int64))
+    if samples is None:
+        return trace, ()
+    firsts = [int(steps[at]) for at in lasting_changes(samples) if steps[at - 1] == steps[at] - 1]
+    kept = [step for step in trace.steps if not any(0 <= step - first < STEPS_OF_A_CHANGE for first in firsts)]
+    if len(kept) == len(trace.steps) or len(kept) < FEWEST_STEPS:
+        return trace, ()
+    figures = {"step": firsts[0], "changes": len(firsts), "steps": len(trace.steps) - len(kept)}
+    return trace.select(kept), (KairWarning("new_sizes", figures=figures),)
+
+
+def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | None:
+    """What the ranks take, if it is why they are slow: what they lose beyond it is too little to be told."""
+    share = batch_share(job, samples, slow)
+    if share is None or not share.is_larger or slow.class_index not in _OF_SAMPLES or slow.kind == "intermittent":
+        return None
+    usual_ns = float(np.median(job.work_ns[slow.class_index, _peers(job, slow)]))
+    larger = share.samples / share.usual
+    # Since a step: what it was given before was given before, too.
+    before = samples[~_later(job, slow)]
+    if slow.since is not None and not np.isnan(of := before[:, list(slow.positions)]).all():
+        larger -= float(np.nanmedian(of)) / share.usual - 1
+    beyond_ns = slow.excess_ns - (larger - 1) * usual_ns
+    told = max(SMALLEST_SHARE * job.step_time_ns, WIDE_OF_WORK * usual_ns * share.samples / share.usual)
+    return share if beyond_ns <= told else None
+
+
+def _peers(job: JobExcess, slow: Anomaly) -> list[int]:
+    """The places of the other ranks of their role."""
+    alike = np.flatnonzero(job.role == job.role[slow.positions[0]])
+    return [int(at) for at in alike if at not in slow.positions]
+
+
+def _later(job: JobExcess, slow: Anomaly) -> Bools:
+    return np.array([slow.since is None or step.step >= slow.since for step in job.steps])

@@ -1,0 +1,300 @@
+"""The verdict of the history of steps, alone and joined with what sampled steps say.
+
+rows -> who, since when     slow.py
+who -> why, and where       reasons.py
+who -> price, gate          here: the rows without what the ranks take longer
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.causes import Cause
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.results.triage import Evidence, Finding, PricedBy, RankedRank, SmallestSeen, TriageResult, Verdict
+from kair_engine.results.whatif import FixPrice
+from kair_engine.stats import TRIM, role_medians, trimmed_mean
+from kair_engine.trace.model import Job, hosts_of
+from kair_engine.triage.history.reasons import Reason, reason
+from kair_engine.triage.history.rows import StepHistory
+from kair_engine.triage.history.slow import Slow, beside, slow_ranks
+from kair_engine.triage.shared_costs import NOTABLE_SHARE, STOPPED_SHARE
+from kair_engine.whatif.prices import price
+
+_SHARED: Final[dict[Cause, tuple[str, float]]] = {
+    "input_bound": ("input", NOTABLE_SHARE["input_bound"]),
+    "garbage_collection": ("gc", NOTABLE_SHARE["garbage_collection"]),
+    "contention": ("delay", STOPPED_SHARE),
+}
+"""What all ranks spend alike, the column that tells it, and from which share of the step on it is told."""
+_FINER: Final = frozenset({"garbage_collection", "input", "contention"})
+"""Causes that a column states, and a sampled step may only show as idle time or longer operators."""
+_OPEN_BY_STEPS: Final = frozenset({"few_steps"})
+_VICTIMS: Final = 4
+"""The bound is asked of the fastest ranks, which are seen last."""
+_SIZES: Final = 49
+"""That are tried for the bound, a tenth apart, from the smallest that is told to a whole step."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the history says of single ranks."""
+
+    findings: tuple[Finding, ...]
+    unseen: SmallestSeen | None
+    """The smallest fault that would have been seen, where nobody is accused."""
+
+
+def judge(history: StepHistory, job: Job, gpu_cost: float | None = None) -> Judged:
+    """Who is slow by the history, with a price each; else the smallest fault that would have been seen."""
+    found = [_finding(history, job, *one, gpu_cost) for one in _standing(history)]
+    findings = tuple(sorted(found, key=lambda one: (-one.time_lost_us_per_step, one.ranks)))
+    return Judged(findings, None if findings else _smallest_seen(history))
+
+
+def shared_by_all(history: StepHistory, job: Job, gpu_cost: float | None = None) -> tuple[Finding, ...]:
+    """What all ranks spend alike, by the rows: fetching input, collecting garbage, waiting for a core."""
+    found = []
+    every = np.ones(len(history.steps), np.bool_)
+    for cause, (column, share) in _SHARED.items():
+        own, spent = history.us["self"], history.us[column]
+        saved = float((own.max(axis=1) - (own - np.minimum(spent, own)).max(axis=1)).mean()) if len(own) else 0.0
+        if saved > 0 and min(saved, float(np.median(spent.mean(axis=0)))) >= share * history.step_us:
+            slow = Slow(tuple(range(len(history.ranks))), 1.0, None, every, saved)
+            cost, shown = _price(history, job, every, saved, gpu_cost), _shown(history, cause, spent)
+            one = _made(history, job, slow, Reason(cause, None, ()), cost, "replay", evidence=shown)
+            found.append(replace(one, pattern="job_wide", ranks=(), seen_on=one.ranks, p_value=None))
+    return tuple(sorted(found, key=lambda one: -one.time_lost_us_per_step))
+
+
+def _shown(history: StepHistory, cause: Cause, spent: Floats) -> tuple[Evidence, ...]:
+    """Of a lack of cores, how long ranks lacked them."""
+    of_ranks = spent.mean(axis=0)
+    if cause != "contention":
+        return ()
+    figures = {"ready_us_per_step": float(of_ranks.mean()), "step_us": float(history.us["step"].mean())}
+    return (Evidence("no_core", {**figures, "least_us": float(of_ranks.min()), "most_us": float(of_ranks.max())}),)
+
+
+def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
+    """The verdict of a job of which nothing was sampled."""
+    judged = judge(history, job, gpu_cost)
+    findings = (*judged.findings, *shared_by_all(history, job, gpu_cost))
+    verdict: Verdict = "straggler" if judged.findings else "job_wide" if findings else "no_straggler"
+    return TriageResult(
+        verdict=verdict if history.can_judge or findings else "inconclusive",
+        findings=findings,
+        ranking=_ranking(history, job, judged.findings),
+        step_time_us=float(history.us["step"].mean()) if len(history.steps) else 0.0,
+        waiting_us_per_step=float(history.us["waited"].sum(axis=1).mean()) if len(history.steps) else 0.0,
+        unattributed_us_per_step=0.0,
+        steps=tuple(history.steps.tolist()),
+        warnings=(),
+        unseen=judged.unseen,
+        history_steps=len(history.steps),
+    )
+
+
+def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
+    """What sampled steps say, with what all steps do.
+
+    Of the same ranks the history tells since when and in which part of the step, and a cause that a column states;
+    operators, evidence and the price stay the sampled steps'.
+    """
+    judged = judge(history, job, gpu_cost)
+    found, used = [], set[int]()
+    for one in sampled.findings:
+        at = next((at for at, other in enumerate(judged.findings) if one.ranks and other.ranks == one.ranks), None)
+        if at is None or at in used:
+            found.append(replace(one, framework=history.framework))
+        else:
+            used.add(at)
+            found.append(_both(one, judged.findings[at]))
+    alone = [one for at, one in enumerate(judged.findings) if at not in used]
+    findings = tuple(sorted((*found, *alone), key=lambda one: -one.time_lost_us_per_step))
+    verdict = sampled.verdict
+    reasons = {one.code for one in sampled.warnings}
+    if judged.findings:
+        verdict = "straggler"
+    elif verdict == "inconclusive" and history.can_judge and not sampled.findings and reasons <= _OPEN_BY_STEPS:
+        verdict = "no_straggler"
+    accused = {rank for one in findings for rank in one.ranks}
+    return replace(
+        sampled,
+        verdict=verdict,
+        findings=findings,
+        ranking=tuple(replace(one, flagged=one.rank in accused) for one in sampled.ranking),
+        unseen=None if accused else judged.unseen,
+        history_steps=len(history.steps),
+    )
+
+
+def _both(sampled: Finding, whole: Finding) -> Finding:
+    """One finding of two about the same ranks."""
+    states = whole.cause in _FINER and sampled.cause != whole.cause
+    told = {one.kind for one in whole.evidence}
+    merged = replace(
+        sampled,
+        since=whole.since if whole.since is not None else sampled.since,
+        scope=whole.scope,
+        framework=whole.framework,
+        evidence=(*whole.evidence, *(one for one in sampled.evidence if one.kind not in told)),
+    )
+    return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
+
+
+def _standing(history: StepHistory) -> list[tuple[Slow, Reason, float, PricedBy]]:
+    """Who stands after the gate: it costs the smallest share of the step, and is not what all ranks lack."""
+    if not history.can_judge:
+        return []
+    stands = []
+    for slow in slow_ranks(history):
+        why = reason(history, slow)
+        saved, by = _saved_us(history, slow)
+        if saved >= SMALLEST_SHARE * history.step_us and not why.is_shared:
+            stands.append((slow, why, saved, by))
+    return stands
+
+
+def _saved_us(history: StepHistory, slow: Slow) -> tuple[float, PricedBy]:
+    """What a step in which they are slow would be shorter by, were they like their peers.
+
+    Where all ranks meet in every step it ends for whoever takes longest by itself: the rows say how much later that is.
+    Stages of a pipeline wait for one another: there it is what the ranks take longer, but no more than the job's step
+    became longer by since then.
+    """
+    own = history.us["self"][slow.later]
+    less = own.copy()
+    more: Floats | float = slow.excess_us
+    if slow.is_intermittent:
+        more = np.maximum(beside(history, history.us["self"], slow.positions)[slow.later], 0.0)[:, None]
+    less[:, list(slow.positions)] -= more
+    if len(history.role_names) <= 1:
+        return float((own.max(axis=1) - less.max(axis=1)).mean()) * _of_steps(slow), "replay"
+    step = np.median(history.us["step"], axis=1)
+    grown = np.inf
+    if slow.since is not None and not slow.later.all():
+        grown = float(np.median(step[slow.later]) - np.median(step[~slow.later]))
+    return max(min(slow.excess_us, grown), 0.0), "excess"
+
+
+def _of_steps(slow: Slow) -> float:
+    """The share of the steps that what comes now and then is spread over."""
+    return float(slow.later.mean()) if slow.is_intermittent else 1.0
+
+
+def _finding(  # noqa: PLR0917  (one call)
+    history: StepHistory, job: Job, slow: Slow, why: Reason, saved: float, by: PricedBy, gpu_cost: float | None
+) -> Finding:
+    paid = np.ones_like(slow.later) if slow.is_intermittent else slow.later
+    cost = _price(history, job, paid, saved, gpu_cost)
+    ranks = history.numbers(slow.positions)
+    over = beside(history, history.own, slow.positions)
+    figures = {
+        "steps": float(len(history.steps)),
+        "excess_us_per_step": slow.excess_us,
+        "share_of_step": slow.excess_us / max(float(np.median(history.us["step"][slow.later])), 1e-3),
+    }
+    evidence = [Evidence("every_step", figures, None, ranks, about=why.scope)]
+    if slow.since is not None and not slow.later.all():
+        before, after = (float(np.median(over[of])) for of in (~slow.later, slow.later))
+        evidence.append(Evidence("since", {"step": slow.since, "before_us": before, "after_us": after}, None, ranks))
+    noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
+    if noticed:
+        evidence.append(Evidence("noticed", {"step": min(noticed)}, None, ranks))
+    return _made(history, job, slow, why, cost, by, evidence=(*evidence, *why.evidence))
+
+
+def _made(  # noqa: PLR0917  (one call)
+    history: StepHistory,
+    job: Job,
+    slow: Slow,
+    why: Reason,
+    cost: FixPrice,
+    by: PricedBy,
+    *,
+    evidence: Sequence[Evidence],
+) -> Finding:
+    ranks = history.numbers(slow.positions)
+    return Finding(
+        cause=why.cause,
+        pattern="group" if len(ranks) > 1 else "intermittent" if slow.is_intermittent else "persistent",
+        ranks=ranks,
+        hosts=hosts_of(job, ranks),
+        operator=None,
+        edge=None,
+        steps=tuple(history.steps[slow.later].tolist()),
+        p_value=slow.p_value,
+        time_lost_us_per_step=cost.saved_us,
+        slowdown=1 + cost.throughput_gain,
+        evidence=tuple(evidence),
+        throughput_gain=cost.throughput_gain,
+        gpu_hours_per_day=cost.gpu_hours_per_day,
+        cost_per_day=cost.cost_per_day,
+        priced_by=by,
+        since=slow.since,
+        scope=why.scope,
+        framework=history.framework,
+    )
+
+
+def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_cost: float | None) -> FixPrice:
+    """Of the steps in question, in the mean."""
+    step_ns = float(np.median(history.us["step"][later], axis=1).mean()) * 1e3
+    return price("", step_ns, max(step_ns - saved_us * 1e3, 1.0), devices=job.world_size, gpu_cost=gpu_cost)
+
+
+def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
+    """The smallest of some sizes that is seen on each of the fastest ranks, put into these very rows.
+
+    None where no rank has a peer, and where not even a rank that takes the whole step longer would be seen.
+    """
+    sizes = np.bincount(history.role)
+    able = np.flatnonzero(sizes[history.role] > 1)
+    if not history.can_judge or not len(able):
+        return None
+    own = trimmed_mean(history.own - role_medians(history.own, history.role), TRIM)
+    victims = able[np.argsort(own[able])][:_VICTIMS].tolist()
+    tried = history.step_us * np.geomspace(SMALLEST_SHARE, 1.0, _SIZES)
+    low, high = -1, len(tried)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if all(_sees(history, victim, float(tried[middle])) for victim in victims):
+            high = middle
+        else:
+            low = middle
+    if high == len(tried):
+        return None
+    return SmallestSeen(float(tried[high]), float(tried[high]) / history.step_us, len(history.steps))
+
+
+def _sees(history: StepHistory, victim: int, us: float) -> bool:
+    return any((victim,) == slow.positions for slow, *_ in _standing(history.slower(victim, us)))
+
+
+def _ranking(history: StepHistory, job: Job, findings: Sequence[Finding]) -> tuple[RankedRank, ...]:
+    if not len(history.steps):
+        return ()
+    excess: Floats = trimmed_mean(history.own - role_medians(history.own, history.role), TRIM)
+    longest = history.us["self"].argmax(axis=1)
+    waits = history.us["waited"].sum(axis=1)
+    imposed = np.array([waits[longest == at].sum() for at in range(len(history.ranks))]) / len(history.steps)
+    accused = {rank for one in findings for rank in one.ranks}
+    names = [history.role_names[code] if history.role_names else "all" for code in history.role.tolist()]
+    order = sorted(range(len(excess)), key=lambda at: (history.numbers([at])[0] not in accused, -excess[at]))
+    return tuple(
+        RankedRank(
+            rank=history.numbers([at])[0],
+            host=job.hosts.get(int(history.ranks[at])),
+            role=names[at],
+            score=float(excess[at] / history.step_us * 100),
+            flagged=history.numbers([at])[0] in accused,
+            self_time_excess_us=float(excess[at]),
+            wait_imposed_us=float(imposed[at]),
+        )
+        for at in order
+    )

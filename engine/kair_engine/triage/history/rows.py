@@ -1,0 +1,248 @@
+"""The history of steps as arrays, and what of it ranks are compared in.
+
+The rows tell, in µs: `step`, `self` (the step without what was waited in collectives), `waited`, the phases `forward`,
+`backward`, `optimizer` and `input`, `gc`, `cpu` (the training thread computed) and `delay` (it was ready and had no
+core); `samples`, that the rank took; and `device`, its own time there, which is `self` where all ranks tell it. What a
+rank did not tell is NaN, or 0 where a version or a job never does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.localize.excess import CLASSES
+from kair_engine.localize.excess_table import ExcessTable, OperatorTable
+from kair_engine.localize.peers import Spread
+from kair_engine.localize.signals import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK, Measured
+from kair_engine.ranks import Rank, as_positions, ranks_at
+from kair_engine.stats import median, role_medians
+from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
+
+COLUMNS: Final = (
+    "step", "self", "waited", "forward", "backward", "optimizer", "input", "gc", "cpu", "delay", "samples", "device"
+)  # fmt: skip
+WARM_UP: Final = 40
+"""The first steps say nothing: compilation, allocators, caches. The watch of a running job leaves out as many."""
+FEWEST: Final = 40
+"""Steps: of fewer no lasting change can be told (views/scope_changes.py)."""
+MOST_CELLS: Final = 4_000_000
+"""Of steps × ranks, the last ones."""
+GARBAGE: Final = "garbage collection"
+LOOP: Final = "loop"
+"""What is in no phase: the script between them."""
+_BUSY_US: Final = 500.0
+"""Who computes longer than it does not wait, waits busily; so much is the clocks' own."""
+
+
+@dataclass(frozen=True)
+class StepHistory:
+    """Steps that the ranks have in common; the matrices are (steps × ranks), µs, without NaN."""
+
+    ranks: Ints
+    steps: Ints
+    us: Mapping[str, Floats]
+    """By column, all COLUMNS."""
+    role: Ints
+    """Per rank, a code: peers run the same program."""
+    role_names: tuple[str, ...] = ()
+    """Per code; empty where all are alike."""
+    host: Ints | None = None
+    """Per rank a number, equal for those of one host; None: unknown."""
+    scopes: Mapping[str, Floats] = field(default_factory=dict)
+    """The script's own scopes that every step has."""
+    alerts: Mapping[int, int] = field(default_factory=dict)
+    """rank → the step in which the watch of the running job noticed that it is slow."""
+    framework: str | None = None
+    resized: tuple[int, ...] = ()
+    """Steps from which on ranks take other numbers of samples."""
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether there is anybody to compare with, for long enough."""
+        return len(self.ranks) > 1 and len(self.steps) >= FEWEST
+
+    @cached_property
+    def step_us(self) -> float:
+        """The median over steps of the median rank's."""
+        return max(float(np.median(self.us["step"])), 1e-3)
+
+    @cached_property
+    def own(self) -> Floats:
+        """What each took by itself, as if it took as many samples as its peers.
+
+        Of larger batches all is the samples', of smaller ones half: how much a step takes whatever its samples is not
+        known, and that makes each of few longer.
+        """
+        samples = self.us["samples"]
+        if not (samples > 0).all():
+            return self.us["self"]
+        usual = role_medians(samples, self.role)
+        return np.asarray(self.us["self"] * usual / samples * np.minimum(2 * samples / (samples + usual), 1.0))
+
+    @cached_property
+    def tells_cpu(self) -> bool:
+        """Whether all ranks tell what their threads computed, and none waits busily."""
+        cpu = self.us["cpu"]
+        return bool((np.median(cpu, axis=0) > 0).all()) and bool(
+            (np.median(cpu - self.us["self"], axis=0) <= _BUSY_US).all()
+        )
+
+    @cached_property
+    def asleep(self) -> Floats:
+        """Neither computing nor ready to, though waiting for nobody: 0 where that is not told."""
+        us = self.us
+        return np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0) if self.tells_cpu else np.zeros_like(us["self"])
+
+    @cached_property
+    def parts(self) -> dict[str, Floats]:
+        """Where a step's own time goes by the script's order, and the script's own scopes before those."""
+        us = self.us
+        if us["device"].any():
+            return {**self.scopes, "input": us["input"], "device": np.maximum(us["self"] - us["input"], 0.0)}
+        named = us["forward"] + us["backward"] + us["optimizer"] + us["input"]
+        within = {"backward": np.maximum(us["backward"] - us["waited"], 0.0), LOOP: np.maximum(us["step"] - named, 0.0)}
+        return {**self.scopes, **{name: us[name] for name in ("input", "forward", "optimizer")}, **within}
+
+    def table(self) -> ExcessTable:
+        """What stage 1's tests look at."""
+        us = self.us
+        computes = us["forward"] + us["optimizer"] + np.maximum(us["backward"] - us["waited"], 0.0)
+        other = np.maximum(self.own - us["input"] - computes, 0.0)
+        has_phases = float(np.median(computes)) > 0
+        spent = dict.fromkeys(CLASSES, np.zeros_like(self.own))
+        spent |= {"input": us["input"], "host": other if has_phases else spent["host"]}
+        spent["compute"] = self.own - spent["input"] - spent["host"]
+        by_class = np.stack([spent[name] for name in CLASSES], axis=1) * 1e3
+        garbage = us["gc"] * 1e3
+        return ExcessTable(
+            self.role,
+            None,
+            by_class - role_medians(by_class, self.role),
+            np.median(us["step"], axis=1) * 1e3,
+            median(by_class, axis=0),
+            {GARBAGE: OperatorTable(False, garbage - role_medians(garbage, self.role), _typical(garbage, self.role))},
+            on_device=False,
+            host=self.host,
+            exposed_waiting_ns=us["waited"] * 1e3 if len(np.unique(self.role)) == 1 else None,
+        )
+
+    def measured(self) -> Measured:
+        """What the kernel measured of the training threads."""
+        if not self.tells_cpu:
+            return Measured()
+        told = {"cpu_time": self.us["cpu"], "run_queue_wait": self.us["delay"], "asleep": self.asleep}
+        return Measured({name: one * 1e3 for name, one in told.items()})
+
+    def spread(self) -> Spread:
+        """What healthy ranks differ by for good in their own time, µs."""
+        work = float(np.median(self.own))
+        usual = np.hypot(USUAL_OF_WORK * work, USUAL_OF_STEP * self.step_us)
+        return Spread(float(usual), float(np.hypot(WIDE_OF_WORK * work, WIDE_OF_STEP * self.step_us)))
+
+    def numbers(self, positions: Iterable[int]) -> tuple[Rank, ...]:
+        """Of ranks at these places."""
+        return ranks_at(self.ranks, as_positions(positions))
+
+    def slower(self, place: int, us: float) -> "StepHistory":
+        """The same if a rank took so much longer in every step, and all others waited for it."""
+        more = np.zeros_like(self.own)
+        more[:, place] = us
+        changed = {name: self.us[name] + more for name in ("self", "forward")}
+        changed |= {"step": self.us["step"] + us, "waited": self.us["waited"] + us - more}
+        return replace(self, us={**self.us, **changed})
+
+
+def step_history(
+    rank: Ints,
+    step: Ints,
+    columns: Mapping[str, Floats],
+    *,
+    role_of: Mapping[int, str] | None = None,
+    host_of: Mapping[int, str] | None = None,
+    scopes: Mapping[str, tuple[Ints, Ints, Floats]] | None = None,
+    alerts: Mapping[int, int] | None = None,
+    framework: str | None = None,
+) -> StepHistory:
+    """The history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each.
+
+    Left out are ranks that told less than half of the steps, steps that not all of the others told, those at the
+    begin, and the first of other batch sizes.
+    """
+    ranks, row = np.unique(rank, return_inverse=True)
+    steps, column = np.unique(step, return_inverse=True)
+    first = max(len(steps) - max(MOST_CELLS // max(len(ranks), 1), FEWEST), min(WARM_UP, len(steps) // 4))
+    told = np.zeros((len(steps), len(ranks)), np.bool_)
+    told[column, row] = True
+    told[:first] = False
+    kept_ranks = told.sum(axis=0) * 2 >= max(len(steps) - first, 1)
+    kept_steps = told[:, kept_ranks].all(axis=1) if kept_ranks.any() else np.zeros(len(steps), np.bool_)
+
+    def matrix(values: Floats) -> Floats:
+        every = np.zeros((len(steps), len(ranks)))
+        every[column, row] = values
+        return np.asarray(every[np.ix_(kept_steps, kept_ranks)])
+
+    us = {name: matrix(columns[name]) if name in columns else matrix(np.zeros(len(rank))) for name in COLUMNS}
+    kept = ranks[kept_ranks]
+    names = [(role_of or {}).get(int(one), "all") for one in kept]
+    role_names = sorted(set(names))
+    hosts = [(host_of or {}).get(int(one), "") for one in kept]
+    host = None if "" in hosts or not hosts else np.array([sorted(set(hosts)).index(one) for one in hosts])
+    if us["device"].any(axis=0).all():
+        us["device"] = us["self"] = _told_last(us["device"])
+    elif not us["waited"].any():
+        # Nobody is seen to wait, as where a model is compiled: ranks of a job wait for gradients in backward.
+        us["self"] = np.maximum(us["self"] - us["backward"], 0.0)
+    found = StepHistory(
+        ranks=kept.astype(np.int64),
+        steps=steps[kept_steps].astype(np.int64),
+        us=us,
+        role=np.array([role_names.index(one) for one in names], np.int64),
+        role_names=tuple(role_names),
+        host=host,
+        alerts=alerts or {},
+        framework=framework,
+    )
+    of_scripts = {name: of for name, one in (scopes or {}).items() if (of := _scope(found, *one)) is not None}
+    return _at_settled_sizes(replace(found, scopes=of_scripts))
+
+
+def _told_last(values: Floats) -> Floats:
+    """The matrix (steps × ranks) with what was told last where it is 0; before the first, with that."""
+    at = np.where(values > 0, np.arange(len(values))[:, None], -1)
+    first = np.argmax(values > 0, axis=0)
+    return np.asarray(np.take_along_axis(values, np.maximum(np.maximum.accumulate(at, axis=0), first), axis=0))
+
+
+def _scope(history: StepHistory, rank: Ints, step: Ints, us: Floats) -> Floats | None:
+    """A scope's matrix, 0 where it was not called; None of one that fewer than half of the steps have."""
+    there = np.isin(rank, history.ranks) & np.isin(step, history.steps)
+    result = np.zeros((len(history.steps), len(history.ranks)))
+    result[np.searchsorted(history.steps, step[there]), np.searchsorted(history.ranks, rank[there])] = us[there]
+    return result if 2 * np.count_nonzero(result.max(axis=1, initial=0.0)) >= len(result) > 0 else None
+
+
+def _at_settled_sizes(history: StepHistory) -> StepHistory:
+    """Without the steps in which what is compiled is compiled for other batch sizes."""
+    samples = np.where(history.us["samples"] > 0, history.us["samples"], np.nan)
+    changes = lasting_changes(samples) if len(samples) else np.zeros(0, np.int64)
+    if not len(changes):
+        return history
+    at = np.arange(len(samples))
+    kept = np.all([(at < one) | (at >= one + STEPS_OF_A_CHANGE) for one in changes], axis=0)
+    return replace(
+        history,
+        steps=history.steps[kept],
+        us={name: one[kept] for name, one in history.us.items()},
+        scopes={name: one[kept] for name, one in history.scopes.items()},
+        resized=tuple(history.steps[changes].tolist()),
+    )
+
+
+def _typical(values: Floats, role: Ints) -> Floats:
+    return np.asarray(role_medians(np.median(values, axis=0)[None], role)[0])

@@ -1,0 +1,45 @@
+"""The starts of a captured job's processes, and the steps of each, as its coordinator keeps them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair_engine.errors import InputError
+from kair_engine.results.views import Attempt
+from kair_engine.trace.model import Job
+
+if TYPE_CHECKING:
+    from kair_capture.agent.step_rows import Rows
+    from kair_capture.places import JobPlaces
+
+
+def places_of(job: Job) -> "JobPlaces | None":
+    """Where the steps of a captured job are; None of any other."""
+    from kair_capture.places import JobPlaces
+
+    if job.stored_in is None:
+        return None
+    folder = Path(job.stored_in).parent
+    places = JobPlaces(folder.parent, folder.name)
+    return places if places.steps.is_dir() else None
+
+
+def rows_of(places: "JobPlaces") -> "Rows":
+    """Every rank's last steps, of all attempts. Raises InputError where they cannot be read."""
+    import pyarrow as pa
+
+    from kair_capture.coordinator.step_log import MOST_ROWS, read_all
+
+    try:
+        return read_all(places.steps, MOST_ROWS)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot read the steps of job {places.job}: {error}") from error
+
+
+def attempts_of(job: Job) -> tuple[Attempt, ...]:
+    """Of a job that was not captured, none. Raises InputError where its steps cannot be read."""
+    places = places_of(job)
+    if places is None:
+        return ()
+    from kair_capture.coordinator.step_log import attempts_in
+
+    return attempts_in(rows_of(places))

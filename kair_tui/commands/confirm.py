@@ -1,0 +1,142 @@
+"""`kair confirm`: has ranks of a running job delayed at random, and tells which of them holds it up."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from kair_engine.errors import InputError, UsageError
+from kair_engine.results.confirm import ConfirmRun, DelayPlace
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.job import StoreSession
+from kair_tui.cli.options import Argument, Option
+from kair_tui.cli.places import is_mirror
+
+if TYPE_CHECKING:
+    from kair_capture.places import JobPlaces
+    from kair_capture.wire import Values
+
+RENDERER = "kair_tui.render.confirm"
+_LOOK_S: Final = 0.5
+_PATIENCE_S: Final = 30.0
+"""A coordinator that is silent for so long is gone, and the delays with it."""
+
+
+def run(
+    session: StoreSession,
+    *,
+    job: Annotated[str | None, Argument("A job that has a coordinator. Default: $KAIR_JOB.", offers=job_names)] = None,
+    rank: Annotated[
+        str | None,
+        Option("--rank", "Who is accused: 5, or 4,5. Default: the slow rank with the largest excess.", metavar="N"),
+    ] = None,
+    everybody: Annotated[
+        bool, Option("--all", "Accuse nobody: a random half of the ranks is delayed, and each is judged.")
+    ] = False,
+    place: Annotated[DelayPlace, Option("--place", "Where in the step ranks are delayed.")] = "before_forward",
+    dose: Annotated[
+        float | None,
+        Option("--dose", "By how many ms. Default: half of the excess, 1 to 5 % of the step.", metavar="MS", minimum=0),
+    ] = None,
+    budget: Annotated[
+        str, Option("--budget", "What delays may cost, of the time that the job has run.", metavar="SHARE")
+    ] = "1%",
+    steps: Annotated[int, Option("--steps", "How many steps it may take.", metavar="N", minimum=1)] = 400,
+    worth: Annotated[
+        bool, Option("--worth", "Where it is confirmed, find out what a fix is worth, in as many steps more.")
+    ] = False,
+    stop: Annotated[bool, Option("--stop", "End the delays of this job now.")] = False,
+) -> ConfirmRun:
+    """What the delays showed. Raises UsageError, InputError where nobody may be delayed or nothing was found.
+
+    Ctrl-C ends the delays.
+    """
+    from kair_capture.places import JobPlaces
+    from kair_capture.settings import safe_name
+
+    name = job or os.environ.get("KAIR_JOB")
+    if not name:
+        raise UsageError("which job? kair confirm JOB, or $KAIR_JOB", "kair confirm job123 --rank 5")
+    if everybody and (rank is not None or worth):
+        raise UsageError(f"--all accuses nobody: leave --{'worth' if rank is None else 'rank'} out")
+    places = JobPlaces(session.store.root, safe_name(name))
+    if stop:
+        state = dict(_asked(places, {"do": "stop"}).values)
+        return _result(places, state, f"no answer is kept of job {name}")
+    asked = {
+        "do": "start",
+        "ranks": "all" if everybody else rank or "",
+        "place": place,
+        "dose_us": "" if dose is None else f"{dose * 1e3:.0f}",
+        "budget": budget,
+        "steps": str(steps),
+        "worth": "1" if worth else "0",
+    }
+    state = dict(_asked(places, asked).values)
+    try:
+        state = _followed(session, places, state)
+    except KeyboardInterrupt:
+        _asked(places, {"do": "stop"})
+        raise
+    return _result(places, state, f"nothing was found: {state.get('why') or 'it ended'}")
+
+
+def _followed(session: StoreSession, places: "JobPlaces", state: dict[str, str]) -> dict[str, str]:
+    """Until it is over; says how far it is."""
+    heard = time.monotonic()
+    while state.get("state") == "running":
+        try:
+            state = dict(_asked(places, {"do": "look"}).values)
+            heard = time.monotonic()
+        except InputError:
+            if time.monotonic() - heard > _PATIENCE_S:
+                raise
+        session.progress(int(state.get("covered", 0)), int(state.get("steps", 0)), _told(state))
+        time.sleep(_LOOK_S)
+    return state
+
+
+def _told(state: dict[str, str]) -> str:
+    """`steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
+    from kair_tui.render.units import duration
+
+    who = f"rank {state['ranks']}" if state.get("ranks") else "all ranks"
+    needed = f", about {state['needed']} more needed" if state.get("needed", "0") != "0" else ""
+    dose, spent = (duration(float(state.get(name, 0))) for name in ("dose_us", "spent_us"))
+    where = state.get("place", "").replace("_", " ")
+    what = "worth of a fix" if state.get("phase") == "sweep" else where
+    return f"steps: {who}, {what}, d {dose}, cost {spent}{needed}"
+
+
+def _result(places: "JobPlaces", state: dict[str, str], otherwise: str) -> ConfirmRun:
+    """What the coordinator wrote; behind a URL that is there some seconds later."""
+    from kair_engine.store.confirmed import read_confirmed
+    from kair_engine.store.remote import fetch_confirmed
+
+    until = time.monotonic() + (_PATIENCE_S if is_mirror(places.store) and state.get("file") else 0)
+    while True:
+        fetch_confirmed(places.store, places.job)
+        found = read_confirmed(places.confirm / Path(state["file"]).name) if state.get("file") else None
+        if found is not None and (found.state == "over" or time.monotonic() > until):
+            return found
+        if time.monotonic() > until:
+            raise InputError(otherwise)
+        time.sleep(_LOOK_S)
+
+
+def _asked(places: "JobPlaces", values: dict[str, str]) -> "Values":
+    """What the coordinator answers. Raises InputError where it refuses, or is not reached."""
+    from kair_capture.coordinator.endpoint import NoAnswerError, ask_confirm
+    from kair_capture.wire import Values
+    from kair_tui.commands.capture_control import coordinator_of
+
+    address, key = coordinator_of(places)
+    try:
+        answer = ask_confirm(address, key, Values(tuple(values.items())))
+    except NoAnswerError as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot reach {address[0]}:{address[1]}: {error.strerror or error}") from error
+    if answer.why_not:
+        raise InputError(answer.why_not if values["do"] == "stop" else f"no rank is delayed: {answer.why_not}")
+    return answer

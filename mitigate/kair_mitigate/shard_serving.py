@@ -1,0 +1,54 @@
+"""A run's shard service as a process of its own: `kair mitigate shards`."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from kair_capture.files import locked
+from kair_mitigate.orders import make_key, read_key
+from kair_mitigate.shards.connection import Address
+from kair_mitigate.shards.looking import ROWS, SHARDS
+from kair_mitigate.shards.meeting import publish
+from kair_mitigate.shards.service import ShardService
+from kair_mitigate.shards.store import ShardStore
+
+_LOCK: Final = "shards.lock"
+_ANY: Final = ("", "0.0.0.0", "::")
+
+
+def serve(
+    folder: Path, listen: Address, make: Callable[[ShardStore], None], ended: Event, *, began: Callable[[Address], None]
+) -> None:
+    """Serves the run's shards until all epochs are over, or `ended` is set.
+
+    `make` is given the store, to make its dataset; `began` the address that workers are told.
+
+    Raises BusyError where another process serves them, RunKeyError, OSError, sqlite3.Error, and what `make` raises.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    make_key(folder)
+    key = read_key(folder)
+    lock = locked(folder / _LOCK)
+    try:
+        store = ShardStore(folder / SHARDS, rows=folder / ROWS)
+        try:
+            store.check_file()
+            make(store)
+            service = ShardService(store, key, host=listen[0], port=listen[1], on_over=ended.set)
+            _, port = service.start()
+            address = (socket.gethostname() if listen[0] in _ANY else listen[0]), port
+            try:
+                publish(folder, address)
+                began(address)
+                ended.wait()
+            finally:
+                service.stop()
+            if store.is_over:
+                publish(folder, address, over=True)
+        finally:
+            store.close()
+    finally:
+        os.close(lock)

@@ -1,0 +1,63 @@
+"""Where workers find the shard service of their run: its address is in the run's folder, beside the key.
+
+Standard library only: this runs in the training process.
+"""
+
+import json
+import os
+import socket
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kair_mitigate.orders import KEY, read_key
+from kair_mitigate.restarts import RUN_FOLDER, run_folder
+from kair_mitigate.shards.client import ShardClient
+from kair_mitigate.shards.connection import Address
+from kair_mitigate.shards.shard import AllOverError
+
+ADDRESS: Final = "shards.json"
+_MOST_BYTES: Final = 4096
+
+
+def publish(folder: Path, address: Address, *, over: bool = False) -> None:
+    """Writes the service's address; `over`: it has ended, as there is nothing left to claim. Raises OSError."""
+    beside = folder / f".{ADDRESS}.{os.getpid()}"
+    beside.write_text(json.dumps({"host": address[0], "port": address[1], "over": over}), encoding="ascii")
+    beside.replace(folder / ADDRESS)
+
+
+def find(folder: Path) -> tuple[Address, bytes]:
+    """Address and key of the run's service.
+
+    Raises OSError where they are not there yet or no longer whole, AllOverError where the service has ended well, and
+    RunKeyError where the key is not to be trusted.
+    """
+    with (folder / ADDRESS).open("rb") as file:
+        text = file.read(_MOST_BYTES)
+    try:
+        told = json.loads(text)
+        host, port, over = told["host"], told["port"], told["over"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        host, port, over = None, None, False
+    if not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise ConnectionError(f"{folder / ADDRESS} holds no address")
+    if over is True:
+        raise AllOverError("all epochs are over, and the shard service has ended")
+    (folder / KEY).stat()
+    return (host, port), read_key(folder)
+
+
+def client_of_run(worker: str | None = None) -> ShardClient:
+    """The client of this process. Raises RuntimeError outside of a run."""
+    folder = run_folder()
+    if folder is None:
+        raise RuntimeError(
+            f"this process belongs to no run: start it by `kair mitigate run`, or set {RUN_FOLDER}=<store>/JOB/mitigate"
+        )
+    return ShardClient.found_by(partial(find, folder), worker or default_name())
+
+
+def default_name() -> str:
+    """Host and rank, which a worker that is started again has too; without a rank the process' number."""
+    return f"{socket.gethostname()}-{os.environ.get('RANK') or f'pid{os.getpid()}'}"

@@ -1,0 +1,207 @@
+"""Jobs whose ranks are given different numbers of samples: who is slow is told by what a sample takes."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.captured import rows_for
+from support.cli_samples import kair
+from support.kineto_builder import trace, training_steps, write
+from support.live_status import write_status
+
+from kair_capture.agent.spool import named
+from kair_capture.agent.step_rows import EARLIER_COLUMNS, ROW, Journal, Rows
+from kair_capture.agent.windows import HostOfWindow, convert, window_files
+from kair_capture.coordinator.committing import Committer
+from kair_capture.coordinator.endpoint import Hosts
+from kair_capture.coordinator.sampling import Budget, Sampler
+from kair_capture.coordinator.status import Remembered, lines_of, status_of
+from kair_capture.coordinator.step_log import StepLog, read_all, scope_series
+from kair_capture.coordinator.step_table import Roles, StepTable
+from kair_capture.coordinator.watching import Watching
+from kair_capture.places import JobPlaces
+from kair_engine.recording.job_file import open_job_folder
+from kair_engine.results.watch import WatchResult
+from kair_engine.timeline.batch_sizes import lasting_changes
+from kair_engine.timeline.inputs import samples_of
+from kair_engine.views.scope_changes import scope_times
+
+EVEN, FITTED = (16, 16, 16, 16), (20, 20, 6, 18)
+STEPS = 600
+Sizes = Callable[[int], tuple[int, ...]]
+
+
+def steps_of(
+    sizes: Sizes, *, slow: Mapping[int, float] | None = None, fixed_us: float = 2000.0, seed: int = 1
+) -> tuple[Rows, ...]:
+    """Rows of four ranks: a sample takes 1 ms, or so many times as long on `slow` ones, and each step `fixed_us`.
+
+    What compiles after other sizes takes twenty times as long.
+    """
+    chance, found = np.random.default_rng(seed), []
+    taken = np.array([sizes(step) for step in range(STEPS)])
+    anew = [step for step in range(1, STEPS) if step > 1 and tuple(taken[step]) != tuple(taken[step - 1])]
+    own = fixed_us + taken * [1000.0 * (slow or {}).get(rank, 1.0) for rank in range(4)]
+    own *= 1 + np.abs(chance.normal(0, 0.02, own.shape))
+    for step in anew:
+        own[step : step + 2, 1] *= 20
+    for rank in range(4):
+        rows = rows_for(rank, range(STEPS))
+        rows["self_us"], rows["step_us"], rows["samples"] = own[:, rank], own.max(axis=1) + 500, taken[:, rank]
+        rows["begin_us"] = 10**15 + np.concatenate(([0], np.cumsum(rows["step_us"][:-1], dtype=np.uint64)))
+        found.append(rows)
+    return tuple(found)
+
+
+def watched(rows: tuple[Rows, ...]) -> tuple[Watching, WatchResult]:
+    """As a coordinator hears of it, 20 steps at a time."""
+    table, hosts = StepTable(), Hosts()
+    sampler = Sampler(Budget(0.01))
+    watching = Watching(table, hosts, sampler, Roles())
+    for first in range(0, STEPS, 20):
+        for of in rows:
+            table.add(of[first : first + 20])
+        watching.turn(0.0)
+    status = status_of("job", table, hosts, watching, sampler=sampler, memory=Remembered(), refused={}, now=0.0)
+    return watching, status
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fixed_us"), [((8, 24, 24, 24), 6000.0), ((8, 24, 8, 24), 6000.0), ((32, 16, 16, 16), 0.0)]
+)
+def test_ranks_that_are_given_more_or_less_and_are_equally_fast_are_left_alone(
+    sizes: tuple[int, ...], fixed_us: float
+) -> None:
+    """Also where a part of the step takes as long for few samples as for many."""
+    watching, status = watched(steps_of(lambda _: sizes, fixed_us=fixed_us))
+    assert not watching.alerts
+    assert [row.samples for row in status.ranks] == list(sizes)
+
+
+def test_a_rank_that_was_fitted_and_is_slow_for_its_samples_is_named(tmp_path: Path) -> None:
+    """All take 20 ms a step, rank 2 for a third of what the others do."""
+    watching, status = watched(steps_of(lambda _: FITTED, slow={2: 3.1, 3: 1.1}))
+    assert [(alert.kind, alert.ranks, alert.per_sample) for alert in watching.alerts] == [("slow_rank", (2,), True)]
+    rank = status.ranks[2]
+    assert rank.slow
+    assert rank.self_time_us == pytest.approx(20_600, rel=0.05)
+    assert rank.sample_time_us == pytest.approx(3430, rel=0.05)
+    write_status(tmp_path, status)
+    told = kair("watch", "job", "--once", "--store", str(tmp_path)).out
+    head = next(line for line in told.splitlines() if "self time" in line)
+    assert re.search(r"self time +samples +a sample +than peers", head)
+    assert re.search(r"^ +2 .* 6 +3\.4\d ms +\+2\d\d\.\d % .*slow", told, re.MULTILINE)
+    assert re.search(r"rank 2 is slow by 2\d\d% a sample", told)
+    document = json.loads(kair("watch", "job", "--json", "--store", str(tmp_path)).out)["data"]
+    assert [row["samples"] for row in document["ranks"]] == list(FITTED)
+    assert any(re.fullmatch(r'kair_sample_seconds\{.*rank="2".*\} 0\.0034\d+', line) for line in lines_of(status))
+
+
+def test_what_changes_where_a_plan_begins_is_the_plan_s() -> None:
+    """Steps become half as long again, ranks compile, epochs end every 37 steps; nobody is slower than before."""
+
+    def sizes(step: int) -> tuple[int, ...]:
+        of = (16, 16, 16, 16) if step < 300 else (12, 13, 13, 26)
+        return tuple(one // 2 for one in of) if step % 37 == 36 else of
+
+    watching, _ = watched(steps_of(sizes))
+    assert not watching.alerts
+    assert watching.usual_us == pytest.approx(2000 + 26 * 1000 + 500, rel=0.06)
+    # Without sizes nobody could know.
+    untold = steps_of(sizes)
+    for of in untold:
+        of["samples"] = 0
+    assert {alert.kind for alert in watched(untold)[0].alerts} == {"slow_rank", "longer_steps"}
+
+
+def test_a_rank_that_becomes_slow_after_a_plan_is_noticed() -> None:
+    rows = steps_of(lambda step: EVEN if step < 200 else (8, 18, 12, 26))
+    for of, name in ((rows[2], "self_us"), (rows[2], "step_us")):
+        of[name][400:] = of[name][400:] * 1.4
+    (alert,) = watched(rows)[0].alerts
+    assert (alert.kind, alert.ranks) == ("slow_rank", (2,))
+    assert 400 < alert.step <= 435
+
+
+def test_sizes_change_where_they_last() -> None:
+    even, other, tail = [16.0, 16.0], [20.0, 12.0], [3.0, 3.0]
+    untold = [np.nan, np.nan]
+    assert lasting_changes(np.array([even, even, tail, even, even])).tolist() == []
+    assert lasting_changes(np.array([even, even, untold, tail, untold, even, even])).tolist() == []
+    assert lasting_changes(np.array([even, even, other, [20.0, np.nan], other, tail, other, even, even])).tolist() == [
+        2,
+        7,
+    ]
+
+
+def test_over_steps_no_part_of_a_step_becomes_longer_by_a_plan(tmp_path: Path) -> None:
+    """From step 300 on rank 3 is given more; what it takes before is told as if it had been given as much."""
+    log = StepLog(tmp_path)
+    for of in steps_of(lambda step: EVEN if step < 300 else (16, 16, 8, 24)):
+        log.append(of)
+    log.close()
+    rows = scope_times(*scope_series(read_all(tmp_path), tmp_path / "none"))
+    assert not [row for row in rows if row.since_step is not None]
+    (own,) = (row for row in rows if row.scope == "self" and row.rank == 3)
+    assert own.median_us == pytest.approx(26_000, rel=0.1)
+
+
+def test_a_job_in_the_store_tells_what_its_windows_did(tmp_path: Path) -> None:
+    for rank in range(2):
+        document = trace(training_steps(4, first=5), rank=rank, world=2)
+        document["kair"] = {"samples": [[5, 16 + rank], [6, 20], [7, "x"], [8, -1], ["x"], 3]}
+        write(tmp_path / f"rank-{rank}-5-8.json", document)
+    (made,), _ = convert(window_files(tmp_path), tmp_path, HostOfWindow("node-1", 2, None, 0))
+    places, key = JobPlaces(tmp_path / "store", "job"), b"k" * 32
+    target = places.delivered / "host=node-1" / named(made.path, "node-1", 5, 8, key).text
+    target.parent.mkdir(parents=True)
+    made.path.rename(target)
+    Committer(places, key).round()
+    found = samples_of(open_job_folder(places.folder), np.array([5, 6, 7, 8]), np.array([0, 1]))
+    np.testing.assert_equal(found, [[16, 17], [20, 20], [np.nan] * 2, [np.nan] * 2])
+
+
+# What earlier versions left.
+
+EARLIER = np.dtype([(name, ROW[name]) for name in EARLIER_COLUMNS])
+
+
+def as_before(rows: Rows) -> bytes:
+    return rows[list(EARLIER.names or ())].astype(EARLIER).tobytes()
+
+
+def test_rows_of_earlier_versions_are_read_and_go_on(tmp_path: Path) -> None:
+    rows = rows_for(2, range(30))
+    (tmp_path / "rows-00000002.journal").write_bytes(as_before(rows[10:20]) + b"cut off")
+    part = {name: np.ascontiguousarray(rows[name][:10]) for name in EARLIER.names or ()}
+    pq.write_table(pa.table(part), tmp_path / "part-00000001.parquet")
+    assert read_all(tmp_path)["step"].tolist() == list(range(20))
+    log = StepLog(tmp_path)
+    assert log.recover()["step"].tolist() == list(range(10, 20))
+    rows["samples"] = 16
+    log.append(rows[20:])
+    log.pack()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "part-00000001.parquet", "part-00000002.parquet", "steps-00000003.journal",
+    ]  # fmt: skip
+    kept = read_all(tmp_path)
+    assert kept["step"].tolist() == list(range(30))
+    assert kept["samples"].tolist() == [0] * 20 + [16] * 10
+    StepLog(tmp_path).append(rows_for(3, range(1)))
+    assert len(read_all(tmp_path)) == 31
+
+
+def test_rows_that_an_earlier_agent_had_not_sent_are_sent(tmp_path: Path) -> None:
+    path, rows = tmp_path / "journal", rows_for(2, range(5))
+    path.write_bytes((2).to_bytes(8, "little") + bytes(EARLIER.itemsize - 8) + as_before(rows) + b"cut off")
+    for _ in range(2):
+        journal = Journal(path)
+        waiting = np.frombuffer(b"".join(journal.first(9)), ROW)
+        assert waiting["step"].tolist() == [2, 3, 4]
+        assert waiting["begin_us"].tolist() == rows["begin_us"][2:].tolist()
+        journal.close()

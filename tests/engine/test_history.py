@@ -1,0 +1,184 @@
+"""Triage by the history of steps: tables of three ranks that take 10 ms by themselves of a step of 14 ms."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kair_engine.arrays import Floats
+from kair_engine.results.triage import Finding
+from kair_engine.trace.model import Job, StepTimes
+from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
+from kair_engine.triage.history.rows import COLUMNS, StepHistory, step_history
+from kair_tui.render.triage import suggestion_of, triage_in_words
+
+RANKS, STEPS, ONSET = 3, 200, 120
+
+
+def job(ranks: int = RANKS) -> Job:
+    return Job(
+        name="job",
+        source="job",
+        format="steps",
+        world_size=ranks,
+        ranks=tuple(range(ranks)),  # type: ignore[arg-type]
+        hosts=dict.fromkeys(range(ranks), "node-1"),
+        layout=None,
+        device=None,
+        has_device=False,
+        absolute_time=True,
+        steps=(),
+        step_times=StepTimes((), (), (), (), ()),
+        operations=0,
+        warnings=(),
+    )
+
+
+def history(ranks: int = RANKS, onset: int = ONSET, rank: int = 1, *, alone: bool = True, **more: float) -> StepHistory:
+    """What `rank` takes more of each column from `onset` on; `self` is more of the rank's own time, in no column.
+
+    `alone`: the others wait for it. Else they are stages, which wait for one another.
+    """
+    random = np.random.default_rng(1)
+    noise = random.normal(0, 100, (STEPS, ranks))
+    us: dict[str, Floats] = {name: np.zeros((STEPS, ranks)) for name in COLUMNS}
+    usual = {"forward": 4000, "optimizer": 1000, "input": 500, "cpu": 8000, "delay": 200, "samples": 8}
+    for name, value in usual.items():
+        us[name] += value
+    us["self"] += 10_000 + noise
+    us["forward"] += noise
+    later = np.arange(STEPS) >= onset
+    for name, value in more.items():
+        us[name][later, rank] += value
+        if name in ("forward", "optimizer", "input", "gc"):
+            us["self"][later, rank] += value
+    us["step"] += (us["self"].max(axis=1) if alone else us["self"].sum(axis=1))[:, None] + 4000
+    us["waited"] = us["step"] - us["self"]
+    us["backward"] = us["waited"] + 3000
+    step, of_rank = np.indices((STEPS, ranks))
+    return step_history(
+        of_rank.ravel(), step.ravel(), {name: of.ravel() for name, of in us.items()}, host_of=job(ranks).hosts
+    )
+
+
+def the_finding(of: StepHistory) -> Finding:
+    (found,) = judge(of, job(len(of.ranks))).findings
+    return found
+
+
+@pytest.mark.parametrize(
+    ("more", "cause", "scope", "evidence"),
+    [
+        ({"self": 3000}, "host", "loop", "asleep"),
+        ({"forward": 3000, "cpu": 3000}, "compute", "forward", "computes_more"),
+        ({"optimizer": 3000, "cpu": 3000}, "compute", "optimizer", "computes_more"),
+        ({"gc": 3000, "cpu": 3000}, "garbage_collection", "loop", "collects_garbage"),
+        ({"input": 3000}, "input", "input", "asleep"),
+        ({"forward": 3000, "delay": 3000}, "contention", "forward", "no_core"),
+    ],
+)
+def test_a_fault_is_named_with_its_first_step_its_part_and_its_cause(
+    more: dict[str, float], cause: str, scope: str, evidence: str
+) -> None:
+    found = the_finding(history(**more))
+    assert (found.ranks, found.since, found.cause, found.scope) == ((1,), ONSET, cause, scope)
+    assert evidence in {one.kind for one in found.evidence}
+    # All wait for whoever is last: without the fault the step is 3 ms shorter, but for the noise of the others.
+    assert found.time_lost_us_per_step == pytest.approx(3000, abs=150)
+    assert found.priced_by == "replay"
+
+
+def test_a_rank_that_is_slow_from_the_first_step_on_is_held_against_its_peers() -> None:
+    found = the_finding(history(onset=0, forward=3000, cpu=3000))
+    assert (found.ranks, found.since, found.cause) == ((1,), None, "compute")
+
+
+def test_a_stage_without_peers_is_held_against_the_other_stages() -> None:
+    of = history(ranks=4, rank=2, alone=False, forward=3000, cpu=3000)
+    of = replace(of, role=np.arange(4), role_names=tuple(f"stage {at} of 4" for at in range(4)))
+    found = the_finding(of)
+    assert (found.ranks, found.since, found.priced_by) == ((2,), ONSET, "excess")
+    assert found.time_lost_us_per_step == pytest.approx(3000, abs=150)
+
+
+def test_a_rank_that_is_given_more_samples_is_not_slow() -> None:
+    larger = {"samples": 4, "forward": 5000, "cpu": 5000}
+    assert judge(history(onset=0, **larger), job()).findings == ()
+    found = the_finding(history(onset=0, **{**larger, "forward": 11_000}))
+    assert found.ranks == (1,)
+    (of_sample,) = [one.figures for one in found.evidence if one.kind == "sample_time"]
+    assert (of_sample["samples"], of_sample["usual_samples"]) == (12, 8)
+    assert of_sample["us_per_sample"] == pytest.approx(21_000 / 12, rel=0.01)
+
+
+def test_without_anybody_seen_to_wait_backward_is_where_ranks_wait() -> None:
+    of = history(forward=3000, cpu=3000)
+    us = {**of.us, "waited": np.zeros_like(of.us["waited"]), "self": of.us["step"]}
+    step, rank = np.indices(us["step"].shape)
+    flat = {name: one.ravel() for name, one in us.items()}
+    found = the_finding(step_history(rank.ravel(), of.steps[step.ravel()], flat))
+    assert (found.ranks, found.cause) == ((1,), "compute")
+
+
+def test_a_healthy_job_is_told_with_the_smallest_fault_that_would_have_been_seen() -> None:
+    of = history()
+    result = triage_of_rows(of, job())
+    assert (result.verdict, result.findings) == ("no_straggler", ())
+    assert result.unseen is not None
+    assert 0.01 <= result.unseen.share_of_step < 0.1
+    assert judge(of.slower(0, 1.2 * result.unseen.us_per_step), job()).findings[0].ranks == (0,)
+    assert "would have been seen" in triage_in_words(result).summary
+
+
+def test_what_all_ranks_lack_accuses_none() -> None:
+    of = history()
+    delay = of.us["delay"] + 4000
+    delay[:, 1] += 1500
+    of = replace(of, us={**of.us, "delay": delay, "self": of.us["self"] + delay, "step": of.us["step"] + delay.max()})
+    result = triage_of_rows(of, job())
+    assert result.verdict == "job_wide"
+    assert [(one.cause, one.ranks, one.seen_on) for one in result.findings] == [("contention", (), (0, 1, 2))]
+
+
+def test_too_short_a_history_leaves_it_open() -> None:
+    of = history()
+    of = replace(of, steps=of.steps[:20], us={name: one[:20] for name, one in of.us.items()})
+    result = triage_of_rows(of, job())
+    assert (result.verdict, result.unseen) == ("inconclusive", None)
+
+
+def test_sampled_steps_add_their_operator_and_price_to_what_all_steps_say() -> None:
+    of = history(gc=3000, cpu=3000)
+    whole = triage_of_rows(of, job())
+    named: dict[str, Any] = {"cause": "host", "operator": "aten::square", "edge": "idle before aten::square"}
+    (finding,) = whole.findings
+    of_windows = replace(finding, **named, since=None, scope=None, priced_by="replay", time_lost_us_per_step=2500.0)
+    both = joined(replace(whole, findings=(of_windows,), verdict="straggler"), of, job())
+    (found,) = both.findings
+    assert (found.cause, found.edge, found.since) == ("garbage_collection", None, ONSET)
+    assert found.time_lost_us_per_step == 2500.0
+    # What sampled steps blame on nobody, all steps do on one.
+    alone = joined(replace(whole, findings=(), verdict="job_wide"), of, job())
+    assert (alone.verdict, [one.ranks for one in alone.findings]) == ("straggler", [(1,)])
+
+
+def test_advice_fits_the_framework() -> None:
+    (finding,) = triage_of_rows(history(self=3000), job()).findings
+    launches = replace(finding, cause="launch_bound", pattern="job_wide", ranks=(), seen_on=finding.ranks)
+    assert "torch.compile" in suggestion_of(replace(launches, framework="torch"))
+    assert "torch" not in suggestion_of(replace(launches, framework="xla"))
+
+
+def test_a_slow_device_is_named_though_its_host_is_far_ahead() -> None:
+    """Hosts that read the loss every 10 steps: they are alike, and tell of the device only then."""
+    table, random = history().us, np.random.default_rng(2)
+    device = 20_000 + random.normal(0, 100, (STEPS, RANKS))
+    device[:, 1] += 3000
+    # The history leaves the first steps out.
+    told = device[-len(table["self"]) :] * (np.arange(len(table["self"])) % 10 == 9)[:, None]
+    alike = {"self": np.full_like(told, 2000.0), "step": np.full_like(told, 25_000.0), "waited": np.zeros_like(told)}
+    step, of_rank = np.indices(told.shape)
+    columns = {name: of.ravel() for name, of in {**table, **alike, "device": told}.items()}
+    found = the_finding(step_history(of_rank.ravel(), step.ravel(), columns, host_of=job().hosts))
+    assert (found.ranks, found.cause, found.scope) == ((1,), "compute", "device")
