@@ -403,7 +403,7 @@ def test_an_alert_that_is_over_says_so() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("situation", ["forward", "mismatch", "kill", "exception"])
+@pytest.mark.parametrize("situation", ["forward", "kill"])
 def test_in_real_jobs_the_right_rank_is_named_within_15_seconds(tmp_path: Path, situation: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2] / "validation"))
     import hangs

@@ -14,7 +14,7 @@ import kair_mitigate
 from kair_mitigate import deadline
 from kair_mitigate.plans import Plan, State, divided
 
-SAMPLES, EPOCHS, BATCHES, RATE = 100, 3, 4, 0.05
+SAMPLES, EPOCHS, BATCHES, RATE = 100, 2, 4, 0.05
 
 
 def network() -> torch.nn.Module:
