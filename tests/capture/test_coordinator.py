@@ -270,9 +270,9 @@ def test_who_computes_more_is_noticed_among_ranks_that_wait_for_cores(
 # The store.
 
 
-def delivered(places: JobPlaces, work: Path, host: str, ranks: range, first: int) -> Path:
+def delivered(places: JobPlaces, work: Path, host: str, ranks: range, first: int, *, later_s: float = 0.0) -> Path:
     """A fragment as an agent leaves it in the store."""
-    made = fragment_of(work, ranks, host=host, first=first)
+    made = fragment_of(work, ranks, host=host, first=first, later_s=later_s)
     target = places.delivered / f"host={host}" / named(made, host, first, first + 3, KEY).text
     target.parent.mkdir(parents=True, exist_ok=True)
     made.rename(target)
@@ -317,6 +317,26 @@ def test_what_agents_deliver_becomes_a_job_that_can_be_read_at_any_time(tmp_path
     no_file.rmdir()
     assert len(open_job_folder(places.folder).job.steps) == 12
     assert Committer(places, KEY).round() == Committed()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_steps_that_are_trained_again_are_shown_as_they_were_last(tmp_path: Path, *, at_once: bool) -> None:
+    """Three ranks went back to a checkpoint, and go on as two: what was sampled of all three counts no more."""
+    places, work = JobPlaces(tmp_path / "store", "job"), tmp_path / "work"
+    committer = Committer(places, KEY)
+    delivered(places, work, "node-1", range(2), 5)
+    delivered(places, work, "node-2", range(2, 3), 5)
+    kept = delivered(places, work, "node-1", range(2), 1)
+    if not at_once:
+        committer.round()
+    again = delivered(places, work, "node-1", range(2), 7, later_s=60)
+    committer.round()
+    job = open_job_folder(places.folder).job
+    assert (job.ranks, job.steps) == ((0, 1), (1, 2, 3, 4, 7, 8, 9, 10))
+    committer.tidy()
+    assert sorted(places.delivered.glob("host=*/*")) == sorted([kept, again])
+    delivered(places, work, "node-2", range(2, 3), 5)  # an agent tells of the earlier attempt once more
+    assert committer.round() == Committed(duplicates=1)
 
 
 def test_sums_of_scopes_are_kept_once_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,19 +51,19 @@ def rows_for(rank: int, steps: range, *, step_us: int = 1000, self_us: int = 800
     return rows
 
 
-def window_of(folder: Path, ranks: range, *, first: int = 5, steps: int = 4) -> None:
+def window_of(folder: Path, ranks: range, *, first: int = 5, steps: int = 4, later_s: float = 0.0) -> None:
     """What ranks leave of a sampled window."""
     for rank in ranks:
         events = training_steps(steps, first=first)
         for one in events:
-            one["ts"] += 1.7e15
+            one["ts"] += 1.7e15 + 1e6 * later_s
         path = folder / f"rank-{rank}-{first}-{first + steps - 1}.json"
         write(path, trace(events, rank=rank, world=len(ranks)))
 
 
-def fragment_of(folder: Path, ranks: range, *, host: str = "node-1", first: int = 5) -> Path:
+def fragment_of(folder: Path, ranks: range, *, host: str = "node-1", first: int = 5, later_s: float = 0.0) -> Path:
     """A fragment that an agent would make of such a window."""
-    window_of(folder, ranks, first=first)
+    window_of(folder, ranks, first=first, later_s=later_s)
     made, refused = convert(window_files(folder), folder, HostOfWindow(host, len(ranks), None, 0))
     assert len(made) == 1
     assert not refused

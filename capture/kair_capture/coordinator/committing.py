@@ -77,7 +77,7 @@ class Committer:
         if not new:
             return Committed()
         fragments = [] if job is None else list(job.fragments)
-        cells = {cell for fragment in fragments for cell in _cells(fragment.info)}
+        cells = _cells(fragments)
         added: list[KeptFragment] = []
         refused = duplicates = 0
         for path in new:
@@ -87,12 +87,20 @@ class Committer:
                 self._useless.add(path)
                 with suppress(OSError):  # what is no file holds up nobody's fragments
                     path.unlink()
-            elif not cells.isdisjoint(_cells(info)):
+                continue
+            one = KeptFragment(self._relative(path), checksum_of(path), info)
+            # The job went back to a checkpoint: what was sampled of these steps before is of nothing that counts.
+            for lost in [kept for kept in (*fragments, *added) if self._is_alone(kept) and _shows_again(one, kept)]:
+                (fragments if lost in fragments else added).remove(lost)
+                self._useless.add(self._places.folder / lost.path)
+                cells = _cells([*fragments, *added])
+            is_lost = any(_shows_again(kept, one) for kept in (*fragments, *added))
+            if cells.isdisjoint(_cells([one])) and not is_lost:
+                cells |= _cells([one])
+                added.append(one)
+            else:
                 duplicates += 1
                 self._useless.add(path)
-            else:
-                cells.update(_cells(info))
-                added.append(KeptFragment(self._relative(path), checksum_of(path), info))
         if added:
             self._write(job, [*fragments, *added])
         windows = []
@@ -100,6 +108,10 @@ class Committer:
             steps = one.info.step_times.step
             windows.append((min(steps), max(steps), one.info.ranks))
         return Committed(tuple(windows), refused, duplicates)
+
+    def _is_alone(self, kept: KeptFragment) -> bool:
+        """Whether the fragment is as it was delivered, not joined with others."""
+        return (self._places.folder / kept.path).is_relative_to(self._places.delivered)
 
     def compact(self, least: int = COMPACT_FROM) -> bool:
         """Joins small fragments once there are `least`; whether it did. Raises OSError."""
@@ -212,8 +224,18 @@ class Committer:
 _SOURCE: Final = "captured on"
 
 
-def _cells(info: FragmentInfo) -> list[tuple[int, int]]:
-    return list(zip(info.step_times.rank, info.step_times.step, strict=True))
+def _cells(fragments: Sequence[KeptFragment]) -> set[tuple[int, int]]:
+    of = (one.info.step_times for one in fragments)
+    return {cell for times in of for cell in zip(times.rank, times.step, strict=True)}
+
+
+def _shows_again(one: KeptFragment, kept: KeptFragment) -> bool:
+    """Whether a fragment has steps of another one that were trained once more, after those were over."""
+    times, before = one.info.step_times, kept.info.step_times
+    ended = zip(before.step, before.begin_ns, before.duration_ns, strict=True)
+    over = {step: begin + length for step, begin, length in sorted(ended)}
+    shared = [(begin, over[step]) for step, begin in zip(times.step, times.begin_ns, strict=True) if step in over]
+    return bool(shared) and all(begin > end for begin, end in shared)
 
 
 def _groups(small: Sequence[KeptFragment]) -> list[list[KeptFragment]]:
