@@ -61,11 +61,8 @@ class Place(StrEnum):
     BEFORE_BACKWARD = "before_backward"
     IN_BACKWARD = "in_backward"
     BEFORE_OPTIMIZER = "before_optimizer"
-    EACH_MESSAGE = "each_message"
     EACH_MICRO_BATCH = "each_micro_batch"
     """The dose is divided among the micro-batches of the step."""
-    ON_DEVICE = "on_device"
-    """On the stream, behind the first kernels of the step."""
 
 
 TAKEN: Final = frozenset(

@@ -3,10 +3,10 @@
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from kair_engine.errors import InputError, UsageError
-from kair_engine.results.confirm import ConfirmRun, DelayPlace
+from kair_engine.results.confirm import ConfirmRun
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kair_capture.wire import Values
 
 RENDERER = "kair_tui.render.confirm"
+Where = Literal["after_input", "before_forward", "before_backward", "before_optimizer", "each_micro_batch"]
+"""The places at which capture delays a rank."""
 _LOOK_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
 """A coordinator that is silent for so long is gone, and the delays with it."""
@@ -33,7 +35,7 @@ def run(
     everybody: Annotated[
         bool, Option("--all", "Accuse nobody: a random half of the ranks is delayed, and each is judged.")
     ] = False,
-    place: Annotated[DelayPlace, Option("--place", "Where in the step ranks are delayed.")] = "before_forward",
+    place: Annotated[Where, Option("--place", "Where in the step ranks are delayed.")] = "before_forward",
     dose: Annotated[
         float | None,
         Option("--dose", "By how many ms. Default: half of the excess, 1 to 5 % of the step.", metavar="MS", minimum=0),

@@ -165,7 +165,7 @@ def test_no_window_is_ordered_while_ranks_are_delayed_nor_the_other_way_round(tm
     ("words", "status", "said"),
     [
         (("--rank", "9"), 3, "rank 9 is not among those that are heard"),
-        (("--rank", "1", "--place", "on_device"), 3, "cannot be delayed on device yet"),
+        (("--rank", "1", "--place", "on_device"), 2, "on_device"),
         (("--rank", "1", "--dose", "90"), 3, "5% of the step"),
         (("--rank", "1", "--all"), 2, "--all accuses nobody"),
         (("--stop",), 3, "no rank is being delayed"),

@@ -274,7 +274,7 @@ def test_after_a_step_that_is_far_too_long_nobody_is_delayed_for_a_while(job: Jo
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"place": "on_device"}, "cannot be delayed on device yet"),
+        ({"place": "in_backward"}, "cannot be delayed in backward yet"),
         ({"place": "nowhere"}, "there is no place"),
         ({"ranks": "9"}, "rank 9 is not among"),
         ({"ranks": "0,1,2,3"}, "not all"),

@@ -15,9 +15,7 @@ DelayPlace = Literal[
     "before_backward",
     "in_backward",
     "before_optimizer",
-    "each_message",
     "each_micro_batch",
-    "on_device",
 ]
 
 ConfirmVerdict = Literal["confirmed", "withdrawn", "shared", "not_here", "open"]
