@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
 from kair_engine.recording.job_file import JOB_FILE
+from kair_engine.stats import told_last
 from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
 from kair_mitigate.policy.policies import Action, Policy, View
@@ -283,11 +284,5 @@ def _matrices(
 
     own, device_s = matrix("self_us"), matrix("device_us")
     if (device_s > 0).any(axis=1).all():
-        own = _told_last(device_s)
+        own = told_last(device_s.T).T
     return numbers[whole].astype(np.int64), own, matrix("step_us")
-
-
-def _told_last(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """In place of each 0 what the rank (the row) told last; before the first, that one."""
-    at = np.maximum.accumulate(np.where(values > 0, np.arange(values.shape[1]), -1), axis=1)
-    return np.take_along_axis(values, np.maximum(at, np.argmax(values > 0, axis=1)[:, None]), axis=1)

@@ -155,8 +155,7 @@ class ScopeFinder:
 
     def _watch_device(self, steps: StepTracker, optimizer: Optimizer) -> None:
         """From here on events tell what the device takes, where the parameters are on one."""
-        parameters = (one for group in optimizer.param_groups for one in group["params"])
-        if steps.device is None and torch.cuda.is_initialized() and any(one.is_cuda for one in parameters):
+        if steps.device is None and is_on_gpu(optimizer):
             event = partial(torch.cuda.Event, enable_timing=True)
             steps.device = DeviceTime(event, torch.cuda.is_current_stream_capturing)
             self._waits.at_gradient = steps.device.gradient_is_there
@@ -196,6 +195,12 @@ def hold_up(session: Session, place: Place) -> None:
     is_in_graph = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     if session.delays is not None and session.steps.trains_here() and torch.is_grad_enabled() and not is_in_graph:
         session.delays.insert(place)
+
+
+def is_on_gpu(optimizer: Optimizer) -> bool:
+    """Whether some of its parameters are."""
+    parameters = (one for group in optimizer.param_groups for one in group["params"])
+    return torch.cuda.is_initialized() and any(one.is_cuda for one in parameters)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.localize.peers import Spread
 from kair_engine.localize.signals import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK, Measured
 from kair_engine.ranks import Rank, as_positions, ranks_at
-from kair_engine.stats import median, role_medians
+from kair_engine.stats import median, role_medians, told_last
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
 COLUMNS: Final = (
@@ -194,7 +194,7 @@ def step_history(
     hosts = [(host_of or {}).get(int(one), "") for one in kept]
     host = None if "" in hosts or not hosts else np.array([sorted(set(hosts)).index(one) for one in hosts])
     if us["device"].any(axis=0).all():
-        us["device"] = us["self"] = _told_last(us["device"])
+        us["device"] = us["self"] = told_last(us["device"])
     elif not us["waited"].any():
         # Nobody is seen to wait, as where a model is compiled: ranks of a job wait for gradients in backward.
         us["self"] = np.maximum(us["self"] - us["backward"], 0.0)
@@ -210,13 +210,6 @@ def step_history(
     )
     of_scripts = {name: of for name, one in (scopes or {}).items() if (of := _scope(found, *one)) is not None}
     return _at_settled_sizes(replace(found, scopes=of_scripts))
-
-
-def _told_last(values: Floats) -> Floats:
-    """The matrix (steps × ranks) with what was told last where it is 0; before the first, with that."""
-    at = np.where(values > 0, np.arange(len(values))[:, None], -1)
-    first = np.argmax(values > 0, axis=0)
-    return np.asarray(np.take_along_axis(values, np.maximum(np.maximum.accumulate(at, axis=0), first), axis=0))
 
 
 def _scope(history: StepHistory, rank: Ints, step: Ints, us: Floats) -> Floats | None:
