@@ -19,7 +19,7 @@ from kair_capture.wire import Communication
 from kair_engine.recording.opening import open_trace
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
-from kair_mitigate.controller import Controller
+from kair_mitigate.controller import Controller, recorded
 from kair_mitigate.job_state import StateWriter
 from kair_mitigate.known_units import found_units, keep_units, kept_units
 from kair_mitigate.plans import Plan, State
@@ -244,3 +244,15 @@ def test_fixed_speeds_are_met_by_sizes_and_batches(is_uneven: bool, tmp_path: Pa
 def test_units_of_another_number_of_ranks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the job has 4"):
         watched(tmp_path, one_slow(4), (16,) * 4, units="0-7")
+
+
+def test_on_devices_ranks_compute_what_these_tell(tmp_path: Path) -> None:
+    """Hosts are ahead, and alike; the devices tell every fourth step."""
+    log, rows = StepLog(tmp_path), np.zeros(2 * 8, ROW)
+    rows["rank"], rows["step"], rows["begin_us"] = np.tile(np.arange(2), 8), np.repeat(np.arange(8), 2), 1
+    rows["begin_us"] += 30_000 * rows["step"]
+    rows["self_us"], rows["step_us"] = 1000, 25_000
+    rows["device_us"] = np.where(rows["step"] % 4 == 3, 10_000 * (1 + rows["rank"]), 0)
+    log.append(rows)
+    compute_s, _ = recorded(tmp_path, 2)
+    assert np.allclose(compute_s, [0.01, 0.02])
