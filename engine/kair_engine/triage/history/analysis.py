@@ -147,12 +147,12 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
 
 
-def _standing(history: StepHistory) -> list[tuple[Slow, Reason, float, PricedBy]]:
+def _standing(history: StepHistory, *, changes: bool = True) -> list[tuple[Slow, Reason, float, PricedBy]]:
     """Who stands after the gate: it costs the smallest share of the step, and is not what all ranks lack."""
     if not history.can_judge:
         return []
     stands = []
-    for slow in slow_ranks(history):
+    for slow in slow_ranks(history, changes=changes):
         why = reason(history, slow)
         saved, by = _saved_us(history, slow)
         if saved >= SMALLEST_SHARE * history.step_us and not why.is_shared:
@@ -273,7 +273,8 @@ def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
 
 
 def _sees(history: StepHistory, victim: int, us: float) -> bool:
-    return any((victim,) == slow.positions for slow, *_ in _standing(history.slower(victim, us)))
+    """It is slower in all steps: what became longer is not asked, which takes most of the time of many ranks."""
+    return any((victim,) == slow.positions for slow, *_ in _standing(history.slower(victim, us), changes=False))
 
 
 def _ranking(history: StepHistory, job: Job, findings: Sequence[Finding]) -> tuple[RankedRank, ...]:

@@ -37,9 +37,9 @@ class Slow:
     is_intermittent: bool = False
 
 
-def slow_ranks(history: StepHistory) -> list[Slow]:
-    """Everybody that fails a test, once each."""
-    begun = list(_since(history))
+def slow_ranks(history: StepHistory, *, changes: bool = True) -> list[Slow]:
+    """Everybody that fails a test, once each; without `changes`, of those of who is slow in steps as they are."""
+    begun = list(_since(history)) if changes else []
     found = {one.positions: one for one in _by_level(history)}
     known = {place for one in begun for place in one.positions}
     return [*begun, *(one for positions, one in found.items() if not known & set(positions))]
