@@ -50,6 +50,11 @@ class JobPlaces:
         return self.folder / "confirm"
 
     @property
+    def evidence(self) -> Path:
+        """What is known of hosts, devices, links and processes: `**/*.parquet`, and `**/identity*.json` of ranks."""
+        return self.folder / "evidence"
+
+    @property
     def capture(self) -> Path:
         """The coordinator's own."""
         return self.folder / "capture"

@@ -22,10 +22,12 @@ import numpy as np
 
 from kair_capture.agent.dumps import Asked, Dumper
 from kair_capture.agent.heartbeat import COUNTERS, PACE, Link, Packet, is_order, read_fit
+from kair_capture.agent.identity import RankIdentities
 from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.run_folders import communication_in, remove_dead_folders, world_size_in
 from kair_capture.agent.spool import Spool, deliver_file
 from kair_capture.agent.step_rows import ROW, Journal, ScopeSums
+from kair_capture.agent.telemetry.sampler import Telemetry
 from kair_capture.agent.windows import Conversion, HostOfWindow, KeyBox
 from kair_capture.clocks import ClockFit
 from kair_capture.delays import DELAYS_FILE, from_json
@@ -66,6 +68,8 @@ class AgentSettings:
     """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may come."""
     is_quiet: bool = False
     """KAIR_QUIET=1: say nothing of how the job ended."""
+    telemetry: bool = True
+    """KAIR_TELEMETRY=off: read nothing of this host but what ranks record."""
 
 
 def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
@@ -90,6 +94,7 @@ def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings
         spool_bytes=_size(environment, "KAIR_SPOOL_LIMIT", SPOOL_BYTES),
         idle_s=float(_size(environment, "KAIR_AGENT_IDLE", 30)),
         is_quiet=switch(environment, "KAIR_QUIET", default=False),
+        telemetry=switch(environment, "KAIR_TELEMETRY", default=True),
         command=_process(environment.get("KAIR_AGENT_COMMAND", "")),
     )
 
@@ -146,6 +151,9 @@ class Agent:
         self._trainers: dict[Trainer, TrainerRings] = {}
         self._remote = remote
         self.dumper: Final = Dumper(settings.run_dir, self._put)
+        self.identities: Final = RankIdentities(settings.run_dir, settings.host, self._put)
+        samples = settings.spool / "samples"
+        self.telemetry: Final = Telemetry(samples, settings.host, self._put) if settings.telemetry else None
         self._heartbeat: subprocess.Popen[bytes] | None = None
         # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
         self._midwife = ThreadPoolExecutor(1, "midwife")
@@ -185,6 +193,8 @@ class Agent:
             remove_dead_folders(self.settings.run_dir)
         self.spool.start()
         self.conversion.start()
+        if self.telemetry is not None:
+            self.telemetry.start()
         while not self._serve():
             pass
         self._close()
@@ -239,7 +249,7 @@ class Agent:
             if self._turn():
                 return False
             untold = len(self.journal) > 0 and (self._was_reached or named)
-            if self.conversion.is_idle and not untold and not self.spool.waiting:
+            if self.conversion.is_idle and not untold and not self.spool.waiting and self.identities.is_idle:
                 return True
             time.sleep(_TURN_S)
         return True
@@ -250,6 +260,9 @@ class Agent:
         self.conversion.stop(5)
         self._tell_counters()
         self.spool.stop(5)
+        self.identities.stop(5)
+        if self.telemetry is not None:
+            self.telemetry.close()
         self.journal.close()
         if self._link is not None:
             self._link.close()
@@ -279,6 +292,9 @@ class Agent:
                 known.add(ring)
             if self.dumper.is_ending(trainer):
                 self.dumper.ends(trainer, *known.place())
+        self.identities.look(self._trainers)
+        if self.telemetry is not None:
+            self.telemetry.look({trainer.rank: trainer.pid for trainer in self._trainers})
         self._read_key()
         if self._link is None:
             self._be_born()
@@ -477,6 +493,8 @@ class Agent:
         if not is_order(order):
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
+        if here and self.telemetry is not None:
+            self.telemetry.hurry()
         self._asked[order.first_step] = tuple(here)
         self._besides[order.first_step] = order.options
         while len(self._asked) > _ASKED_KEPT:

@@ -49,7 +49,7 @@ class RankLock:
         return int(struct.unpack(_FLOCK, fcntl.fcntl(self._handle, fcntl.F_GETLK, asked))[4])
 
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _TOLD: Final[list[RankLock]] = []
 """What this process has told for all of its host: the others see it for as long as it lives."""
 
@@ -73,7 +73,7 @@ def warn_of(error: BaseException, what: str, run_dir: Path | None) -> None:
     """
     if isinstance(error, TakenError):
         of_all = (f"{error}, in {run_dir}: two jobs need two names (--job)", "rank-taken")
-    elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+    elif isinstance(error, OSError) and error.errno in NO_ROOM:
         of_all = (f"{described(error)}: {run_dir} is full", "no-room")
     else:
         warn(f"{what}: {described(error)}")

@@ -27,6 +27,7 @@ from kair_capture.job.device_time import DeviceTime
 from kair_capture.job.dumping import Dumps
 from kair_capture.job.failing import RankLock, described, warn, warn_of
 from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, Communication, Framework
+from kair_capture.job.identity import IdentityFile
 from kair_capture.job.processor_time import Had, ProcessorTime
 from kair_capture.job.recorder import Recorder, ScopeStack, ThreadRings, clock
 from kair_capture.job.windows import ControlWords, Periodic, Windows
@@ -236,6 +237,8 @@ class Session:
             self._identify = partial(write_identity, settings, rank, world_size, dump_signal=of_dumps)
             description = framework.description()
             self._identify(description)
+            self._identity = IdentityFile(settings.run_dir, rank, description)
+            self._identity.tell()
             # With a GPU the host waits for it busily: then its CPU time says nothing.
             self.steps.watch_processor(waits_busily=description.get("device") != "cpu")
             unless_made.pop_all()
@@ -299,11 +302,13 @@ class Session:
         return True
 
     def _learn_communication(self, step: int) -> None:
-        """Between two steps: once these few are over, the rank's file says how it communicates."""
+        """Between two steps: once these few are over, the rank's files say how it communicates, and on which device."""
         if step == COMMUNICATION_FROM:
             self._framework.watch_communication()
-        elif step == COMMUNICATION_UNTIL and (seen := self._framework.communication()) is not None:
-            self._identify(self._framework.description(), seen)
+        elif step == COMMUNICATION_UNTIL:
+            self._identity.tell()
+            if (seen := self._framework.communication()) is not None:
+                self._identify(self._framework.description(), seen)
 
 
 def _dumps(run_dir: Path, rank: int) -> Dumps | None:

@@ -1,0 +1,254 @@
+"""What a host's kernel tells of itself and of a rank's process, in `/proc`, `/sys` and `/etc`.
+
+Every function takes the folder that is the host's root. What is not there is None or left out.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_MOST_BYTES: Final = 1 << 20
+_GIB: Final = 1 << 30
+_RUNTIMES: Final = (
+    ("cri-containerd", "containerd"), ("containerd", "containerd"), ("crio", "cri-o"), ("libpod", "podman"),
+    ("docker", "docker"), ("lxc", "lxc"), ("kubepods", "kubernetes"),
+)  # fmt: skip
+"""In the name of a control group, and whose that is."""
+_MARKS: Final = ((".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d", "apptainer"))
+
+
+def text(path: Path) -> str:
+    """A small file, without white space at its ends; empty where it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
+    return ""
+
+
+def cpus_in(listed: str) -> frozenset[int]:
+    """`0-3,8` as numbers; empty for what is no such list."""
+    found: set[int] = set()
+    for part in listed.split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip(), re.ASCII)
+        if match is None:
+            return frozenset()
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def boot_id(root: Path) -> str | None:
+    """Another one after every start of the host."""
+    return text(root / "proc/sys/kernel/random/boot_id") or None
+
+
+def host_versions(root: Path, process_root: Path) -> dict[str, str]:
+    """Of the kernel, BIOS, microcode and NICs' firmware; and of the system that the process sees in its own root."""
+    firmware = {text(path) for path in (root / "sys/class/infiniband").glob("*/fw_ver")}
+    found = {
+        "kernel": text(root / "proc/sys/kernel/osrelease"),
+        "os": _of_release(text(process_root / "etc/os-release")),
+        "bios": text(root / "sys/class/dmi/id/bios_version"),
+        "microcode": _of_processor(root, "microcode"),
+        "nic_firmware": ", ".join(sorted(filter(None, firmware))),
+    }
+    return {name: version for name, version in found.items() if version}
+
+
+def _of_release(release: str) -> str:
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _of_processor(root: Path, name: str) -> str:
+    match = re.search(rf"^{re.escape(name)}\s*:\s*(.+)$", text(root / "proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else ""
+
+
+def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
+    """What changes how fast a host is: its processors (those that the rank may run on), memory and clock."""
+    system, kernel = root / "sys/devices/system", root / "proc/sys"
+    governors = {text(system / f"cpu/cpu{number}/cpufreq/scaling_governor") for number in cpus}
+    memory = _memory(root)
+    online = cpus_in(text(system / "cpu/online"))
+    found = {
+        "machine": text(root / "sys/class/dmi/id/product_name"),
+        "cpu_model": _of_processor(root, "model name"),
+        "cpus_online": str(len(online)) if online else "",
+        "governor": ", ".join(sorted(filter(None, governors))),
+        "cpu_driver": text(system / "cpu/cpu0/cpufreq/scaling_driver"),
+        "boost": _boost(system),
+        "smt": {"1": "on", "0": "off"}.get(text(system / "cpu/smt/active"), ""),
+        "idle_driver": text(system / "cpu/cpuidle/current_driver"),
+        "clock_source": text(system / "clocksource/clocksource0/current_clocksource"),
+        "transparent_hugepages": _chosen(text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        "numa_balancing": text(kernel / "kernel/numa_balancing"),
+        "numa_nodes": str(len(_node_cpus(root)) or ""),
+        "swappiness": text(kernel / "vm/swappiness"),
+        # To the full GiB: what the kernel keeps for itself is not the same on two equal hosts.
+        "memory_gib": str(round(memory["MemTotal"] * 1024 / _GIB)) if "MemTotal" in memory else "",
+        "swap_gib": str(round(memory["SwapTotal"] * 1024 / _GIB)) if "SwapTotal" in memory else "",
+        "hugepages": str(memory.get("HugePages_Total", "")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _boost(system: Path) -> str:
+    """Whether cores may run faster than their base frequency: two drivers say it, one of them the other way round."""
+    if given := text(system / "cpu/cpufreq/boost"):
+        return {"1": "on", "0": "off"}.get(given, "")
+    return {"0": "on", "1": "off"}.get(text(system / "cpu/intel_pstate/no_turbo"), "")
+
+
+def _chosen(options: str) -> str:
+    """`madvise` of `always [madvise] never`."""
+    match = re.search(r"\[(\w+)\]", options)
+    return match[1] if match else ""
+
+
+def _memory(root: Path) -> dict[str, int]:
+    """Of `/proc/meminfo`; sizes in KiB."""
+    lines = re.findall(r"^(\w+):\s+(\d+)", text(root / "proc/meminfo"), re.MULTILINE)
+    return {name: int(number) for name, number in lines}
+
+
+def control_group(root: Path, pid: int) -> str | None:
+    """The process's: of the second version, or the one that limits its cores or memory; `/` where all are the root."""
+    groups: dict[str, str] = {}
+    for line in text(root / f"proc/{pid}/cgroup").splitlines():
+        _, controllers, name = (*line.split(":", 2), "", "")[:3]
+        groups |= {controller: name for controller in controllers.split(",") if name}
+    wanted = [groups[controller] for controller in ("", "cpu", "memory") if controller in groups]
+    return next((name for name in wanted if name != "/"), wanted[0] if wanted else None)
+
+
+def container(root: Path, process_root: Path, group: str | None) -> str | None:
+    """Its image where the runtime says it, else the runtime; None outside of containers.
+
+    How the runtime numbers it is in `group`: another number in every attempt, it says nothing of what is in it.
+    """
+    for line in text(process_root / "run/.containerenv").splitlines():
+        if match := re.fullmatch(r'image="([^"]+)"', line):
+            return match[1]
+    # A group that the process itself sees as `/` tells nothing; the first process's of its host may.
+    named = "\n".join(
+        filter(None, (group, *(line.split(":")[-1] for line in text(root / "proc/1/cgroup").split("\n"))))
+    )
+    runtime = next((whose for part, whose in _RUNTIMES if re.search(_group_of(part), named)), None)
+    if runtime is None:
+        with suppress(OSError):  # of a process into whose root this one may not look
+            runtime = next((whose for mark, whose in _MARKS if (process_root / mark).exists()), None)
+    return runtime
+
+
+def _group_of(runtime: str) -> str:
+    """`docker-3f2a….scope`, `/docker/3f2a…`, `kubepods.slice`; not the group of the runtime's own service."""
+    return rf"(?m)(?:^|/){re.escape(runtime)}(?:[-/]|\.slice|$)"
+
+
+def numa_of_device(root: Path, pci: str | None) -> int | None:
+    """Of what is at a PCI address."""
+    number = text(root / f"sys/bus/pci/devices/{pci}/numa_node") if pci is not None else ""
+    return int(number) if number.isdecimal() else None  # −1 where the firmware does not say
+
+
+def numa_of_cpus(root: Path, cpus: Iterable[int]) -> int | None:
+    """The node that all of them are of."""
+    own = frozenset(cpus)
+    return next((node for node, of in _node_cpus(root).items() if own and own <= of), None)
+
+
+def _node_cpus(root: Path) -> dict[int, frozenset[int]]:
+    folders = (root / "sys/devices/system/node").glob("node*")
+    return {
+        int(folder.name[4:]): cpus_in(text(folder / "cpulist"))
+        for folder in sorted(folders)
+        if folder.name[4:].isdecimal()
+    }
+
+
+def nics(root: Path, environment: Mapping[str, str], pci: str | None) -> tuple[str, ...]:
+    """Those that the rank may use: InfiniBand and RoCE ports (`mlx5_3/1`) that are up, else interfaces (`eth0`).
+
+    NCCL's and Gloo's variables choose among them; and of several, those nearest to the device at `pci` are told.
+    """
+    ports = _ports(root) if environment.get("NCCL_IB_DISABLE", "0") == "0" else {}
+    chosen = {name: at for name, at in ports.items() if _is_chosen(name, environment.get("NCCL_IB_HCA", ""))}
+    if not chosen:
+        wanted = environment.get("NCCL_SOCKET_IFNAME", "") or environment.get("GLOO_SOCKET_IFNAME", "")
+        chosen = {name: at for name, at in _interfaces(root).items() if _is_chosen(name, wanted)}
+    return _nearest(root, chosen, pci)
+
+
+def _is_chosen(name: str, wanted: str) -> bool:
+    """As NCCL reads its lists: beginnings of names, after `=` whole ones, and after `^` those that are left out.
+
+    Source: NCCL's documentation of NCCL_IB_HCA and NCCL_SOCKET_IFNAME.
+    """
+    without, exact = wanted.startswith("^"), wanted.lstrip("^").startswith("=")
+    parts = [part.replace(":", "/") for part in wanted.lstrip("^=").split(",") if part]
+    device = name.partition("/")[0]
+    if not parts:
+        return True
+    if exact:
+        found = any(part in (name, device) for part in parts)
+    else:
+        found = any(name == part if "/" in part else device.startswith(part) for part in parts)
+    return found != without
+
+
+def _ports(root: Path) -> dict[str, str]:
+    """`mlx5_3/1` → its place in the tree of devices."""
+    found = {}
+    for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
+        if "ACTIVE" in text(port / "state"):
+            device = port.parent.parent
+            found[f"{device.name}/{port.name}"] = _place(device / "device")
+    return found
+
+
+def _interfaces(root: Path) -> dict[str, str]:
+    """Interfaces that are up → their place in the tree of devices.
+
+    Parts of a bond or of a bridge are not used themselves. In a container the only ones are virtual.
+    """
+    up = [
+        path
+        for path in sorted((root / "sys/class/net").glob("*"))
+        if path.name != "lo"
+        and text(path / "operstate") in ("up", "unknown")
+        and not any((path / mark).exists() for mark in ("master", "bridge", "tun_flags"))
+    ]
+    real = [path for path in up if (path / "device").exists() or (path / "bonding").exists()]
+    virtual = [path for path in up if text(path / "speed").isdecimal()]
+    return {path.name: _place(path / "device") for path in real or virtual}
+
+
+def _place(device: Path) -> str:
+    """`/sys/devices/pci0000:17/0000:17:01.0/…`; empty of one that is not there."""
+    return str(device.resolve()) if device.exists() else ""
+
+
+def _nearest(root: Path, places: Mapping[str, str], pci: str | None) -> tuple[str, ...]:
+    """Those with most of their way through PCI bridges in common with the device, else of its NUMA node, else all."""
+    of_device = _place(root / f"sys/bus/pci/devices/{pci}") if pci is not None else ""
+    if not of_device or len(places) < 2:
+        return tuple(places)
+    shared = {name: _shared(at, of_device, _place(root / "sys/devices")) for name, at in places.items()}
+    if most := max(shared.values()):
+        return tuple(name for name, count in shared.items() if count == most)
+    node = numa_of_device(root, pci)
+    nodes = {name: text(Path(at) / "numa_node") for name, at in places.items() if at}
+    same = tuple(name for name in places if node is not None and nodes.get(name) == str(node))
+    return same or tuple(places)
+
+
+def _shared(one: str, other: str, root: str) -> int:
+    """Folders below the tree's root that both ways go through."""
+    parts = [Path(place).relative_to(root).parts if place.startswith(root) else () for place in (one, other)]
+    count = 0
+    for mine, theirs in zip(*parts, strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count

@@ -1,0 +1,298 @@
+"""Who the ranks of this host are: what their processes say, completed by what the host and its devices tell.
+
+Delivers it into the job's folder of the store, for each process once it says something, and again where it says more.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from kair_capture.agent import host_facts
+from kair_capture.agent.ring_reader import Trainer
+from kair_capture.files import write_atomically
+from kair_capture.job.identity import IDENTITY, identity_file
+from kair_capture.ring import is_running, process_namespace, unix_of_ticks
+from kair_engine.trace.identity import DeviceIdentity, RankIdentity, merged, pci_address, uuid_of
+from kair_engine.trace.identity_file import LARGEST, identity_in, identity_json
+from kair_engine.trace.measures import shown
+
+_FILE: Final = re.compile(rf"rank-(\d{{1,7}})\.(\d{{1,10}})\.{IDENTITY}")
+_LEAST_WAIT_S: Final = 2.0
+_MOST_WAIT_S: Final = 60.0
+_HOSTS_PROCESSES: Final = 0xEFFFFFFC
+"""The kernel's number of the namespace in which the host itself counts processes (PROC_PID_INIT_INO)."""
+
+Deliver = Callable[[Path, str], None]
+"""Puts a file into the store, below the job's folder. Raises OSError."""
+
+
+class Device(Protocol):
+    """One of the host's devices, as NVML has it."""
+
+    @property
+    def index(self) -> int:
+        """As the driver counts."""
+
+    @property
+    def uuid(self) -> str | None:
+        """None where it is not told, as in what follows."""
+
+    @property
+    def pci(self) -> str | None:
+        """Its address."""
+
+    @property
+    def model(self) -> str | None:
+        """`NVIDIA H100 80GB HBM3`."""
+
+    def processes(self) -> tuple[int, ...]:
+        """That use it, by the host's numbers."""
+
+    def settings(self) -> dict[str, str]:
+        """`power_limit_w`, `ecc`, …"""
+
+
+class Devices(Protocol):
+    """NVML."""
+
+    def driver_version(self) -> str | None:
+        """`550.54.15`."""
+
+    def devices(self) -> Sequence[Device]:
+        """All of the host."""
+
+
+def open_devices() -> Devices | None:
+    """None where there is no NVML, or it may not be used."""
+    from kair_capture.nvml import Nvml
+
+    return Nvml.open()
+
+
+class RankIdentities:
+    """Of the ranks of a host. Reads, completes and delivers in a thread: a store may be slow, and away."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        host: str,
+        deliver: Deliver,
+        devices: Callable[[], Devices | None] = open_devices,
+        *,
+        root: Path = Path("/"),
+    ) -> None:
+        """`host`: its name in the job. `root`: of what the host says of itself."""
+        self._run_dir, self._host, self._deliver = run_dir, host, deliver
+        self._open, self._root = devices, root
+        self._devices: Devices | None = None
+        self._is_open = False
+        self._told: dict[Trainer, tuple[int, int]] = {}
+        """Process → time and size of its file when that was delivered."""
+        self._known: dict[Trainer, tuple[ProcessOf, RankIdentity]] = {}
+        """What was delivered of it: an ended process says nothing more of itself."""
+        self._waiting = 0
+        self._work: threading.Thread | None = None
+        self._wait_s, self._not_before = _LEAST_WAIT_S, float("-inf")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is delivered that was there at the last look."""
+        return not self._waiting and not self._is_working
+
+    @property
+    def _is_working(self) -> bool:
+        return self._work is not None and self._work.is_alive()
+
+    def look(self, living: Collection[Trainer]) -> None:
+        """Delivers what is new, beside this thread, and removes the files of processes that are not `living`."""
+        if self._is_working:
+            return
+        due = []
+        for trainer, state in self._files().items():
+            if self._told.get(trainer) != state:
+                due.append(trainer)
+            elif trainer not in living:
+                self._remove(trainer)
+        self._waiting = len(due)
+        if due and time.monotonic() >= self._not_before:
+            self._work = threading.Thread(target=self._tell, args=(due,), name="identities", daemon=True)
+            self._work.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Waits for what is under way."""
+        if self._work is not None:
+            self._work.join(wait_s)
+
+    def _files(self) -> dict[Trainer, tuple[int, int]]:
+        found = {}
+        for path in self._run_dir.iterdir():
+            if match := _FILE.fullmatch(path.name):
+                with suppress(OSError):
+                    status = path.stat()
+                    found[Trainer(int(match[1]), int(match[2]))] = (status.st_mtime_ns, status.st_size)
+        return found
+
+    def _remove(self, trainer: Trainer) -> None:
+        with suppress(OSError):
+            identity_file(self._run_dir, trainer.rank, trainer.pid).unlink(missing_ok=True)
+        self._told.pop(trainer, None)
+        self._known.pop(trainer, None)
+
+    def _tell(self, trainers: Sequence[Trainer]) -> None:
+        try:
+            for trainer in trainers:
+                self._tell_one(trainer)
+        except OSError:
+            # Away, full or read-only: again later.
+            self._not_before = time.monotonic() + self._wait_s
+            self._wait_s = min(self._wait_s * 2, _MOST_WAIT_S)
+        else:
+            self._wait_s = _LEAST_WAIT_S
+            self._waiting = 0
+
+    def _tell_one(self, trainer: Trainer) -> None:
+        """Raises OSError where the store is away."""
+        path = identity_file(self._run_dir, trainer.rank, trainer.pid)
+        try:
+            status = path.stat()
+            with path.open("rb") as file:
+                content = file.read(LARGEST + 1)
+        except OSError:
+            return  # it went meanwhile
+        said, process = identity_in(content), process_in(content)
+        # One that says something else than its name, or nothing, is passed over: it may say it next time.
+        if said is not None and process is not None and (said.rank, said.pid) == (trainer.rank, trainer.pid):
+            identity = self._completed(said, process)
+            before = self._known.get(trainer)
+            if before is not None and before[0] == process:
+                identity = merged(identity, before[1])
+            self._known[trainer] = process, identity
+            # Not by its number alone: in a container each attempt's process may have the same one.
+            self._put(identity, f"identity-rank-{trainer.rank}.{trainer.pid}.{process.start_ticks}.json")
+        self._told[trainer] = (status.st_mtime_ns, status.st_size)
+
+    def _put(self, identity: RankIdentity, name: str) -> None:
+        file = self._run_dir / f".{name}"
+        try:
+            write_atomically(file, identity_json(identity))
+            self._deliver(file, f"evidence/host={self._host}/{name}")
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _completed(self, said: RankIdentity, process: "ProcessOf") -> RankIdentity:
+        if not self._is_open:
+            self._is_open, self._devices = True, self._open()
+        whole = replace(said, host=self._host, process_s=unix_of_ticks(process.start_ticks) or None)
+        return completed(whole, process, self._devices, self._root)
+
+
+class ProcessOf(msgspec.Struct, frozen=True):
+    """Which process a file is of."""
+
+    pid: int
+    start_ticks: int = 0
+    pid_namespace: int = 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it lives, and has its number here as well: in another container that may be another process's."""
+        return self.pid_namespace == process_namespace() and is_running(self.pid, self.start_ticks)
+
+
+def process_in(content: bytes) -> ProcessOf | None:
+    """Of a process's file; None where it does not say."""
+    try:
+        return msgspec.json.decode(content, type=ProcessOf)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+
+
+def completed(said: RankIdentity, process: ProcessOf, devices: Devices | None, root: Path) -> RankIdentity:
+    """What a process says of itself, with what its host (whose root is `root`) and the host's devices tell of it."""
+    is_here = process.is_here
+    process_root = root / f"proc/{process.pid}/root" if is_here else root
+    group = host_facts.control_group(root, process.pid) if is_here else None
+    pid = process.pid if is_here and process.pid_namespace == _HOSTS_PROCESSES else None
+    found = None if devices is None else device_of(said.device, said.environment, devices.devices(), pid)
+    device = merged_device(said.device, found)
+    node = host_facts.numa_of_device(root, device.pci)
+    versions = host_facts.host_versions(root, process_root)
+    if devices is not None and (driver := devices.driver_version()):
+        versions["driver"] = driver
+    of_host = RankIdentity(
+        rank=said.rank,
+        boot=host_facts.boot_id(root),
+        numa_node=host_facts.numa_of_cpus(root, said.cpus) if node is None else node,
+        nics=host_facts.nics(root, said.environment, device.pci),
+        cgroup=group,
+        container=host_facts.container(root, process_root, group),
+        versions=_shown(versions),
+        settings=_shown(host_facts.host_settings(root, said.cpus) | ({} if found is None else found.settings())),
+    )
+    return merged(replace(said, device=device), of_host)
+
+
+def _shown(texts: Mapping[str, str]) -> dict[str, str]:
+    return {shown(name): shown(of) for name, of in texts.items()}
+
+
+def device_of(
+    said: DeviceIdentity, environment: Mapping[str, str], devices: Sequence[Device], pid: int | None
+) -> Device | None:
+    """Which of the host's devices a rank has: by UUID, else by PCI address, else the one that its process uses.
+
+    `pid`: as the host counts processes; None where that is not known. How a process counts devices says nothing: the
+    order may be another one than the driver's. But where it may see devices that are named by UUID, it counts those.
+    """
+    for uuid in filter(None, (said.uuid, _visible(environment, said.ordinal))):
+        if (found := _only([one for one in devices if _is_called(one, uuid)])) is not None:
+            return found
+    if said.pci is not None:
+        at = pci_address(said.pci)
+        if (found := _only([one for one in devices if one.pci is not None and pci_address(one.pci) == at])) is not None:
+            return found
+    # One that is said, and is not among them, is another one than whatever the process uses besides.
+    if pid is None or said.uuid is not None or said.pci is not None:
+        return None
+    return _only([one for one in devices if pid in one.processes()])
+
+
+def _only(found: Sequence[Device]) -> Device | None:
+    return found[0] if len(found) == 1 else None
+
+
+def _visible(environment: Mapping[str, str], ordinal: int | None) -> str | None:
+    """The UUID, or its beginning, that a process's n-th device was named by."""
+    named = [one.strip() for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    is_there = ordinal is not None and ordinal < len(named) and named[ordinal].startswith(("GPU-", "MIG-"))
+    return named[ordinal] if is_there and ordinal is not None else None
+
+
+def _is_called(device: Device, uuid: str) -> bool:
+    """By its digits: PyTorch writes them without the kind before them. CUDA takes beginnings for names, too."""
+    own, wanted = _digits(device.uuid or ""), _digits(uuid)
+    return bool(wanted) and own.startswith(wanted)
+
+
+def _digits(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
+
+
+def merged_device(said: DeviceIdentity, found: Device | None) -> DeviceIdentity:
+    """What a process says of its device, with what the driver tells of the same one."""
+    if found is None:
+        return said
+    return DeviceIdentity(
+        uuid=said.uuid or uuid_of(found.uuid or ""),
+        pci=said.pci or pci_address(found.pci or ""),
+        index=found.index,
+        ordinal=said.ordinal,
+        model=said.model or (shown(found.model) if found.model else None),
+    )

@@ -1,0 +1,126 @@
+"""What the control groups of a process let it have, of the first version of them or the second."""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kair_capture.agent.telemetry.kept_files import KeptFile, number_after, number_in, read_once
+
+GROUPS: Final = Path("/sys/fs/cgroup")
+_FIRST_VERSIONS: Final = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
+"""Controller → the folders that it may be in."""
+
+
+class Throttling(NamedTuple):
+    """How a quota stopped a group so far: the time of its threads, s, each core's for itself, and how often."""
+
+    time_s: float | None
+    times: float | None
+
+
+class ControlGroups:
+    """Of the processes that are in the same. `look` finds them; what they count is read from files that stay open."""
+
+    def __init__(self, cgroup: str, groups: Path = GROUPS) -> None:
+        """`cgroup`: the text of /proc/PID/cgroup."""
+        self._own, self._groups = cgroup.splitlines(), groups
+        self.quota: float | None = None
+        """Cores' time that it may use, by the least quota around it; None where there is none."""
+        self.memory_limit: float | None = None
+        """Bytes, by the least limit around it; None where there is none."""
+        self._is_seen = False
+        """Whether its groups of CPU time are."""
+        self._stat: KeptFile | None = None
+        self._pressure: KeptFile | None = None
+        self._read_ns = -1
+        self._texts = (b"", b"")
+
+    def look(self) -> None:
+        """Which groups these are now, and their limits."""
+        around = {controller: _around(controller, self._own, self._groups) for controller in _FIRST_VERSIONS}
+        self._is_seen = bool(around["cpu"])
+        quotas = [(cores, folder) for folder in around["cpu"] if (cores := _cores(folder)) is not None]
+        self.quota, folder = min(quotas, default=(None, None), key=lambda one: one[0] or 0)
+        self._stat = _kept(self._stat, folder, "cpu.stat")
+        limits = [limit for one in around["memory"] if (limit := _memory_limit(one)) is not None]
+        self.memory_limit = min(limits, default=None)
+        with_pressure = (one for one in around["memory"][:1] if (one / "memory.pressure").exists())
+        self._pressure = _kept(self._pressure, next(with_pressure, None), "memory.pressure")
+
+    def throttling(self, time_ns: int) -> Throttling | None:
+        """By the least quota; without any nothing stops it; None where the groups of CPU time are not seen.
+
+        What is asked at the same time again is read once.
+        """
+        if self._stat is None:
+            return Throttling(0.0, 0.0) if self._is_seen else None
+        text = self._read(time_ns)[0]
+        if not text:
+            return None
+        ns, us = number_after(text, b"throttled_time "), number_after(text, b"throttled_usec ")
+        time_s = ns / 1e9 if ns is not None else us / 1e6 if us is not None else None
+        return Throttling(time_s, number_after(text, b"nr_throttled "))
+
+    def memory_stalls_s(self, time_ns: int) -> float | None:
+        """How long some task of the group has waited for memory; None where that is not told."""
+        return _us(number_after(self._read(time_ns)[1], b"total="))
+
+    def _read(self, time_ns: int) -> tuple[bytes, bytes]:
+        if time_ns != self._read_ns:
+            self._read_ns = time_ns
+            stat, pressure = (b"" if file is None else file.read() for file in (self._stat, self._pressure))
+            self._texts = stat, pressure
+        return self._texts
+
+    def close(self) -> None:
+        """Lets the files go."""
+        for file in (self._stat, self._pressure):
+            if file is not None:
+                file.close()
+
+
+def _around(controller: str, own: list[str], groups: Path) -> list[Path]:
+    """The group of a controller and those around it, from the inside; inside a container its own is the root."""
+    for line in own:
+        _, controllers, name = (*line.split(":", 2), "", "")[:3]
+        if controller in controllers.split(","):
+            roots = [groups / one for one in _FIRST_VERSIONS[controller]]
+        elif not controllers:
+            roots = [groups]
+        else:
+            continue
+        root = next((one for one in roots if one.is_dir()), None)
+        if root is None or (not controllers and not (root / "cgroup.controllers").exists()):
+            continue
+        folder = root / name.lstrip("/")
+        inside = folder if folder.is_dir() and ".." not in folder.parts else root
+        return [one for one in (inside, *inside.parents) if one.is_relative_to(root)]
+    return []
+
+
+def _cores(folder: Path) -> float | None:
+    """`cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
+    words = read_once(folder / "cpu.max").split()
+    words = words or [read_once(folder / f"cpu.cfs_{one}_us").strip() for one in ("quota", "period")]
+    quota, period = map(number_in, words[:2]) if len(words) >= 2 else (None, None)
+    return quota / period if quota is not None and period and quota > 0 else None
+
+
+def _memory_limit(folder: Path) -> float | None:
+    """`memory.max`, or `memory.limit_in_bytes`, which is about 2⁶³ where there is none."""
+    text = read_once(folder / "memory.max") or read_once(folder / "memory.limit_in_bytes")
+    limit = number_in(text)
+    return limit if limit is not None and limit < 2**62 else None
+
+
+def _kept(before: KeptFile | None, folder: Path | None, name: str) -> KeptFile | None:
+    """The same file as before where that is still meant."""
+    path = None if folder is None else str(folder / name)
+    if before is not None:
+        if before.path == path:
+            return before
+        before.close()
+    return None if path is None else KeptFile(path)
+
+
+def _us(number: float | None) -> float | None:
+    return None if number is None else number / 1e6

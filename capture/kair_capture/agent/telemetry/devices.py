@@ -1,0 +1,79 @@
+"""The devices of this host, each second: what NVML says of them, and who else computes on them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kair_capture.agent.telemetry.pacing import EACH, SELDOM, Task
+from kair_capture.agent.telemetry.rows import Rows, Series
+from kair_capture.nvml import DEAR, Device, Nvml
+from kair_engine.trace.measures import gpu, gpu_index, pci
+
+
+class Devices:
+    """All that this process may see: which of them is which rank's, ranks themselves tell."""
+
+    def __init__(self, rows: Rows, nvml: Nvml, family: Callable[[], set[int]]) -> None:
+        """`family`: the processes of this host's ranks, and all that they began."""
+        self._of = [_OfDevice(rows, device, family) for device in nvml.devices()]
+
+    def tasks(self) -> list[Task]:
+        """What is to be read of them."""
+        return [Task("devices", EACH, self._each), Task("processes on devices", SELDOM, self._seldom)]
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not told, in words."""
+        if not self._of:
+            return ("NVML: no device may be seen",)
+        return ("NVML: no permission for a part",) if any(one.device.was_refused for one in self._of) else ()
+
+    def _each(self, time_ns: int) -> None:
+        for one in self._of:
+            one.each(time_ns)
+
+    def _seldom(self, time_ns: int) -> None:
+        for one in self._of:
+            one.seldom(time_ns)
+
+
+class _OfDevice:
+    def __init__(self, rows: Rows, device: Device, family: Callable[[], set[int]]) -> None:
+        self.device: Final = device
+        self._rows, self._family = rows, family
+        self._entity = entity_of(device)
+        self._series: dict[str, Series] = {}
+
+    def each(self, time_ns: int) -> None:
+        for name, value in self.device.readings().items():
+            self._add(name, time_ns, value)
+
+    def seldom(self, time_ns: int) -> None:
+        """Processes of others. Only where those of the job are among a device's: in a container they may be numbered
+        otherwise, and all would seem to be others."""
+        family = self._family()
+        found = self.device.memory_of_processes()
+        if not family & found.keys():
+            return
+        others = {pid: memory for pid, memory in found.items() if pid not in family}
+        known = [memory for memory in others.values() if memory is not None]
+        self._add("gpu_other_processes", time_ns, float(len(others)))
+        self._add("gpu_other_memory", time_ns, sum(known) if len(known) == len(others) else None)
+        used = self.device.utilization_of(others.__contains__) if others else 0.0
+        self._add("gpu_other_utilization", time_ns, used)
+
+    def _add(self, name: str, time_ns: int, value: float | None) -> None:
+        series = self._series.get(name)
+        if series is None:
+            pace = SELDOM if name in DEAR or name.startswith("gpu_other_") else EACH
+            series = self._series[name] = Series(self._entity, name, pace)
+        self._rows.add(series, time_ns, value)
+
+
+def entity_of(device: Device) -> str:
+    """By its UUID, else by its address, else by the driver's number."""
+    for name, of in ((device.uuid, gpu), (device.pci, pci)):
+        try:
+            if name is not None:
+                return of(name)
+        except ValueError:
+            continue
+    return gpu_index(device.index)

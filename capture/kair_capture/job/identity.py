@@ -1,0 +1,248 @@
+"""Who a rank's process is, as it knows itself: versions, variables, cores, and its device once the framework has one.
+
+Nothing is imported and no device is started for it: only what the job has anyway is asked.
+"""
+
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from kair_capture.files import write_atomically
+from kair_capture.job.failing import NO_ROOM, described, warn
+from kair_capture.ring import process_namespace, start_ticks
+
+IDENTITY: Final = "identity"
+"""How the files end."""
+MOST_CHARACTERS: Final = 200
+"""Of a variable's value, that are kept."""
+_MOST_VARIABLES: Final = 200
+_PREFIXES: Final = (
+    "NCCL_", "RCCL_", "GLOO_", "UCX_", "UCC_", "FI_", "OMPI_MCA_", "RDMAV_", "MLX5_",
+    "CUDA_", "CUBLAS_", "CUDNN_", "NVTE_", "NVIDIA_TF32_OVERRIDE", "HIP_", "HSA_", "ROCR_", "MIOPEN_",
+    "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TRITON_", "XLA_", "JAX_", "TF_DETERMINISTIC",
+    "TF_GPU_", "TF_XLA_", "TF_NUM_", "TF_CUDNN_", "TF_USE_", "TF_FORCE_", "TF_ENABLE_", "TF_DISABLE_",
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_TUNABLES",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONMALLOC", "PYTHONOPTIMIZE",
+)  # fmt: skip
+"""Of TensorFlow's not all that begin with `TF_`: so do Terraform's, which may be anything."""
+_SECRET: Final = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
+_SECRET_IN_VALUE: Final = re.compile(
+    r"(?:token|key|secret|passw\w*|passphrase|credentials?|auth\w*)[\"']?\s*[=:]\s*[^\s:/]|://[^/\s]*@", re.IGNORECASE
+)
+"""Something that is given to such a name, or a URL with a user."""
+_LIBRARIES: Final = (
+    "torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "triton", "deepspeed", "accelerate", "transformers",
+    "lightning", "transformer_engine", "flash_attn", "apex", "xformers", "megatron.core",
+)  # fmt: skip
+_IMAGES: Final = ("CONTAINER_IMAGE", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SLURM_CONTAINER_IMAGE")
+_PYXIS_IMAGE: Final = "pyxis_container_image"
+_LOCAL_RANKS: Final = (
+    ("LOCAL_RANK", "RANK"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_RANK"),
+    ("MPI_LOCALRANKID", "PMI_RANK"),
+    ("PALS_LOCAL_RANKID", "PALS_RANKID"),
+    ("SLURM_LOCALID", "SLURM_PROCID"),
+)
+"""What launchers call it, and the rank that they mean: a launcher's one task may have started several ranks."""
+
+
+def identity_file(run_dir: Path, rank: int, pid: int) -> Path:
+    """Where a process says who it is."""
+    return run_dir / f"rank-{rank}.{pid}.{IDENTITY}"
+
+
+class IdentityFile:
+    """Of this process: JSON of a RankIdentity's members, as far as it knows them, and of which process it is."""
+
+    def __init__(self, run_dir: Path, rank: int, framework: Mapping[str, Any]) -> None:
+        """`framework`: the one that trains, as `Framework.description` has it."""
+        self._run_dir, self._rank = run_dir, rank
+        self._framework = framework
+        self._told = b""
+        self._has_failed = False
+
+    def tell(self) -> None:
+        """Writes what is known by now, where that is more than before. Never raises."""
+        if self._has_failed:
+            return
+        try:
+            content = json.dumps(identity_of(self._rank, self._framework)).encode()
+            if content != self._told:
+                write_atomically(identity_file(self._run_dir, self._rank, os.getpid()), content)
+                self._told = content
+        except Exception as error:  # training and the rest of capture go on, whatever it is
+            self._has_failed = True
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                return  # the next that needs room says so, and without it there is no capture
+            warn(f"who this rank is (device, versions, variables) is not told: {described(error)}")
+
+
+def identity_of(
+    rank: int, framework: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> dict[str, object]:
+    """Of this process, by the names of RankIdentity, with `start_ticks` and `pid_namespace` besides."""
+    pid = os.getpid()
+    found: dict[str, object] = {
+        "rank": rank,
+        "pid": pid,
+        "start_ticks": start_ticks(pid),
+        "pid_namespace": process_namespace(),
+        "local_rank": local_rank(rank, environment),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "container": image(environment),
+        "versions": versions(framework),
+        "environment": variables(environment),
+        "device": device(),
+    }
+    return {name: value for name, value in found.items() if value not in (None, {})}
+
+
+def local_rank(rank: int, environment: Mapping[str, str]) -> int | None:
+    """Among the ranks of its host, as the launcher that started this very rank says; None where none does."""
+    for local, of in _LOCAL_RANKS:
+        text = environment.get(local, "")
+        if re.fullmatch(r"\d{1,6}", text, re.ASCII) and environment.get(of) == str(rank):
+            return int(text)
+    return None
+
+
+def image(environment: Mapping[str, str]) -> str | None:
+    """Of the container, where a variable names it."""
+    named = (environment.get(name) for name in _IMAGES)
+    by_pyxis = (value for name, value in environment.items() if name.endswith(_PYXIS_IMAGE))
+    if found := next(filter(None, (*named, *by_pyxis)), None):
+        return None if _SECRET_IN_VALUE.search(found) else _kept(found)
+    product, release = environment.get("NVIDIA_PRODUCT_NAME"), environment.get("NVIDIA_PYTORCH_VERSION")
+    return _kept(f"{product or 'PyTorch'} {release}") if release else None
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that change how a rank runs; none whose name or value could be a secret."""
+    chosen = sorted(
+        name
+        for name, value in environment.items()
+        if name.startswith(_PREFIXES) and not _SECRET.search(name) and not _SECRET_IN_VALUE.search(value)
+    )
+    return {_kept(name): _kept(environment[name]) for name in chosen[:_MOST_VARIABLES]}
+
+
+def _kept(text: str) -> str:
+    """Bytes that are no text (PEP 383) are no JSON either."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:MOST_CHARACTERS]
+
+
+def versions(framework: Mapping[str, Any]) -> dict[str, str]:
+    """Of Python, the framework that trains, and what is imported beside it."""
+    name, of = framework.get("framework"), framework.get("framework_version")
+    found = {"python": platform.python_version()}
+    if name and of:
+        found["framework"] = f"{name} {of}"
+    for library in _LIBRARIES:
+        # Its own dictionary: some modules import others when they are asked for what they lack.
+        version = vars(sys.modules[library]).get("__version__") if sys.modules.get(library) is not None else None
+        if library != name and version is not None:
+            found[library] = str(version)
+    for part in (_torch_versions, _tensorflow_versions):
+        with suppress(Exception):  # a release that has its names elsewhere tells less
+            found |= part()
+    return {key: _kept(version) for key, version in found.items()}
+
+
+def _torch_versions() -> dict[str, str]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    found = {name: str(of) for name in ("cuda", "hip") if (of := getattr(torch.version, name, None)) is not None}
+    if not found:
+        return {}
+    nccl = sys.modules.get("torch.cuda.nccl")
+    if nccl is not None:
+        with suppress(Exception):  # built without it
+            found["nccl"] = _dotted(nccl.version())
+    if torch.cuda.is_initialized():
+        with suppress(Exception):
+            found["cudnn"] = _dotted(torch._C._cudnn.getRuntimeVersion())
+        with suppress(Exception):
+            number = int(torch._C._cuda_getDriverVersion())
+            found["cuda_driver"] = f"{number // 1000}.{number % 1000 // 10}"
+    return found
+
+
+def _dotted(version: Any) -> str:  # noqa: ANN401
+    """Of NCCL, 2.21.5 as a tuple; a number in PyTorch before 1.10."""
+    return ".".join(str(part) for part in version) if isinstance(version, tuple) else str(version)
+
+
+def _tensorflow_versions() -> dict[str, str]:
+    build = sys.modules.get("tensorflow.python.platform.build_info")
+    info = {} if build is None else build.build_info
+    of = {"cuda": "cuda_version", "cudnn": "cudnn_version"}
+    return {name: str(info[key]) for name, key in of.items() if key in info}
+
+
+def device() -> dict[str, object]:
+    """The accelerator that the framework has started, by the names of DeviceIdentity; empty where it has none."""
+    for part in (_torch_device, _jax_device):
+        with suppress(Exception):  # a release that has its names elsewhere tells less
+            if found := part():
+                return {name: value for name, value in found.items() if value is not None}
+    return {}
+
+
+def _torch_device() -> dict[str, object]:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {}
+    ordinal = torch_ordinal(torch.cuda.device_count(), torch.cuda.current_device(), _allocated(torch))
+    if ordinal is None:
+        return {}
+    of = torch.cuda.get_device_properties(ordinal)
+    uuid = getattr(of, "uuid", None)
+    place: list[Any] = [getattr(of, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    return {
+        "ordinal": ordinal,
+        "uuid": None if uuid is None else str(uuid),
+        "pci": None if None in place else "{:04x}:{:02x}:{:02x}.0".format(*place),
+        "model": str(of.name),
+    }
+
+
+def _allocated(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
+    def of(ordinal: int) -> int:
+        with suppress(Exception):  # an allocator that counts nothing
+            return int(torch.cuda.memory_stats_as_nested_dict(ordinal)["allocated_bytes"]["all"]["current"])
+        return 0
+
+    return of
+
+
+def torch_ordinal(devices: int, current: int, allocated: Callable[[int], int]) -> int | None:
+    """Which of `devices` a process trains on: the one with most of its tensors' bytes (`allocated(ordinal)`).
+
+    The current device alone says little: a script that names its devices itself leaves 0 current in every rank. Where
+    no device has more than half of the bytes, the process uses several, and None is right for it.
+    """
+    if devices == 1:
+        return 0
+    bytes_of = [allocated(ordinal) for ordinal in range(devices)]
+    if not any(bytes_of):
+        return current or None
+    most = max(range(devices), key=bytes_of.__getitem__)
+    return most if 2 * bytes_of[most] > sum(bytes_of) else None
+
+
+def _jax_device() -> dict[str, object]:
+    jax, bridge = sys.modules.get("jax"), sys.modules.get("jax._src.xla_bridge")
+    if jax is None or bridge is None or not bridge.backends_are_initialized():
+        return {}
+    own = jax.local_devices()
+    if len(own) != 1 or own[0].platform not in ("gpu", "cuda", "rocm"):
+        return {}
+    return {"ordinal": own[0].local_hardware_id, "model": str(own[0].device_kind)}
