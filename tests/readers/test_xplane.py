@@ -227,7 +227,7 @@ def test_tensorflows_operators_where_nothing_is_compiled(tmp_path: Path) -> None
 
 def test_what_jax_recorded_on_a_gpu() -> None:
     trace = recorded(RECORDINGS / "xplane" / "twice_the_work")
-    assert (trace.job.ranks, trace.job.device, trace.job.steps) == ((0, 1), "GPU", tuple(range(8)))
+    assert (trace.job.ranks, trace.job.device, trace.job.steps) == ((0, 1), "NVIDIA H100 80GB HBM3", tuple(range(8)))
     kernels = rows(trace).filter(pl.col("lane").str.starts_with("stream") & (pl.col("kind") == "compute"))
     assert kernels.group_by("rank").len().sort("rank")["len"].to_list() == [208, 416]
     # Each was launched by a call of its host before it began.

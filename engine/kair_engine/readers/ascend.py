@@ -2,14 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from kair_engine.errors import InputError
 from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load, recording, written
 from kair_engine.readers.fragment_writer import Rows, steps_from
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.rank_identity import process_id, telling, told, variables_that_matter
 from kair_engine.readers.step_marks import Mark
+from kair_engine.trace.files import read_kept
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import FragmentInfo
 
 _HARDWARE: Final = "Ascend Hardware"
@@ -20,6 +25,9 @@ _COLLECTIVE: Final = re.compile(r"^(hcom_[A-Za-z]+|Hccl[A-Za-z]+)")
 _TRANSFER: Final = re.compile(r"(send|recv|receive)", re.IGNORECASE)
 _STEP: Final = re.compile(r"ProfilerStep#\d+$")
 _RANK_FILE: Final = re.compile(r"^profiler_info_(\d{1,7})\.json$")
+# `node7_4711_20260314093042123_ascend_pt`: the host, the process, when it was recorded.
+_FOLDER: Final = re.compile(r"^(?!rank_)(?P<host>.+)_(?P<pid>\d{1,7})_\d{14,20}_ascend_pt$", re.IGNORECASE)
+_LARGEST_BESIDE: Final = 4 << 20
 
 
 def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
@@ -59,7 +67,9 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         (rank for rank in (_rank_beside(source), rank_hint, rank_from_name(source)) if rank is not None), None
     )
     lane = max(main, key=lambda one: main[one], default="thread host")
-    ranks = [recording(stated or 0, rows, steps_from(marks, rows), lane, source)]
+    host, pid = _worker(source)
+    identity = RankIdentity(stated or 0, pid=pid, versions=_versions(source), environment=_environment(source))
+    ranks = [recording(stated or 0, rows, steps_from(marks, rows), lane, source, host=host, identity=identity)]
     return written(
         source,
         out,
@@ -109,9 +119,42 @@ def _host_kind(name: str) -> str:
 
 def _rank_beside(source: Path) -> int | None:
     """The rank in the name of `profiler_info_N.json`, which lies in the folder above the output's."""
-    try:
-        names = [path.name for folder in source.absolute().parents[:2] for path in folder.iterdir()]
-    except OSError:
-        return None
-    ranks = {int(match[1]) for name in names if (match := _RANK_FILE.match(name))}
+    ranks = {int(match[1]) for path in _beside(source) if (match := _RANK_FILE.match(path.name))}
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def _beside(source: Path) -> list[Path]:
+    """What lies in the output's folder and in the one above it."""
+    try:
+        return [path for folder in source.absolute().parents[:2] for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _worker(source: Path) -> tuple[str | None, int | None]:
+    """Host and process in the name of the folder, where torch_npu named it; a worker's own name tells neither."""
+    match = next((found for folder in source.absolute().parents[:2] if (found := _FOLDER.match(folder.name))), None)
+    return (None, None) if match is None else (told(match["host"]), process_id(int(match["pid"])))
+
+
+def _versions(source: Path) -> dict[str, str]:
+    """What `profiler_info_N.json` says of software."""
+    of = next((_document(path) for path in _beside(source) if _RANK_FILE.match(path.name)), {})
+    npu = told(of.get("torch_npu_version"))
+    return telling(framework=None if npu is None else f"torch_npu {npu}", cann=told(of.get("cann_version")))
+
+
+def _environment(source: Path) -> dict[str, str]:
+    """What `profiler_metadata.json` says of the rank's environment."""
+    of = next((_document(path) for path in _beside(source) if path.name == "profiler_metadata.json"), {})
+    variables = of.get("ENV_VARIABLES")
+    return variables_that_matter(variables) if isinstance(variables, dict) else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """A small JSON object; empty where it is none, or cannot be read."""
+    try:
+        document = msgspec.json.decode(read_kept(path, _LARGEST_BESIDE))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -17,6 +17,7 @@ from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of
 from kair_engine.readers.step_marks import Steps
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 _LARGEST: Final = 1 << 31
@@ -185,6 +186,15 @@ def written(
     return write_recording(source, out, ranks, about)
 
 
-def recording(rank: int, rows: Rows, steps: Steps, main_lane: str, source: Path) -> RankRecording:
-    """One rank's part; the host is the one that folders name."""
-    return RankRecording(rank, rows, steps, main_lane, host_of(source))
+def recording(
+    rank: int,
+    rows: Rows,
+    steps: Steps,
+    main_lane: str,
+    source: Path,
+    *,
+    host: str | None = None,
+    identity: RankIdentity | None = None,
+) -> RankRecording:
+    """One rank's part; the host is the one that folders name, else `host`, which the recording states."""
+    return RankRecording(rank, rows, steps, main_lane, host_of(source, host), identity)

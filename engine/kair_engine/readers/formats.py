@@ -276,6 +276,17 @@ FORMATS: Final = (
     ),
 )
 
+_TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
+"""What most people have."""
+
+
+def words_of_formats() -> tuple[str, ...]:
+    """What is read, in words: what most people have comes first, whichever is asked for first."""
+    names = [*_TOLD_FIRST, *(form.name for form in FORMATS if form.name not in _TOLD_FIRST and form.name != "whatif")]
+    known = {form.name: form.words for form in FORMATS}
+    return (*(known[name] for name in names), known["whatif"])
+
+
 UNSUPPORTED: Final = (
     Unsupported("an archive within another, or of a kind that is not opened", is_archive, "unpack it"),
     Unsupported(

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kair_engine.errors import InputError
 from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, launched_before, queue_of
+from kair_engine.readers.rank_identity import by_rank
 from kair_engine.readers.step_marks import OUTSIDE, Mark, Steps, between_optimizers, marked_steps, one_step, repetition
 from kair_engine.trace.columns import Int64s, dictionary, nullable, numbers, occurrences
 from kair_engine.trace.format import (
@@ -31,6 +32,7 @@ from kair_engine.trace.format import (
     STREAM_PREFIX,
     FragmentWriter,
 )
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, Layout, StepTimes, short_warning
 
 _ABSENT: Final = -1
@@ -216,6 +218,8 @@ class RankRecording:
     main_lane: str
     """The lane of the steps' scopes."""
     host: str | None = None
+    identity: RankIdentity | None = None
+    """What the recording says of the rank beside its host; None for nothing."""
 
 
 @dataclass(frozen=True)
@@ -422,6 +426,7 @@ def _info(
         step_times=step_times,
         warnings=tuple(warnings),
         launch_queue={part.rank: part.queue for part in parts if part.queue is not None},
+        identity=by_rank(one.identity for one in ranks if one.identity is not None),
     )
 
 

@@ -22,6 +22,7 @@ from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.kineto.classify import UNKNOWN, NameClass, host_phases
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.launch_queue import before_their_calls
+from kair_engine.readers.nsys_identity import Target, identity_of, target_of
 from kair_engine.readers.nsys_report import NONE, HostRows, Process, Report, in_order, opened, processes_of
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.columns import Int64s
@@ -44,8 +45,8 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         known = environment(report)
         ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
         base, device = _epoch(report), _device(report)
-        host = host_of(source, host_name(report))
-    recordings = [_recording(process, rank, base, host) for process, rank in zip(processes, ranks, strict=True)]
+        host, target = host_of(source, host_name(report)), target_of(report)
+    recordings = [_recording(process, rank, base, host, target) for process, rank in zip(processes, ranks, strict=True)]
     warnings = (*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source))
     about = About(
         format="nsys",
@@ -97,11 +98,12 @@ def _named(process: Process, ending: str) -> list[int]:
     return [number for number, name in enumerate(process.names) if name.endswith(ending)]
 
 
-def _recording(process: Process, rank: int, base: int, host: str | None) -> RankRecording:
+def _recording(process: Process, rank: int, base: int, host: str | None, target: Target) -> RankRecording:
     thread = main_thread(process)
     rows = rows_of(process, base, thread)
     steps = steps_from(marks_of(process, base, thread), rows)
-    return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host)
+    identity = identity_of(process, rank, target)
+    return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host, identity)
 
 
 # A report has few names, and each of them many times.

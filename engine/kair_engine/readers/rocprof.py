@@ -1,6 +1,8 @@
 """rocprof's traces: Chrome's JSON of `rocprof --hip-trace --roctx-trace`, and JSON of `rocprofv3`; one rank a file."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +15,9 @@ from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import Rows, steps_from
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.rank_identity import process_id, telling, told
 from kair_engine.readers.step_marks import Mark
+from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.model import FragmentInfo
 
 _TOOL: Final = "rocprofiler-sdk-tool"
@@ -35,7 +39,15 @@ def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     if not any(text.startswith("stream") for text in trace.rows.lanes.texts):
         raise InputError(f"{source.name} holds no operations of a GPU", _HINT)
     found = rank_hint if rank_hint is not None else rank_from_name(source)
-    rank = recording(found or 0, trace.rows, steps_from(trace.marks, trace.rows), trace.main_lane, source)
+    rank = recording(
+        found or 0,
+        trace.rows,
+        steps_from(trace.marks, trace.rows),
+        trace.main_lane,
+        source,
+        host=trace.host,
+        identity=replace(trace.identity, rank=found or 0),
+    )
     return written(
         source,
         out,
@@ -58,11 +70,14 @@ class _HipTrace:
         self.main_lane = "thread host"
         self.device: str | None = "AMD GPU"
         self.warnings: tuple[Any, ...] = ()
+        self.host: str | None = None
+        self.identity = RankIdentity(0)
 
     def read(self) -> None:
         trace = load(self._source)
         processes = trace.process_names()
         self.warnings = trace.warnings(self._source)
+        ran: Counter[str] = Counter()
         for event, start, duration in trace.complete():
             process = processes.get(str(event.pid), "")
             begin, end = event.of_args("BeginNs"), event.of_args("EndNs")
@@ -70,6 +85,7 @@ class _HipTrace:
                 # Microseconds are rounded; these are not.
                 start, duration = int(begin), int(end) - int(begin)  # noqa: PLW2901
             if process.startswith("GPU") and "Barrier" not in process:
+                ran[process[3:]] += 1
                 self.rows.add(f"stream {process[3:]}/{event.tid}", event.text, kernel_kind(event.text), start, duration)
             elif process == "COPY":
                 self.rows.add("stream copy", _copy_name(event.text), "memory", start, duration)
@@ -78,6 +94,9 @@ class _HipTrace:
             elif process == "Markers and Ranges":
                 self.marks.append(Mark(event.text, start, start + duration))
                 self.rows.add(self.main_lane, event.text, "scope", start, duration)
+        busiest = max(ran, key=lambda number: ran[number], default="")
+        if busiest.isdecimal() and len(busiest) < 4:
+            self.identity = RankIdentity(0, device=DeviceIdentity(ordinal=int(busiest)))
 
 
 class _SdkTrace:
@@ -89,6 +108,10 @@ class _SdkTrace:
         self.main_lane = "thread host"
         self.device: str | None = None
         self.warnings: tuple[Any, ...] = ()
+        self.host: str | None = None
+        self.identity = RankIdentity(0)
+        self._ran: Counter[int] = Counter()
+        """How many kernels each agent ran, by its handle."""
         self._launched: dict[int, int] = {}
         """When the call with that correlation began."""
         self._busy: dict[int, int] = {}
@@ -105,6 +128,21 @@ class _SdkTrace:
             self.main_lane = f"thread {max(self._busy, key=lambda thread: self._busy[thread])}"
         self._add_kernels(records.get("kernel_dispatch"), _kernel_names(tool))
         self._add_copies(records.get("memory_copy"), names)
+        self._tell_identity(tool)
+
+    def _tell_identity(self, tool: Mapping[str, Any]) -> None:
+        """The process and its host, and the agent that ran most kernels."""
+        of, agent = _mapping(tool.get("metadata")), max(self._ran, key=lambda handle: self._ran[handle], default=None)
+        node = _mapping(of.get("node"))
+        agents = (_mapping(one) for one in _list(tool.get("agents")))
+        own = next((one for one in agents if agent is not None and _handle(one.get("id")) == agent), {})
+        self.host = told(node.get("hostname"))
+        self.identity = RankIdentity(
+            0,
+            pid=process_id(of.get("pid")),
+            device=DeviceIdentity(pci=_pci(own), ordinal=_ordinal(own), model=_gpu(own)),
+            versions=telling(kernel=told(node.get("release"))),
+        )
 
     def _add_calls(self, records: object, names: Mapping[tuple[int, int], str], kind: str) -> None:
         for one, start, end in _timed(records):
@@ -129,6 +167,7 @@ class _SdkTrace:
             queue = _handle(one.get("stream_id")) or _handle(info.get("queue_id"))
             moment = self._launched.get(number, start)
             kind = kernel_kind(name)
+            self._ran[_handle(info.get("agent_id"))] += 1
             self.rows.add(f"stream {queue}", name, kind, start, end - start, correlation=number, moment=moment)
 
     def _add_copies(self, records: object, names: Mapping[tuple[int, int], str]) -> None:
@@ -214,6 +253,20 @@ def _gpu(agent: object) -> str | None:
     of = _mapping(agent)
     name = of.get("product_name") or of.get("name")
     return name if of.get("type") in (2, "GPU") and isinstance(name, str) and name else None
+
+
+def _pci(agent: Mapping[str, Any]) -> str | None:
+    """Where a GPU is: `location_id` is its bus (8 bits), device (5) and function (3), as the kernel's driver has it."""
+    domain, place = _int(agent.get("domain", 0)), _int(agent.get("location_id"))
+    if not 0 < place < 1 << 16 or not 0 <= domain < 1 << 16:
+        return None
+    return f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def _ordinal(agent: Mapping[str, Any]) -> int | None:
+    """A GPU's number among the GPUs; `logical_node_type_id` counts those of one type."""
+    number = _int(agent.get("logical_node_type_id"))
+    return number if 0 <= number < 1024 else None
 
 
 def _correlation(record: Mapping[str, Any]) -> int:

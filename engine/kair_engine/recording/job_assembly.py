@@ -19,6 +19,7 @@ from kair_engine.recording.step_numbers import (
     steps_on_devices,
     usable_steps,
 )
+from kair_engine.trace.identity import RankIdentity, merged
 from kair_engine.trace.model import (
     DerivedGroups,
     FragmentInfo,
@@ -111,6 +112,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
+        identity=_identity(infos, hosts),
         by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
@@ -161,6 +163,15 @@ def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
     )
     job = replace(made.trace.job, warnings=(*made.trace.job.warnings, told))
     return replace(made, trace=replace(made.trace, job=job))
+
+
+def _identity(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int, RankIdentity]:
+    """rank → what its files together say of it, in their order, on the host that the job has it on."""
+    found: dict[int, RankIdentity] = {}
+    for info in infos:
+        for rank, one in info.identity.items():
+            found[rank] = merged(found[rank], one) if rank in found else one
+    return {rank: replace(one, host=hosts.get(rank, one.host)) for rank, one in sorted(found.items())}
 
 
 def _by_order(infos: Sequence[FragmentInfo]) -> dict[int, str]:

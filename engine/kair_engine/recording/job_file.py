@@ -191,6 +191,8 @@ FETCHING: Final = ".fetching"
 """The same of what comes from a store behind a URL."""
 CAPTURE: Final = "capture"
 """The folder of a job in which its coordinator keeps what it has to know."""
+EVIDENCE: Final = "evidence"
+"""The folder, of a job or beside traces, of what telemetry, logs and schedulers say: no trace lies in it."""
 _PASSING: Final = (IMPORTING, REMOVED, FETCHING)
 
 

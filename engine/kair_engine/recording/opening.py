@@ -17,13 +17,13 @@ from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.formats import FORMATS, UnsupportedFormatError, read_head
+from kair_engine.readers.formats import UnsupportedFormatError, read_head, words_of_formats
 from kair_engine.readers.identity import SUFFIXES, is_archive_name, ranks_from_siblings
 from kair_engine.recording.cache import CHOOSE, LIMIT, FragmentCache, content_key
 from kair_engine.recording.fragments import Fragment, damaged_dumps, require_one_run
 from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files
 from kair_engine.recording.job_assembly import AssembledJob, assemble
-from kair_engine.recording.job_file import JOB_FILE, holds_job
+from kair_engine.recording.job_file import EVIDENCE, JOB_FILE, holds_job
 from kair_engine.trace.model import KairWarning, Trace, listed, short_warning
 
 _MAX_FILE_WARNINGS: Final = 20
@@ -133,11 +133,15 @@ def _within_archives(paths: Iterable[Path]) -> tuple[list[Path], list[InputError
         except OSError as error:
             problems.append(InputError(f"cannot read {path}: {error.strerror or error}"))
             continue
-        files += [path] if members is None else members.paths
+        files += [path] if members is None else [one for one in members.paths if not _is_evidence(one, path)]
         if members is not None and members.skipped:
             text = f"{members.skipped} entries of {path.name} are links, devices, or lead out of it"
             problems.append(InputError(text, "unpack it where they lead nowhere"))
     return files, problems
+
+
+def _is_evidence(member: Path, archive: Path) -> bool:
+    return EVIDENCE in member.relative_to(archive).parts[:-1]
 
 
 def _look_up(
@@ -270,7 +274,7 @@ def _left_out(problem: InputError) -> KairWarning:
 
 
 def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError]) -> InputError:
-    hint = f"what is read: {'; '.join(form.words for form in FORMATS)} (docs/formats.md says how to record them)"
+    hint = f"what is read: {'; '.join(words_of_formats())} (docs/formats.md says how to record them)"
     if problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         return InputError(f"{problems[0]}{more}", problems[0].hint)
@@ -294,10 +298,11 @@ class FoundFiles:
     warnings: tuple[KairWarning, ...]
 
 
-def find_files(source: Path) -> FoundFiles:
+def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
     """The file `source`, or every file below the folder `source`, hidden ones left out.
 
-    Raises InputError where `source` is missing, is neither, or cannot be read.
+    So is what lies in folders below it that are called `leave_out`. Raises InputError where `source` is missing, is
+    neither, or cannot be read.
     """
     try:
         mode = source.stat().st_mode
@@ -311,7 +316,7 @@ def find_files(source: Path) -> FoundFiles:
         os.scandir(source).close()
     except OSError as error:
         raise _unreachable(source, error) from error
-    return _walk(source)
+    return _walk(source, leave_out)
 
 
 def _unreachable(source: Path, error: OSError) -> InputError:
@@ -320,7 +325,7 @@ def _unreachable(source: Path, error: OSError) -> InputError:
     return InputError(f"cannot read {source}: {error.strerror or error}")
 
 
-def _walk(top: Path) -> FoundFiles:
+def _walk(top: Path, leave_out: str | None) -> FoundFiles:
     """Every regular file below `top`. A folder reached twice (a link, a loop of links) is entered once."""
     files: list[Path] = []
     warnings: list[KairWarning] = []
@@ -343,7 +348,7 @@ def _walk(top: Path) -> FoundFiles:
             if entry.name.startswith("."):
                 continue
             kind = _kind(entry)
-            if kind == "folder":
+            if kind == "folder" and entry.name != leave_out:
                 subfolders.append(folder / entry.name)
             elif kind == "file":
                 files.append(folder / entry.name)

@@ -89,8 +89,11 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
     columns = {**read.of, **coded, **wide}
-    if not np.any((columns["bytes"] >= 0) & is_one_of(columns["kind"], _GIVEN_INPUTS)):
-        del columns["bytes"]
+    sized = columns["bytes"] >= 0
+    if not np.any(sized & is_one_of(columns["kind"], _GIVEN_INPUTS)):
+        bytes_ = columns.pop("bytes")
+        if np.any(sized & is_one_of(columns["kind"], (COLLECTIVE, SEND, RECV))):
+            columns["message_bytes"] = bytes_
     if not texts["inputs"]:
         del columns["inputs_code"]
     if trace.job.derived is not None:
@@ -183,6 +186,7 @@ def _operations(
         lane_text=texts["lane"],
         group_text=texts["group"],
         input_bytes=columns.get("bytes"),
+        message_bytes=columns.get("bytes", columns.get("message_bytes")),
         inputs=columns.get("inputs_code"),
         inputs_text=texts["inputs"],
         runs_ahead=job.host_times is not None,

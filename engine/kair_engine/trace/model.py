@@ -18,6 +18,7 @@ from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.trace.calls import GroupProgress
+from kair_engine.trace.identity import RankIdentity
 
 if TYPE_CHECKING:
     import polars as pl
@@ -256,6 +257,8 @@ class FragmentInfo:
     """rank → what it sent to other hosts, window by window."""
     launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
     """rank → its launch queue, where a launch was seen to wait for a place in it."""
+    identity: dict[int, RankIdentity] = field(default_factory=dict)
+    """rank → who it is, where the recording says more than its host."""
 
 
 def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
@@ -309,6 +312,8 @@ class Job:
     """rank → what it sent to other hosts, window by window."""
     launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
     """rank → its launch queue, where a launch was seen to wait for a place in it."""
+    identity: dict[int, RankIdentity] = field(default_factory=dict)
+    """rank → who it is: host, process, device, versions, as far as that is known."""
     host_times: StepTimes | None = None
     """The steps' times on their hosts, where these run ahead: there `step_times` are the devices'."""
     stored_in: str | None = None

@@ -157,6 +157,10 @@ class Operations:
     group_text: Mapping[int, str]
     input_bytes: Ints | None = None
     """What operators on threads are given, NONE where the shapes of that are not recorded; None: of no operation."""
+    message_bytes: Ints | None = None
+    """Of collectives, sends and receives the bytes that a member gives or gets, whichever is more, NONE where that is
+    not recorded; nothing of other rows. None: of none.
+    """
     inputs: Ints | None = None
     """A code of the dimensions of what operators on threads are given, NONE where they are not recorded; None: of none.
     """

@@ -28,10 +28,12 @@ from kair_engine.readers.kineto.collectives import layout_of, number_collectives
 from kair_engine.readers.kineto.compiled.backend import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.events import RECORD, Records, RowSpill, chosen, joined
+from kair_engine.readers.kineto.identity import busiest_device, host_process, identity_of
 from kair_engine.readers.kineto.step_table import LaunchTables, StepAssembler, find_launches
 from kair_engine.readers.kineto.steps import OUTSIDE, Int64s, StepFinder, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.launch_queue import launched_before
+from kair_engine.readers.rank_identity import by_rank, told
 from kair_engine.trace.format import QUEUE_FULL, FragmentWriter
 from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, StepTimes, listed, short_warning
 
@@ -158,6 +160,8 @@ class _Recording:
     tables: EventTables
     members: tuple[Member, ...]
     """One for each rank: several where a file holds them merged."""
+    device_rows: Mapping[int, int]
+    """track → how many records it has, of devices' tracks."""
     warnings: tuple[KairWarning, ...]
 
 
@@ -203,7 +207,8 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
         raise InputError(f"{source.name} holds no operations", "record with torch.profiler, activities CPU and CUDA")
     several = len(steps.processes) > 1
     found = members(steps, tables, spill, source.name) if several else (Member(windows),)
-    return _Recording(stream.header, tables, found, _warnings(source, blocks, stream, tables, windows))
+    warnings = _warnings(source, blocks, stream, tables, windows)
+    return _Recording(stream.header, tables, found, steps.device_rows, warnings)
 
 
 def _merged(batches: Iterable[Records]) -> Iterator[Records]:
@@ -314,6 +319,15 @@ def _second_pass(
                 for rank, (_, launches, _) in zip(ranks, partitions, strict=True)
                 if launches.queue is not None
             },
+            identity=by_rank(
+                identity_of(
+                    header,
+                    rank,
+                    host_process(recording.tables, member.windows.track),
+                    busiest_device(recording.tables, recording.device_rows, member.tracks),
+                )
+                for rank, member in zip(ranks, members, strict=True)
+            ),
         )
         writer.commit(msgspec.to_builtins(info, str_keys=True))
     return info
@@ -335,8 +349,8 @@ def _ranks(source: Path, distributed: dict[str, Any], rank_hint: int | None, mem
     if members > 1:
         first = stated if stated is not None and stated % members == 0 else 0
         return list(range(first, first + members)), True
-    told = (rank for rank in (rank_hint, rank_from_name(source)) if rank is not None)
-    named = next((rank for rank in told if rank < (world_size or MAX_RANKS)), None)
+    known = (rank for rank in (rank_hint, rank_from_name(source)) if rank is not None)
+    named = next((rank for rank in known if rank < (world_size or MAX_RANKS)), None)
     found = named if stated is None else stated
     return [found or 0], found is not None
 
@@ -417,15 +431,13 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 
 def _host(source: Path, header: dict[str, Any]) -> str | None:
-    stated = header.get("host_name")
-    return host_of(source, stated if isinstance(stated, str) else None)
+    return host_of(source, told(header.get("host_name")))
 
 
 def _device(header: dict[str, Any]) -> str | None:
     devices = header.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else None
-    name = first.get("name") if isinstance(first, dict) else None
-    return name if isinstance(name, str) else None
+    return told(first.get("name")) if isinstance(first, dict) else None
 
 
 def _count(value: object) -> int | None:

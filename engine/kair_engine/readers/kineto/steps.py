@@ -62,6 +62,8 @@ class StepFinder:
         self._marks: dict[int, tuple[int, int, int]] = {}
         self._of_process: dict[int | str, dict[int, tuple[int, int, int]]] = {}
         self._host_rows: dict[int, int] = {}
+        self.device_rows: dict[int, int] = {}
+        """track → how many records it has, of those on which devices ran something."""
         self._extent: tuple[int, int] | None = None
         self.processes: set[int | str] = set()
         """Those that mark a step of one number at one time: with two, the file holds several ranks."""
@@ -78,6 +80,9 @@ class StepFinder:
         rows = np.bincount(tracks, minlength=len(host))
         for track in np.flatnonzero(host & (rows > 0)).tolist():
             self._host_rows[track] = self._host_rows.get(track, 0) + int(rows[track])
+        device = is_one_of(tables.categories(), DEVICE_CATEGORIES)
+        for track in np.flatnonzero(device & (rows > 0)).tolist():
+            self.device_rows[track] = self.device_rows.get(track, 0) + int(rows[track])
         start = batch["start"].copy()
         first, last = int(start.min()), int((start + batch["duration"]).max())
         known = self._extent or (first, last)

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kair_engine.readers.rank_identity import telling, told
 from kair_engine.readers.xplane.hlo import Instruction, Module, Operation, collective_part, leaves
 from kair_engine.readers.xplane.space import Event, Line, Plane, Space
+from kair_engine.trace.identity import DeviceIdentity
 
 _DEVICE: Final = re.compile(r"^/device:(?P<kind>[A-Za-z_]+):(?P<number>\d{1,6})$")
 _OPERATIONS: Final = "XLA Ops"
@@ -31,9 +33,13 @@ class Device:
 
     number: int
     words: str
+    """Its type, as far as the profile tells it."""
     operations: list[Operation] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
     """(number, begin, end) where the device's own plane tells them."""
+    identity: DeviceIdentity = field(default_factory=DeviceIdentity)
+    """Empty for the host's processors."""
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 class Modules:
@@ -69,7 +75,9 @@ def devices_of(space: Space, modules: Modules) -> list[Device]:
     for plane in space.planes:
         match = _DEVICE.match(plane.name)
         if match is not None:
-            device = Device(int(match["number"]), _words(plane, match["kind"]))
+            words, number = _words(plane, match["kind"]), int(match["number"])
+            known = DeviceIdentity(ordinal=number, model=words if words != match["kind"] else None)
+            device = Device(number, words, identity=known, settings=_settings(plane))
             _read_plane(plane, device, modules)
             found.append(device)
     kept = [device for device in found if device.operations]
@@ -82,8 +90,16 @@ def devices_of(space: Space, modules: Modules) -> list[Device]:
 
 
 def _words(plane: Plane, kind: str) -> str:
-    known = (plane.stats.get(name) for name in ("device_type_string", "device_type", "chip_type"))
-    return next((value for value in known if isinstance(value, str) and value), kind)
+    names = ("device_type_string", "device_type", "chip_type", "gpu_device_name")
+    return next((value for name in names if (value := told(plane.stats.get(name)))), kind)
+
+
+def _settings(plane: Plane) -> dict[str, str]:
+    memory, cores = (plane.stats.get(name) for name in ("memory_size", "core_count"))
+    return telling(
+        device_memory_bytes=str(memory) if isinstance(memory, int) and memory > 0 else None,
+        multiprocessors=str(cores) if isinstance(cores, int) and cores > 0 else None,
+    )
 
 
 def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:

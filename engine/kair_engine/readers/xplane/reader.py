@@ -16,10 +16,12 @@ from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of, rank_from_name
+from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of
 from kair_engine.readers.xplane.hlo import Groups, Operation, device_kind, host_kind, phase_of, read_module
 from kair_engine.readers.xplane.space import Plane, Space, WireError, read_space
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 Mark = tuple[int, int, int]
@@ -131,6 +133,8 @@ class _Profile:
     base: int
     """ns, added to every time."""
     host_name: str | None
+    pid: int | None
+    versions: dict[str, str]
 
 
 def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
@@ -153,7 +157,7 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         hint = "record with jax.profiler.trace or tf.profiler.experimental, on a device that XLA compiles for"
         raise InputError(f"{source.name} holds no operations of a device", hint)
     first = rank_hint if rank_hint is not None else rank_from_name(source)
-    profile = _Profile(host, modules, _base_ns(space), _host_name(source, space))
+    profile = _Profile(host, modules, _base_ns(space), _host_name(source, space), _process(space), _versions(space))
     recordings = [_recording((first or 0) + at, device, profile) for at, device in enumerate(devices)]
     steps = recordings[0].steps
     warnings: tuple[KairWarning, ...] = steps.warnings(source, "StepTraceAnnotation")
@@ -199,6 +203,22 @@ def _base_ns(space: Space) -> int:
     return 0
 
 
+def _process(space: Space) -> int | None:
+    """The process that was profiled; None where it is not told, or several are."""
+    found = {process_id(plane.stats.get("process_id")) for plane in space.planes} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _versions(space: Space) -> dict[str, str]:
+    of = next((plane.stats for plane in space.named("/host:metadata")), {})
+    jax = told(of.get("jax_version"))
+    return telling(
+        framework=None if jax is None else f"jax {jax}",
+        cuda=cuda_version(of.get("cuda_runtime_version")),
+        cuda_driver=cuda_version(of.get("cuda_driver_version")),
+    )
+
+
 def _host_name(source: Path, space: Space) -> str | None:
     named = source.name.removesuffix(".gz").removesuffix(_SUFFIX) if _SUFFIX in source.name else None
     stated = next((name for name in space.hostnames if name), None)
@@ -231,7 +251,10 @@ def _recording(rank: int, device: Device, profile: _Profile) -> RankRecording:
             correlation=number_of.get(id(event), correlation_of.get(id(event))),
         )
     shifted = Steps(steps.number, steps.begin + base, steps.end + base, steps.inferred_from, steps.is_whole_recording)
-    return RankRecording(rank, rows, shifted, host.main_lane, profile.host_name)
+    identity = RankIdentity(
+        rank, pid=profile.pid, device=device.identity, versions=profile.versions, settings=device.settings
+    )
+    return RankRecording(rank, rows, shifted, host.main_lane, profile.host_name, identity)
 
 
 def _first_start(call: HostEvent | None, launch: HostEvent | None, own: int) -> int:

@@ -1,0 +1,1 @@
+"""Readers of what clusters keep beside traces: telemetry, logs, schedulers' accounts."""

@@ -1,0 +1,551 @@
+"""Logs of the kernel: `dmesg` in its spellings, lines of syslog, and the journal as JSON.
+
+Lines of other programs are passed over: whatever they say, the kernel did not say it. Seconds since a host's start are
+made Unix by lines that state both (audit's), else by the chip's clock at its start, else by when the file was written.
+"""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.evidence.kernel_events import (
+    OBSERVED,
+    KernelEvent,
+    device_of,
+    event_of,
+    hostname_in,
+    unix_s_in,
+)
+from kair_engine.readers.evidence.moments import is_possible, iso_ns, modified_ns, utc_ns
+from kair_engine.readers.evidence.opening import Lines
+from kair_engine.readers.identity import host_of
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.measures import Clock, EvidenceSource, gpu, shown
+
+KIND: Final = "kernel log"
+
+_UNIX: Final = "unix"
+_LOCAL: Final = "local"
+_BOOT: Final = "boot"
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What a line says of its time."""
+
+    style: str
+    """`unix`; `local`: Unix if the host's zone were UTC; `boot`: since the host's start."""
+    ns: int
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """One way to write a line: groups `time`, `message`, and `host` where it has one."""
+
+    pattern: re.Pattern[str]
+    moment: Callable[[re.Match[str], int], _Moment | None]
+    """Of a match, and of when the file was written (Unix ns)."""
+    resolution_s: float
+
+
+_PREFIX: Final = r"(?:<\d{1,3}>)?(?:kern *:\w+ *: )?"
+_SINCE_BOOT: Final = r"\[ *\d{1,9}\.\d{3,9}\]"
+_CALLER: Final = r"(?:\[ *[TC]\d{1,10}\])?"
+_HOST: Final = r"(?P<host>[\w.:-]{1,253})"
+_DAYS: Final = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_ISO_TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+_ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
+_TAG: Final = rf"kernel(?:\[\d+\])?: (?:{_SINCE_BOOT} ?)?{_CALLER} ?"
+
+
+def _since_boot(match: re.Match[str], _: int) -> _Moment:
+    return _Moment(_BOOT, round(float(match["time"]) * 1e9))
+
+
+def _since_1970(match: re.Match[str], _: int) -> _Moment | None:
+    ns = round(float(match["time"]) * 1e9)
+    return _Moment(_UNIX, ns) if is_possible(ns) else None
+
+
+def _iso(match: re.Match[str], _: int) -> _Moment | None:
+    told = iso_ns(match["time"])
+    return None if told is None else _Moment(_UNIX if told[1] else _LOCAL, told[0])
+
+
+def _human(match: re.Match[str], _: int) -> _Moment | None:
+    month, day, clock, year = match["time"].split()
+    return _local(int(year), month, day, clock)
+
+
+def _of_syslog(match: re.Match[str], modified: int) -> _Moment | None:
+    """Such lines state no year: it is the last in which the line is not later than the file (but for its zone)."""
+    month, day, clock = match["time"].partition(".")[0].split()
+    year = 1970 + modified // (31_556_952 * 10**9)
+    for one in (year + 1, year, year - 1, year - 2, year - 3, year - 4):
+        moment = _local(one, month, day, clock)
+        if moment is not None and moment.ns <= modified + 86_400 * 10**9:
+            return moment
+    return None
+
+
+def _local(year: int, month: str, day: str, clock: str) -> _Moment | None:
+    if month not in _MONTHS:
+        return None
+    hour, minute, second = (int(one) for one in clock.split(":"))
+    ns = utc_ns((year, 1 + _MONTHS.index(month), int(day)), (hour, minute, second))
+    return None if ns is None else _Moment(_LOCAL, ns)
+
+
+def _spelling(pattern: str, moment: Callable[[re.Match[str], int], _Moment | None], resolution_s: float) -> _Spelling:
+    return _Spelling(re.compile(pattern, re.ASCII | re.DOTALL), moment, resolution_s)
+
+
+_SPELLINGS: Final = (
+    # [12345.678901] message; with the caller; and as journalctl -o short-monotonic has it, with the host.
+    _spelling(
+        rf"{_PREFIX}\[ *(?P<time>\d{{1,9}}\.\d{{3,9}})\]{_CALLER} ?(?:{_HOST} kernel: )?(?P<message>.*)",
+        _since_boot,
+        1e-3,
+    ),
+    # Nov 27 14:02:51 node-7 kernel: [12345.678901] message; a part of a second is left out
+    _spelling(
+        rf"{_PREFIX}(?P<time>[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{{1,9}})?) {_HOST} {_TAG}(?P<message>.*)",
+        _of_syslog,
+        1.0,
+    ),
+    # 2026-11-27T14:02:51.123456+01:00 node-7 kernel: message
+    _spelling(
+        rf"{_PREFIX}(?P<time>{_ISO_TIME}(?:[.,]\d{{1,9}})?{_ZONE}?) {_HOST} {_TAG}(?P<message>.*)",
+        _iso,
+        1.0,
+    ),
+    # 2026-11-27T14:02:51,123456+01:00 message (dmesg --time-format iso)
+    _spelling(rf"{_PREFIX}(?P<time>{_ISO_TIME},\d{{6}}{_ZONE}) {_CALLER} ?(?P<message>.*)", _iso, 1.0),
+    # [Fri Nov 27 14:02:51 2026] message (dmesg -T)
+    _spelling(
+        rf"{_PREFIX}\[(?:{_DAYS}) (?P<time>[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?{_CALLER} ?"
+        r"(?P<message>.*)",
+        _human,
+        1.0,
+    ),
+    # <4>1 2026-11-27T14:02:51.123Z node-7 kernel - - - message (RFC 5424)
+    _spelling(
+        rf"(?:<\d{{1,3}}>)?1 (?P<time>{_ISO_TIME}(?:\.\d{{1,9}})?{_ZONE}) {_HOST} kernel \S+ \S+ "
+        rf"(?:-|\[[^\]]*\]) \ufeff?(?:{_SINCE_BOOT} ?)?{_CALLER} ?(?P<message>.*)",
+        _iso,
+        1.0,
+    ),
+    # 1764252171.123456 node-7 kernel: message (journalctl -o short-unix)
+    _spelling(rf"(?P<time>\d{{9,11}}\.\d{{6}}) {_HOST} {_TAG}(?P<message>.*)", _since_1970, 1e-3),
+)
+_JOURNAL_RESOLUTION_S: Final = 1e-3
+
+_REFUSED: Final = re.compile(rb"dmesg: read kernel buffer failed: [^\n]{1,100}|dmesg: klogctl[^\n]{1,100}")
+_NAMES: Final = ("dmesg", "kern.log", "kernel")
+_SAMPLE_LINES: Final = 400
+_SPEAKERS: Final = re.compile(
+    r"Linux version |Command line: |BIOS-|ACPI|EFI|DMAR|PCI|pci|NVRM: |nvidia|mlx\d|amdgpu |usb |IPv6: |audit|"
+    r"systemd\[|EXT4-fs|XFS |overlayfs: |nfs: |Lustre|nvme|sd |ata\d|scsi|blk_update|I/O error|virtio|hv_|xen|"
+    r"eth\d|ib\d|ens\d|eno\d|bond\d|docker|br-|veth|efa |ena |ixgbe |i40e |ice |bnxt_en |"
+    r"mce: |EDAC |CPU\d|Memory cgroup |Out of memory|oom-kill:|Killed process |\S+\[\d+\]: segfault |"
+    r"perf: |rcu: |watchdog: |NMI |INFO: task |clocksource: |random: |workqueue: |cgroup: "
+)
+"""What messages of kernels begin with, of which one at least is in any log."""
+_JOURNAL_SIGN: Final = b'"__REALTIME_TIMESTAMP"'
+
+
+def fits(name: str, head: bytes) -> bool:
+    """Whether half of the first lines are a kernel's, or one of a syslog or journal is."""
+    if _REFUSED.match(head):
+        return True
+    if head.lstrip()[:1] == b"{":
+        return _JOURNAL_SIGN in head and b'"MESSAGE"' in head
+    lines = [one for one in head.decode("utf-8", "replace").splitlines()[:_SAMPLE_LINES] if one.strip()]
+    matches = [told[1] for one in lines if (told := _matched(one, _SPELLINGS[0])) is not None]
+    if any(match.groupdict().get("host") for match in matches):
+        return True
+    # Other programs begin lines with times in brackets as well.
+    is_named = any(one in name.lower() for one in _NAMES)
+    is_kernels = is_named or any(_SPEAKERS.match(match["message"]) for match in matches)
+    return is_kernels and len(matches) >= max(len(lines) / 2, 1)
+
+
+def _matched(line: str, first: _Spelling) -> tuple[_Spelling, re.Match[str]] | None:
+    """How a line is written; `first` is asked first, as lines of a file are alike."""
+    match = first.pattern.match(line)
+    if match is not None:
+        return first, match
+    for spelling in _SPELLINGS:
+        match = spelling.pattern.match(line) if spelling is not first else None
+        if match is not None:
+            return spelling, match
+    return None
+
+
+class _Line(NamedTuple):
+    """A message of the kernel; one is made of every line, so that it must be made quickly."""
+
+    number: int
+    message: str
+    host: str | None
+    moment: Callable[[], _Moment | None]
+    """Asked of few lines, as to work it out takes longer than to read the line."""
+    resolution_s: float
+
+
+_OF_ONE_EVENT: Final = 64
+"""Lines from the first to the last of one event: others may come between."""
+_ANNOUNCED_AGAIN: Final = 2
+"""The same where the later line announces as well: `Corrected error` and `Multiple Corrected error`."""
+
+
+class _Reader:
+    """Reads lines one after the other, and keeps what they tell."""
+
+    def __init__(self, modified: int) -> None:
+        self._modified = modified
+        self._spelling = _SPELLINGS[0]
+        self._journal = msgspec.json.Decoder(dict[str, Any])
+        self.read = 0
+        """Messages of the kernel."""
+        self.passed_over = 0
+        self.first: _Line | None = None
+        self.last: _Line | None = None
+        self.anchors: list[tuple[int, int]] = []
+        """(ns since the host's start, Unix ns by the host's clock)."""
+        self.chip: tuple[int, int] | None = None
+        """The same by the chip's clock with which the host started."""
+        self.hosts: set[str] = set()
+        """That lines name, the first of them."""
+        self.hostname: str | None = None
+        """As systemd tells it."""
+        self.devices: dict[str, str] = {}
+        """PCI address → UUID."""
+        self.events: list[tuple[_Line, KernelEvent]] = []
+        self.left_out = 0
+        """Events of which there are too many."""
+        self._of_name: Counter[str] = Counter()
+        self._announced: dict[str, tuple[_Line, KernelEvent]] = {}
+        self._goes_on = ""
+        """The message before with the indented lines behind it; '' behind a line that is not the kernel's."""
+
+    def take(self, number: int, text: str) -> None:
+        """Takes the next line."""
+        if text[:1] == "{":
+            line = self._of_journal(number, text)
+        else:
+            told = _matched(text, self._spelling)
+            line = None
+            if told is not None:
+                self._spelling = told[0]
+                line = self._of_text(number, *told)
+        if line is None:
+            self._without_time(text)
+            return
+        self.read += 1
+        self.last = line
+        if line.host is not None and line.host not in self.hosts and len(self.hosts) < _MOST_HOSTS:
+            self.hosts.add(shown(line.host))
+        if self.first is None:
+            self.first = line
+        self._goes_on = line.message
+        event = event_of(line.message)
+        if event is not None:
+            self._add(line, event)
+        else:
+            self._look_beside(line)
+
+    def _without_time(self, text: str) -> None:
+        """A line without a time is of the message before where it is indented, as messages of several lines are."""
+        goes_on = text.startswith((" ", "\t")) and 0 < len(self._goes_on) <= _LONGEST_MESSAGE
+        if self.last is None or not goes_on:
+            # Behind another program's line, indented ones are that program's.
+            self._goes_on = ""
+            self.passed_over += bool(text.strip())
+            return
+        is_told = event_of(self._goes_on) is not None
+        self._goes_on = f"{self._goes_on} {text.strip()}"
+        event = None if is_told else event_of(self._goes_on)
+        if event is not None:
+            self._add(self.last, event)
+
+    def _of_text(self, number: int, spelling: _Spelling, match: re.Match[str]) -> _Line:
+        modified = self._modified
+        host = match["host"] if "host" in spelling.pattern.groupindex else None
+        return _Line(number, match["message"], host, lambda: spelling.moment(match, modified), spelling.resolution_s)
+
+    def _of_journal(self, number: int, text: str) -> _Line | None:
+        try:
+            record = self._journal.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return None
+        message, stamp = _journal_text(record.get("MESSAGE")), record.get("__REALTIME_TIMESTAMP")
+        # What begins with _ the journal knows itself; the identifier is what whoever wrote calls himself.
+        origin = record.get("_TRANSPORT", record.get("SYSLOG_IDENTIFIER", "kernel"))
+        is_kernels = origin == "kernel" and record.get("SYSLOG_FACILITY", "0") == "0"
+        if message is None or not is_kernels or not isinstance(stamp, str) or not re.fullmatch(r"[0-9]{1,16}", stamp):
+            return None
+        host = record.get("_HOSTNAME")
+        ns = int(stamp) * 1000
+        moment = _Moment(_UNIX, ns) if is_possible(ns) else None
+        return _Line(number, message, host if isinstance(host, str) else None, lambda: moment, _JOURNAL_RESOLUTION_S)
+
+    def _look_beside(self, line: _Line) -> None:
+        """Messages that are no events, but say who devices are, the host's name, or what time it is."""
+        message = line.message
+        if known := device_of(message):
+            self.devices[known[0]] = known[1]
+        elif name := hostname_in(message):
+            self.hostname = name
+        elif told := unix_s_in(message):
+            moment = line.moment()
+            if moment is None or moment.style != _BOOT:
+                return
+            unix = round(told[0] * 1e9)
+            if told[1]:
+                self.anchors.append((moment.ns, unix))
+            else:
+                self.chip = (moment.ns, unix)
+
+    def _add(self, line: _Line, event: KernelEvent) -> None:
+        """An event that is told in several lines counts once, as the last and fullest of them has it."""
+        before = self._announced.pop(event.subject, None) if event.subject else None
+        most = _ANNOUNCED_AGAIN if event.is_announced else _OF_ONE_EVENT
+        if before is not None and line.number - before[0].number > most:
+            self._keep(*before)
+        if event.is_announced:
+            self._announced[event.subject] = (line, event)
+        else:
+            self._keep(line, event)
+
+    def _keep(self, line: _Line, event: KernelEvent) -> None:
+        self._of_name[event.name] += 1
+        if self._of_name[event.name] > _MOST_OF_A_NAME:
+            self.left_out += 1
+        else:
+            self.events.append((line, event))
+
+    def finish(self) -> None:
+        """To be called behind the last line."""
+        for one in self._announced.values():
+            self._keep(*one)
+        self._announced.clear()
+        self.anchors.sort()
+
+
+_MOST_HOSTS: Final = 10_000
+_MOST_OF_A_NAME: Final = 20_000
+"""Events of one name that are kept: a bad PCIe link tells of itself without end."""
+_LONGEST_MESSAGE: Final = 1_000
+"""Characters from which on a message is no longer continued."""
+
+
+def _journal_text(message: object) -> str | None:
+    """A journal's message, which is a list of bytes where it is no text."""
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list) and all(type(one) is int and 0 <= one < 256 for one in message):
+        return bytes(message).decode("utf-8", "replace")
+    return None
+
+
+def read(path: Path) -> EvidenceFile:
+    """The events of a kernel's log: of devices by PCI address, of links, disks, processes, and of the host.
+
+    A source's `first_ns` and `last_ns` are those of the log, so that silence within it says something. Raises
+    InputError where no line is the kernel's.
+    """
+    lines = Lines(path)
+    reader = _Reader(modified_ns(path))
+    for number, text in lines:
+        reader.take(number, text)
+    reader.finish()
+    if not reader.read:
+        raise _not_read(path)
+    times = _Times(reader, modified_ns(path))
+    told_host = host_of(path, reader.hostname)
+    rows = EvidenceRows()
+    skipped = 0
+    for line, event in reader.events:
+        time_ns = times.unix_ns(line)
+        if time_ns is None:
+            skipped += 1
+            continue
+        host = line.host or told_host
+        entity = event.entity
+        if host is None:
+            # An address alone is one of every host; a UUID is only one device's.
+            uuid = reader.devices.get(entity.removeprefix("pci:"))
+            entity = gpu(uuid) if uuid else entity
+        raw = f"{path.name}:{line.number}"
+        rows.add(time_ns, entity, event.name, event.value, host=host, text=event.text, raw=raw)
+    is_whole = reader.read > len(reader.events) + reader.left_out
+    source = EvidenceSource(
+        path.name,
+        KIND,
+        clock=times.clock,
+        bound_s=times.bound_s(),
+        passed_over=reader.passed_over + skipped,
+        hosts=tuple(sorted(reader.hosts or ({shown(told_host)} if told_host else ()))),
+        notes=tuple(_notes(reader, times, told_host, is_whole=is_whole, is_cut=lines.is_cut)),
+        observes=OBSERVED if is_whole else (),
+    )
+    file = described(rows, source)
+    ends = [ns for line in (reader.first, reader.last) if line is not None and (ns := times.unix_ns(line)) is not None]
+    spans = [*ends, *file.table["time_ns"].to_pylist()]
+    told = replace(
+        file.sources[0], first_ns=min(spans, default=None), last_ns=max(spans, default=None), gaps=0, longest_gap_s=0.0
+    )
+    return EvidenceFile(file.table, (told,))
+
+
+def _not_read(path: Path) -> InputError:
+    start = "\n".join(text for _, text in islice(Lines(path), 3)).encode()
+    if _REFUSED.search(start):
+        return InputError(
+            f"{path}: dmesg was not allowed to read the kernel's log",
+            "containers do not see it: run dmesg as root on the host, or journalctl -k -o json",
+        )
+    return InputError(
+        f"{path} holds no line of a kernel with its time", "write it with dmesg, or journalctl -k -o json"
+    )
+
+
+_DRIFT: Final = 100e-6
+"""By how much the kernel's clock since boot may go wrong a second: of a cheap crystal, as nobody corrects it."""
+_AUDIT_RESOLUTION_S: Final = 0.01
+
+
+class _Times:
+    """Makes a log's times Unix, and says by what assumption."""
+
+    def __init__(self, reader: _Reader, modified: int) -> None:
+        events = [line for line, _ in reader.events]
+        told = [line for line in (reader.first, reader.last, *events) if line is not None]
+        moments = [moment for line in told if (moment := line.moment()) is not None]
+        self.styles: Final = {moment.style for moment in moments}
+        self._anchors = reader.anchors
+        self._checks = sorted([*reader.anchors, *([reader.chip] if reader.chip else [])])
+        boots = [moment.ns for moment in moments if moment.style == _BOOT]
+        self.is_guessed: Final = bool(boots) and not self._checks
+        """Whether the host's start is known from when the file was written."""
+        self._started = (
+            modified - max(boots) if self.is_guessed else reader.chip[1] - reader.chip[0] if reader.chip else 0
+        )
+        self.zone_s: Final = _zone_s([moment.ns for moment in moments if moment.style == _LOCAL], modified)
+        """How far its times are ahead of UTC, where that can be told."""
+        self._resolution_s = max((line.resolution_s for line in told), default=1.0)
+        self._boots_of_events = [
+            moment.ns for line in events if (moment := line.moment()) is not None and moment.style == _BOOT
+        ]
+
+    @property
+    def clock(self) -> Clock:
+        if _BOOT in self.styles and not self._anchors:
+            return "boot"
+        return "host" if self.styles else "unknown"
+
+    def bound_s(self) -> float | None:
+        """By how much its times may be off of the host's clock; None where that is assumed."""
+        if self.clock != "host" or _LOCAL in self.styles:
+            return None
+        if _BOOT in self.styles:
+            bounds = [self._bound_s(ns) for ns in self._boots_of_events]
+            known = [one for one in bounds if one is not None]
+            return max(known) if known and len(known) == len(bounds) else None
+        return self._resolution_s
+
+    def _bound_s(self, ns: int) -> float | None:
+        """Of one time between two lines that state both; a clock that is set anew shows as what they differ by."""
+        at = bisect_left(self._checks, (ns, 0))
+        if not 0 < at < len(self._checks):
+            return None
+        (boot, unix), (next_boot, next_unix) = self._checks[at - 1 : at + 1]
+        apart = abs((unix - boot) - (next_unix - next_boot))
+        return _AUDIT_RESOLUTION_S + (apart + _DRIFT * abs(self._nearest(ns)[0] - ns)) / 1e9
+
+    def unix_ns(self, line: _Line) -> int | None:
+        moment = line.moment()
+        if moment is None:
+            return None
+        ns = moment.ns
+        if moment.style == _LOCAL:
+            ns -= (self.zone_s or 0) * 10**9
+        elif moment.style == _BOOT:
+            ns = self._since_boot(ns)
+        return ns if is_possible(ns) else None
+
+    def _since_boot(self, ns: int) -> int:
+        if self._anchors:
+            boot, unix = self._nearest(ns)
+            return unix + ns - boot
+        return self._started + ns
+
+    def _nearest(self, ns: int) -> tuple[int, int]:
+        at = bisect_left(self._anchors, (ns, 0))
+        return min(self._anchors[max(at - 1, 0) : at + 1], key=lambda one: abs(one[0] - ns))
+
+
+_ZONE_STEP_S: Final = 900
+_ZONE_MOST_S: Final = 14 * 3600
+_ZONE_SLACK_S: Final = 2
+
+
+def _zone_s(local: list[int], modified: int) -> int | None:
+    """The zone by which the last line is of the moment at which the file was written, as a live log's is.
+
+    All zones are whole quarters of an hour: by accident a copied file fits one in 1 of 180.
+    """
+    if not local:
+        return None
+    ahead = (max(local) - modified) / 1e9
+    zone = round(ahead / _ZONE_STEP_S) * _ZONE_STEP_S
+    return zone if abs(zone) <= _ZONE_MOST_S and abs(ahead - zone) <= _ZONE_SLACK_S else None
+
+
+def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, is_cut: bool) -> Iterator[str]:
+    if times.is_guessed:
+        yield (
+            "its times are seconds since the host's start: it is assumed that the file was written right after its "
+            "last line; dmesg --time-format iso tells real times"
+        )
+    elif times.clock == "boot":
+        yield (
+            "its times are seconds since the host's start, which is taken from the clock that the host started with: "
+            "that clock may have been wrong; dmesg --time-format iso tells real times"
+        )
+    elif _BOOT in times.styles:
+        yield (
+            "its times are seconds since the host's start, made real ones by lines of audit, which state both; "
+            "behind the last of these the host's clock may have been set anew"
+        )
+    if _LOCAL in times.styles:
+        if times.zone_s is None:
+            yield "its times state no zone: they are taken for UTC; journalctl -k -o json tells real times"
+        else:
+            hours, minutes = divmod(abs(times.zone_s) // 60, 60)
+            sign = "-" if times.zone_s < 0 else "+"
+            yield (
+                f"its times state no zone: they are taken for those of UTC{sign}{hours:02}:{minutes:02}, by which its "
+                "last line is of the moment at which the file was written"
+            )
+    if reader.first is not None and reader.first.host is None and host is None:
+        yield "it does not name its host: put it into a folder host=NAME, or write it with journalctl -k -o json"
+    if not is_whole:
+        yield "it holds nothing but events, as one that was searched does: that others are not in it says nothing"
+    if reader.left_out:
+        yield f"{reader.left_out} more events are left out: of one name the first {_MOST_OF_A_NAME} are kept"
+    if is_cut:
+        yield "it is cut off or damaged, or longer than is read"
+    if any(event.entity.startswith("pid:") for _, event in reader.events):
+        yield "process numbers are the host's: in a container a process has another one"

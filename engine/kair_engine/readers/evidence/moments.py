@@ -1,0 +1,65 @@
+"""Times as logs and schedulers write them, as Unix ns."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+
+LATEST_NS: Final = 1 << 62
+"""In the year 2116; later times are damage."""
+
+_ISO: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
+)
+
+
+def iso_ns(text: str) -> tuple[int, bool] | None:
+    """(Unix ns, whether the text states a zone, else it is taken for UTC) of `2026-11-27T14:02:51.5+01:00`.
+
+    None for anything else, and for times before 1970 or after LATEST_NS.
+    """
+    match = _ISO.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(one) for one in match.groups()[:6])
+    ns = utc_ns((year, month, day), (hour, minute, second))
+    if ns is None:
+        return None
+    if match[7]:
+        ns += int(match[7].ljust(9, "0"))
+    if match[9]:
+        ahead = int(match[10]) * 3600 + int(match[11]) * 60
+        ns -= (ahead if match[9] == "+" else -ahead) * 10**9
+    return (ns, bool(match[8] or match[9])) if is_possible(ns) else None
+
+
+def utc_ns(date: tuple[int, int, int], clock: tuple[int, int, int]) -> int | None:
+    """Unix ns of a date (year, month, day) and time (hour, minute, second) in UTC, None where there is no such."""
+    hour, minute, second = clock
+    try:
+        # A leap second, which datetime does not know, is the first of the next minute.
+        moment = datetime(*date, hour, minute, min(second, 59), tzinfo=UTC)
+        whole = moment + timedelta(seconds=1) if second == 60 else moment
+    except (ValueError, OverflowError):
+        return None
+    ns = int(whole.timestamp()) * 10**9
+    return ns if is_possible(ns) else None
+
+
+def is_possible(ns: int) -> bool:
+    """Whether it is a time that a log can have."""
+    return 0 <= ns < LATEST_NS
+
+
+def modified_ns(path: Path) -> int:
+    """When a file was last written, Unix ns; of one in an archive the archive was. Raises InputError for no file."""
+    place = path
+    while True:
+        try:
+            return max(place.stat().st_mtime_ns, 0)
+        except NotADirectoryError:
+            place = place.parent
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error

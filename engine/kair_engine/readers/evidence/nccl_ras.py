@@ -1,0 +1,115 @@
+"""What NCCL's RAS prints (`ncclras -v`, or as JSON), as evidence: who is behind, and who does not answer.
+
+As a recording of a hang it is read by kair_engine.readers.ras; here it stands beside one.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.evidence.moments import modified_ns
+from kair_engine.readers.evidence.opening import read_bounded
+from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.ras import Communicator, of_json, of_text
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.measures import HOST, EvidenceSource, of_rank, process
+
+KIND: Final = "ncclras"
+
+_MOST_BYTES: Final = 64 << 20
+_MOST_SAID: Final = 10_000
+"""Ranks of a file of which something is said."""
+_PROCESS: Final = re.compile(r"GPU (\d{1,3}) managed by process (\d{1,7}) on node (\S{1,253})")
+
+
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
+    """Whether it begins as RAS does, as text or as JSON."""
+    start = head.lstrip()
+    if start[:1] == b"{":
+        return b'"nccl_version"' in head and b'"communicators' in head
+    return start.startswith(b"NCCL version ") and b"Job summary" in head
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said of one rank of a communicator."""
+
+    rank: int
+    text: str
+    value: float | None = None
+
+
+def read(path: Path) -> EvidenceFile:
+    """An event for each rank that is behind the others, or does not answer.
+
+    Of a communicator of all GPUs its ranks are the job's; of others the process is named where RAS names it. Raises
+    InputError where it is damaged, or no answer of RAS.
+    """
+    content = read_bounded(path, _MOST_BYTES)
+    is_json = content.lstrip()[:1] == b"{"
+    try:
+        communicators, gpus = of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
+    except (ValueError, AttributeError, TypeError, IndexError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path} is cut off or damaged", "ask RAS again: ncclras -v -f json") from error
+    if not 0 < gpus <= MAX_RANKS:
+        raise InputError(f"{path} is no answer of RAS: it does not say how many GPUs the job has")
+    rows = EvidenceRows()
+    time_ns = modified_ns(path)
+    ranks = _job_ranks(communicators, gpus)
+    left_out = 0
+    for one in communicators:
+        for said in _said(one):
+            if len(rows) >= _MOST_SAID:
+                left_out += 1
+                continue
+            host, pid = _process(one, said)
+            rank = said.rank if one.size == gpus else ranks.get(one.devices.get(said.rank, ()))
+            known = rank is not None and 0 <= rank < gpus
+            entity = of_rank(rank) if known and rank is not None else process(pid) if pid else HOST
+            text = f"rank {said.rank} of {one.size} in communicator {one.name}: {said.text}"
+            rows.add(
+                time_ns,
+                entity,
+                "nccl_report",
+                said.value,
+                host=host,
+                rank=rank if known else None,
+                text=text,
+                raw=path.name,
+            )
+    notes = ["the time is when the file was written, as RAS tells none"]
+    if left_out:
+        notes.append(f"{left_out} more ranks are behind, or do not answer")
+    hosts = tuple(sorted({str(device[0]) for one in communicators for device in one.devices.values() if device[0]}))
+    source = EvidenceSource(path.name, KIND, clock="host", hosts=hosts, notes=tuple(notes), observes=("nccl_report",))
+    return described(rows, source)
+
+
+def _job_ranks(communicators: Sequence[Communicator], gpus: int) -> Mapping[tuple[object, ...], int]:
+    """Host, process and device → the job's rank, where a communicator lists all of them."""
+    of_all = next((one for one in communicators if one.size == gpus), None)
+    return {device: rank for rank, device in of_all.devices.items() if any(device)} if of_all else {}
+
+
+def _said(one: Communicator) -> Iterator[_Said]:
+    for rank, words in sorted(one.missing.items()):
+        yield _Said(rank, f"does not answer{words and f' ({words[:200]})'}")
+    for kind, counts in one.counts.items():
+        known = {rank: count for rank, count in counts.items() if count >= 0}
+        most = max(known.values(), default=0)
+        for rank, count in sorted(known.items()):
+            if count < most:
+                yield _Said(rank, f"has launched {count} {kind}, others {most}", count)
+
+
+def _process(one: Communicator, said: _Said) -> tuple[str | None, int | None]:
+    """(Host, process), where RAS names them."""
+    device = one.devices.get(said.rank)
+    if device is not None and device[0]:
+        return str(device[0]), device[1] if 0 < device[1] < 1 << 22 else None
+    match = _PROCESS.search(one.missing.get(said.rank, ""))
+    return (match[3], int(match[2])) if match else (None, None)

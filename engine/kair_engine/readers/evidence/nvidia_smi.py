@@ -1,0 +1,457 @@
+"""What nvidia-smi prints: `-q -x` (XML), `--query-gpu=… --format=csv` with its header, and `nvlink -e`.
+
+Its times are of the host's clock and name no zone: they are taken to be UTC. Names and units are those of the tool's
+own help (`--help-query-gpu`) and of its XML since driver 450.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final, Literal
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.evidence.moments import is_possible
+from kair_engine.readers.evidence.opening import Lines, read_bounded
+from kair_engine.readers.evidence.prometheus_names import is_blank
+from kair_engine.readers.identity import host_of
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.identity import pci_address, uuid_of
+from kair_engine.trace.measures import EvidenceSource, gpu, gpu_index, pci
+
+KIND: Final = "nvidia-smi"
+MOST_BYTES: Final = 256 << 20
+"""Of a file of XML, which is read as a whole."""
+
+_OF_ZONE: Final = "its times name no time zone: they are taken to be UTC"
+_OF_FILE: Final = "it tells no times: all is taken to be of when the file was written"
+_UNITS: Final = {"": 1.0, "%": 0.01, "us": 1e-6, "MiB": float(1 << 20), "KB/s": 1e3, "MHz": 1.0, "W": 1.0, "C": 1.0}
+_NUMBER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)\s*(x|%|us|MiB|KB/s|MHz|W|C)?")
+_BITS: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
+_YES: Final = {"yes": 1.0, "no": 0.0}
+
+
+@dataclass(frozen=True)
+class _Field:
+    """What a field of the tool is told as."""
+
+    measure: str
+    unit: str = ""
+    """Of a bare number, as `nounits` prints it."""
+    instead: bool = False
+    """Whether it only counts where the other field of that measure says nothing."""
+
+
+_GENERATION: Final = ("pci", "pci_gpu_link_info", "pcie_gen")
+_WIDTH: Final = ("pci", "pci_gpu_link_info", "link_widths")
+_XML: Final[Mapping[tuple[str, ...], _Field]] = {
+    ("clocks", "sm_clock"): _Field("gpu_sm_clock"),
+    ("clocks", "mem_clock"): _Field("gpu_memory_clock"),
+    ("gpu_power_readings", "average_power_draw"): _Field("gpu_power"),
+    ("gpu_power_readings", "power_draw"): _Field("gpu_power"),
+    ("power_readings", "power_draw"): _Field("gpu_power"),
+    ("gpu_power_readings", "instant_power_draw"): _Field("gpu_power", instead=True),
+    ("gpu_power_readings", "current_power_limit"): _Field("gpu_power_limit"),
+    ("power_readings", "enforced_power_limit"): _Field("gpu_power_limit"),
+    ("power_readings", "power_limit"): _Field("gpu_power_limit", instead=True),
+    ("temperature", "gpu_temp"): _Field("gpu_temperature"),
+    ("temperature", "memory_temp"): _Field("gpu_memory_temperature"),
+    ("temperature", "gpu_temp_tlimit"): _Field("gpu_temperature_margin"),
+    ("utilization", "gpu_util"): _Field("gpu_utilization"),
+    ("fb_memory_usage", "used"): _Field("gpu_memory_used"),
+    (*_GENERATION, "device_current_link_gen"): _Field("gpu_pcie_generation"),
+    (*_GENERATION, "current_link_gen"): _Field("gpu_pcie_generation", instead=True),
+    (*_GENERATION, "max_link_gen"): _Field("gpu_pcie_generation_max"),
+    (*_WIDTH, "current_link_width"): _Field("gpu_pcie_width"),
+    (*_WIDTH, "max_link_width"): _Field("gpu_pcie_width_max"),
+    ("pci", "replay_counter"): _Field("gpu_pcie_replays"),
+    ("pci", "tx_util"): _Field("gpu_pcie_sent"),
+    ("pci", "rx_util"): _Field("gpu_pcie_received"),
+    ("remapped_rows", "remapped_row_corr"): _Field("gpu_remapped_rows_correctable"),
+    ("remapped_rows", "remapped_row_unc"): _Field("gpu_remapped_rows_uncorrectable"),
+    ("remapped_rows", "remapped_row_pending"): _Field("gpu_row_remap_pending"),
+    ("remapped_rows", "remapped_row_failure"): _Field("gpu_row_remap_failure"),
+}
+"""Tags below a device's → field."""
+_XML_SUMS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
+    "gpu_ecc_corrected": (
+        ("ecc_errors", "volatile", "sram_correctable"),
+        ("ecc_errors", "volatile", "dram_correctable"),
+    ),
+    "gpu_ecc_uncorrected": (
+        ("ecc_errors", "volatile", "sram_uncorrectable"),
+        ("ecc_errors", "volatile", "sram_uncorrectable_parity"),
+        ("ecc_errors", "volatile", "sram_uncorrectable_secded"),
+        ("ecc_errors", "volatile", "dram_uncorrectable"),
+    ),
+}
+_COUNTERS: Final[Mapping[str, Sequence[str]]] = {
+    "gpu_throttle_power_time": ("sw_power_cap",),
+    "gpu_throttle_thermal_time": ("sw_thermal_slowdown", "hw_thermal_slowdown"),
+    "gpu_throttle_brake_time": ("hw_power_brake_slowdown",),
+    "gpu_throttle_sync_boost_time": ("sync_boost",),
+}
+"""Measure → reasons whose counters of microseconds add up to it, as CSV spells them."""
+_XML_COUNTERS: Final[Mapping[str, str]] = {
+    "sw_thermal_slowdown": "sw_therm_slowdown",
+    "hw_thermal_slowdown": "hw_therm_slowdown",
+    "hw_power_brake_slowdown": "hw_power_brake",
+}
+"""The same as XML spells them, where that differs."""
+_REASONS: Final[Mapping[str, int]] = {
+    "gpu_idle": 0x1,
+    "applications_clocks_setting": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+    "display_clocks_setting": 0x100,
+}
+"""Reason → its bit (nvml.h, nvmlClocksEventReason*)."""
+
+_CSV: Final[Mapping[str, _Field]] = {
+    "clocks.current.sm": _Field("gpu_sm_clock"),
+    "clocks.sm": _Field("gpu_sm_clock"),
+    "clocks.current.memory": _Field("gpu_memory_clock"),
+    "clocks.mem": _Field("gpu_memory_clock"),
+    "power.draw": _Field("gpu_power"),
+    "power.draw.average": _Field("gpu_power", instead=True),
+    "power.draw.instant": _Field("gpu_power", instead=True),
+    "enforced.power.limit": _Field("gpu_power_limit"),
+    "power.limit": _Field("gpu_power_limit", instead=True),
+    "temperature.gpu": _Field("gpu_temperature"),
+    "temperature.memory": _Field("gpu_memory_temperature"),
+    "temperature.gpu.tlimit": _Field("gpu_temperature_margin"),
+    "utilization.gpu": _Field("gpu_utilization", "%"),
+    "memory.used": _Field("gpu_memory_used", "MiB"),
+    "pcie.link.gen.gpucurrent": _Field("gpu_pcie_generation"),
+    "pcie.link.gen.current": _Field("gpu_pcie_generation", instead=True),
+    "pcie.link.gen.max": _Field("gpu_pcie_generation_max"),
+    "pcie.link.width.current": _Field("gpu_pcie_width"),
+    "pcie.link.width.max": _Field("gpu_pcie_width_max"),
+    "clocks_event_reasons.active": _Field("gpu_throttle_reasons"),
+    "clocks_throttle_reasons.active": _Field("gpu_throttle_reasons"),
+    "ecc.errors.corrected.volatile.total": _Field("gpu_ecc_corrected"),
+    "ecc.errors.uncorrected.volatile.total": _Field("gpu_ecc_uncorrected"),
+    "remapped_rows.correctable": _Field("gpu_remapped_rows_correctable"),
+    "remapped_rows.uncorrectable": _Field("gpu_remapped_rows_uncorrectable"),
+    "remapped_rows.pending": _Field("gpu_row_remap_pending"),
+    "remapped_rows.failure": _Field("gpu_row_remap_failure"),
+}
+"""Columns without their units → field."""
+_COUNTER_PREFIXES: Final = ("clocks_event_reasons_counters.",)
+_FIRST_LINES: Final = 40
+_UNIT_OF_HEADER: Final = re.compile(r"\s*\[[^\]]{0,12}\]$")
+_NO_HEADER: Final = re.compile(
+    r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, |(?:\d+, )?(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]+, "
+)
+_NVLINK_GPU: Final = re.compile(r"GPU (\d{1,4}): [^(]{1,80}(?:\(UUID: (\S{1,80})\))?")
+_NVLINK_COUNT: Final = re.compile(r"\s+Link (\d{1,3}): (Replay|Recovery|CRC) Errors: (\d{1,18})")
+_NVLINK: Final = {"Replay": "gpu_nvlink_replays", "Recovery": "gpu_nvlink_recoveries", "CRC": "gpu_nvlink_errors"}
+
+
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
+    """Whether the file begins as nvidia-smi's output does."""
+    return _kind_of(head.decode("utf-8", "replace").splitlines()[:_FIRST_LINES]) is not None
+
+
+def _kind_of(lines: Sequence[str]) -> Literal["xml", "csv", "csv without header", "nvlink"] | None:
+    """What a file is that begins with these lines; whatever a shell printed may stand before it."""
+    if any("<nvidia_smi_log>" in line or "<!DOCTYPE nvidia_smi_log" in line for line in lines):
+        return "xml"
+    if any(_is_header(_columns(line)) for line in lines):
+        return "csv"
+    if any(_NVLINK_GPU.match(line) for line in lines) and any(_NVLINK_COUNT.match(line) for line in lines):
+        return "nvlink"
+    return "csv without header" if lines and _NO_HEADER.match(lines[0]) else None
+
+
+def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
+    """The rows of a file of at most `limit` bytes. Raises InputError where nothing of it can be read."""
+    lines = Lines(path, limit)
+    numbered = iter(lines)
+    begun = list(islice(numbered, _FIRST_LINES))
+    told = _Told(path)
+    kind = _kind_of([line for _, line in begun])
+    if kind == "xml":
+        _take_xml(told, read_bounded(path, limit))
+    elif kind == "nvlink":
+        _take_nvlink(told, chain(begun, numbered))
+    elif kind == "csv":
+        _take_csv(told, chain(begun, numbered))
+    elif kind == "csv without header":
+        raise InputError(
+            f"{path} has no header, which names what its columns are",
+            "ask nvidia-smi --query-gpu=… --format=csv again, without noheader",
+        )
+    told.finish()
+    if not len(told.rows):
+        raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
+    notes = [note for note, holds in ((_OF_ZONE, told.is_of_zone), (_OF_FILE, told.is_of_file)) if holds]
+    if lines.is_cut and kind != "xml":
+        notes.append("it was not read to its end, which is too far or damaged")
+    source = EvidenceSource(
+        name=path.name,
+        kind=KIND,
+        clock="unknown" if told.is_of_file else "host",
+        passed_over=told.passed_over,
+        hosts=() if told.host is None else (told.host,),
+        notes=tuple(notes),
+    )
+    return described(told.rows, source)
+
+
+class _Told:
+    """Rows of one file, and what its source is to say."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = EvidenceRows()
+        self.host = host_of(path)
+        self.passed_over = 0
+        self.is_of_zone = self.is_of_file = False
+        self._path = path
+        self._written_ns: int | None = None
+        self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def time_of(self, told: str | None) -> int | None:
+        """A time of the tool, else when the file was written; None of a damaged one."""
+        if told is not None:
+            self.is_of_zone = True
+            return _unix_ns(told)
+        if self._written_ns is None:
+            try:
+                self._written_ns = self._path.stat().st_mtime_ns
+            except OSError as error:
+                raise InputError(f"cannot tell when {self._path} was written: {error.strerror or error}") from error
+        self.is_of_file = True
+        return self._written_ns
+
+    def add(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
+        """Rows of one device at one time; `place` is where in the file that is."""
+        for measure, value in values.items():
+            if time_ns == self._written_ns:
+                # Of readings without times no more than the last is known to be of then.
+                self.passed_over += (entity, measure) in self._untimed
+                self._untimed[entity, measure] = value, place
+            else:
+                self.rows.add(time_ns, entity, measure, value, host=self.host, raw=f"{self._path.name}{place}")
+
+    def finish(self) -> None:
+        """Adds what has no time of its own."""
+        for (entity, measure), (value, place) in self._untimed.items():
+            raw = f"{self._path.name}{place}"
+            self.rows.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
+
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_OF_XML: Final = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})")
+_OF_CSV: Final = re.compile(r"(\d{4})/(\d\d)/(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?")
+
+
+def _unix_ns(text: str) -> int | None:
+    """`Mon Oct 13 00:25:36 2025` or `2025/10/13 00:25:36.123`, taken to be UTC; None of anything else."""
+    if (match := _OF_XML.fullmatch(text.strip())) is not None and match[1] in _MONTHS:
+        date = (match[6], str(_MONTHS.index(match[1]) + 1), match[2])
+        clock, ms = match.group(3, 4, 5), "0"
+    elif (match := _OF_CSV.fullmatch(text.strip())) is not None:
+        date, clock, ms = (match[1], match[2], match[3]), match.group(4, 5, 6), match[7] or "0"
+    else:
+        return None
+    try:
+        year, month, day, hour, minute, second = (int(part) for part in (*date, *clock))
+        time = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
+    ns = int(time.timestamp()) * 10**9 + int(ms) * 10**6
+    return ns if is_possible(ns) else None
+
+
+def _number(text: str, unit: str = "") -> float | None:
+    """`1395 MHz`, `0x20`, `16x`, `Yes`, in the measure's unit; None of `N/A`, `[N/A]` and anything else."""
+    text = text.strip()
+    if _BITS.fullmatch(text):
+        return float(int(text, 16))
+    if text.lower() in _YES:
+        return _YES[text.lower()]
+    match = _NUMBER.fullmatch(text)
+    if match is None or is_blank(float(match[1]), "gpu", "DCGM_"):
+        return None
+    told = unit if match[2] is None else match[2]
+    return float(match[1]) * _UNITS["" if told == "x" else told]
+
+
+def _entity(uuid: str, address: str, index: str) -> str | None:
+    """Whom a row is about: by UUID, else PCI address, else the driver's number."""
+    if uuid_of(uuid):
+        return gpu(uuid)
+    if pci_address(address):
+        return pci(address)
+    return gpu_index(int(index)) if re.fullmatch(r"\d{1,4}", index.strip()) else None
+
+
+_DEEPEST: Final = 32
+_XML_BEGIN: Final = re.compile(rb"<\?xml\b")
+
+
+def _take_xml(told: _Told, content: bytes) -> None:
+    """One document, or one after the other, as `-l` prints them."""
+    begins = [match.start() for match in _XML_BEGIN.finditer(content)] or [0]
+    for at, (first, end) in enumerate(zip(begins, [*begins[1:], len(content)], strict=True)):
+        try:
+            log = _parsed(content[first:end])
+        except (expat.ExpatError, AssertionError, ValueError, LookupError):
+            told.passed_over += 1
+            continue
+        time_ns = told.time_of(_text(log, ("timestamp",)) or None)
+        if log.tag != "nvidia_smi_log" or time_ns is None:
+            told.passed_over += 1
+            continue
+        for device in log.findall("gpu"):
+            address = _text(device, ("pci", "pci_bus_id")) or device.get("id", "")
+            entity = _entity(_text(device, ("uuid",)), address, "")
+            if entity is None:
+                told.passed_over += 1
+                continue
+            told.add(time_ns, entity, _of_device(device), f": document {at + 1}")
+
+
+def _parsed(document: bytes) -> Element:
+    """The root of a document. Raises ExpatError where it is none; InputError where it defines entities of its own.
+
+    Nothing outside it is read; entities, which could be made to grow without bound, are nvidia-smi's never.
+    """
+    builder, depth = TreeBuilder(), 0
+    parser = expat.ParserCreate()
+
+    def refuse(*_: object) -> None:
+        raise InputError("the XML defines entities, as nvidia-smi's never does: it was not read")
+
+    def doctype(name: str, system: str | None, public: str | None, has_internal_subset: bool) -> None:
+        if has_internal_subset or name != "nvidia_smi_log":
+            refuse(system, public)
+
+    def begin(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > _DEEPEST:
+            raise InputError("the XML is nested deeper than nvidia-smi's: it was not read")
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    parser.StartDoctypeDeclHandler = doctype
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(document.strip(), True)
+    return builder.close()
+
+
+def _text(node: Element, tags: Sequence[str]) -> str:
+    below: Element | None = node
+    for tag in tags:
+        below = below.find(tag) if below is not None else None
+    return "" if below is None else (below.text or "").strip()
+
+
+def _of_device(device: Element) -> dict[str, float]:
+    values = _chosen((one, _number(_text(device, tags))) for tags, one in _XML.items())
+    for measure, fields in _XML_SUMS.items():
+        _add_sum(values, measure, [_number(_text(device, tags)) for tags in fields])
+    for measure, reasons in _COUNTERS.items():
+        spelt = [f"clocks_event_reasons_counters_{_XML_COUNTERS.get(reason, reason)}" for reason in reasons]
+        _add_sum(values, measure, [_number(_text(device, ("clocks_event_reasons_counters", tag))) for tag in spelt])
+    for word in ("event", "throttle"):
+        flags = {
+            bit: _text(device, (f"clocks_{word}_reasons", f"clocks_{word}_reason_{reason}"))
+            for reason, bit in _REASONS.items()
+        }
+        if any(text in ("Active", "Not Active") for text in flags.values()):
+            values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
+    return values
+
+
+def _chosen(found: Iterator[tuple[_Field, float | None]]) -> dict[str, float]:
+    """Measure → value; a field that only stands in gives way."""
+    values: dict[str, float] = {}
+    preferred: set[str] = set()
+    for one, value in found:
+        if value is None or (one.instead and one.measure in values) or one.measure in preferred:
+            continue
+        values[one.measure] = value
+        if not one.instead:
+            preferred.add(one.measure)
+    return values
+
+
+def _add_sum(values: dict[str, float], measure: str, parts: Sequence[float | None]) -> None:
+    known = [part for part in parts if part is not None]
+    if known:
+        values[measure] = sum(known)
+
+
+def _columns(line: str) -> list[str]:
+    return [_UNIT_OF_HEADER.sub("", column.strip()) for column in line.lstrip("\ufeff").split(",")]
+
+
+def _is_header(columns: Sequence[str]) -> bool:
+    known = [name for name in columns if name in _CSV or name.startswith(_COUNTER_PREFIXES)]
+    return bool(known) and (len(columns) > 1 or len(known) == len(columns))
+
+
+def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+    """A row of a device each; the header may come again, where files were put together."""
+    columns: list[str] = []
+    for number, line in lines:
+        if not line.strip():
+            continue
+        if _is_header(again := _columns(line)):
+            columns = again
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(columns):
+            told.passed_over += 1
+            continue
+        row = dict(zip(columns, cells, strict=True))
+        entity = _entity(
+            row.get("uuid") or row.get("gpu_uuid") or "",
+            row.get("pci.bus_id") or row.get("gpu_bus_id") or "",
+            row.get("index") or "",
+        )
+        time_ns = told.time_of(row.get("timestamp"))
+        if entity is None or time_ns is None:
+            told.passed_over += 1
+            continue
+        values = _chosen((_CSV[name], _number(cell, _CSV[name].unit)) for name, cell in row.items() if name in _CSV)
+        for measure, reasons in _COUNTERS.items():
+            cells_of = [row.get(f"clocks_event_reasons_counters.{reason}", "") for reason in reasons]
+            _add_sum(values, measure, [_number(cell, "us") for cell in cells_of])
+        told.add(time_ns, entity, values, f":{number}")
+
+
+def _take_nvlink(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+    """Errors of a device's links, added up."""
+    counts: dict[tuple[str, str], tuple[float, int]] = {}
+    entity: str | None = None
+    for number, line in lines:
+        if (device := _NVLINK_GPU.match(line)) is not None:
+            entity = _entity(device[2] or "", "", device[1])
+        elif (count := _NVLINK_COUNT.fullmatch(line.rstrip())) is not None and entity is not None:
+            before, first = counts.get((entity, _NVLINK[count[2]]), (0.0, number))
+            counts[entity, _NVLINK[count[2]]] = before + int(count[3]), first
+        else:
+            told.passed_over += bool(line.strip())
+    time_ns = told.time_of(None)
+    for (of_device, measure), (total, first) in counts.items():
+        if time_ns is not None:
+            told.add(time_ns, of_device, {measure: total}, f":{first}")

@@ -1,0 +1,87 @@
+"""Files of evidence as bytes or numbered lines, decompressed, of bounded size; what is cut off is counted.
+
+Logs and telemetry are other people's text: a line may be as long as the file, and a small archive may hold terabytes.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.readers.blocks import BlockReader
+
+LONGEST_LINE: Final = 64 << 10
+"""Bytes of a line that are handed out."""
+MOST_BYTES: Final = 2 << 30
+"""Decompressed bytes of a file that are read."""
+
+
+class Lines:
+    """Iterates once over the numbered lines of a file, up to `most_bytes` of it or to where it is damaged."""
+
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._reader = BlockReader(path)
+        self._most_bytes = most_bytes
+        self.cut_lines = 0
+        """Lines of more than LONGEST_LINE bytes, of which only so many are handed out."""
+        self.is_cut = False
+        """Whether the file holds more than was read, or its compression is damaged."""
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        """(number from 1 on, line without its end). Raises InputError where the file cannot be read."""
+        numbers = count(1)
+        rest = b""
+        for block in self._blocks():
+            *whole, last = block.split(b"\n")
+            for line in whole:
+                yield next(numbers), self._text(rest + line)
+                rest = b""
+            # Of a line that spans blocks no more is kept than is handed out, and one byte that tells it is longer.
+            rest += last[: LONGEST_LINE + 1 - len(rest)]
+        if rest:
+            yield next(numbers), self._text(rest)
+
+    def _text(self, line: bytes) -> str:
+        if len(line) > LONGEST_LINE:
+            self.cut_lines += 1
+            line = line[:LONGEST_LINE]
+        return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+    def _blocks(self) -> Iterator[bytes]:
+        left = self._most_bytes
+        with closing(iter(self._reader)) as blocks:
+            for block in blocks:
+                if len(block) > left:
+                    self.is_cut = True
+                    yield block[:left]
+                    return
+                left -= len(block)
+                yield block
+        self.is_cut = self._reader.damaged
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1 on, line without its end) of a file, which may be compressed.
+
+    Raises InputError where the file cannot be read. `Lines` says besides what was cut off.
+    """
+    return iter(Lines(path))
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """The whole content of a file, decompressed. Raises InputError where that is more than `most_bytes`, or damaged."""
+    reader = BlockReader(path)
+    blocks = []
+    with closing(iter(reader)) as told:
+        for block in told:
+            blocks.append(block)
+            if reader.bytes_read > most_bytes:
+                raise InputError(
+                    f"{path} holds more than {most_bytes} bytes, the most that is read of such a file",
+                    "cut it to the time of the recording",
+                )
+    if reader.damaged:
+        raise InputError(f"{path} is compressed, and cut off or damaged")
+    return b"".join(blocks)

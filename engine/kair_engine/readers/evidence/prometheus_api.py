@@ -1,0 +1,329 @@
+"""Answers of a Prometheus server: files with the JSON of `query_range` or `query`, and a server that is asked.
+
+Only the query is sent. Whoever else speaks this interface (Thanos, Mimir, VictoriaMetrics) is asked the same way.
+"""
+
+import base64
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPException, HTTPMessage
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import unquote, urlencode, urlsplit
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.evidence.opening import read_bounded
+from kair_engine.readers.evidence.prometheus_names import HOST_NAMES
+from kair_engine.readers.evidence.prometheus_series import METRICS, Samples
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import EvidenceSource, shown
+
+KIND: Final = "prometheus"
+MOST_JSON: Final = 512 << 20
+"""Bytes of a file, which is read as a whole."""
+TIMEOUT_S: Final = 30.0
+MOST_POINTS: Final = 11_000
+"""Of one series in one answer: a server refuses more."""
+_MOST_ANSWER: Final = 128 << 20
+"""Bytes of one answer; of more a shorter time is asked."""
+_TOGETHER: Final = 25
+"""Metrics that are asked for in one query."""
+_TOO_MUCH: Final = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.GATEWAY_TIMEOUT)
+"""What servers say to a query that loads too much, or takes too long: asked again in two halves."""
+_STALE: Final = "an answer of Prometheus repeats the last scrape at each step: a change shows up to a scrape later"
+_OF_CORES: Final = {"node_cpu_seconds_total": "sum", "node_cpu_scaling_frequency_hertz": "avg"}
+"""One series of each core: the server puts them together, which are a hundred times as many as all others."""
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+_LABELS: Final = ("Hostname", "hostname", "node", "nodename")
+
+
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
+    """Whether the file begins as an answer of the server does."""
+    return head.lstrip()[:1] == b"{" and b'"resultType"' in head and b'"result"' in head
+
+
+def read(path: Path, limit: int = MOST_JSON) -> EvidenceFile:
+    """The rows of a file with one answer, or one in each line. Raises InputError where nothing of it can be read."""
+    content = read_bounded(path, limit)
+    samples = Samples()
+    try:
+        answers: list[Any] = [msgspec.json.decode(content)]
+    except (ValueError, RecursionError) as error:
+        answers = [answer for line in content.splitlines() if (answer := _decoded(line)) is not None]
+        samples.passed_over += sum(bool(line.strip()) for line in content.splitlines()) - len(answers)
+        if not answers:
+            raise InputError(f"{path} is no JSON, or cut off: {shown(str(error))}", "save the answer again") from error
+    for answer in answers:
+        take_answer(samples, answer, path.name)
+    if samples.is_empty:
+        raise InputError(
+            f"{path}: no metric in it is one that Kair knows",
+            "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
+        )
+    return samples.evidence(EvidenceSource(name=path.name, kind=KIND, clock="unix", notes=(_STALE,)))
+
+
+def _decoded(line: bytes) -> object:
+    with suppress(ValueError, RecursionError):
+        return msgspec.json.decode(line)
+    return None
+
+
+def take_answer(samples: Samples, answer: object, where: str) -> int:
+    """Adds the series of a matrix or a vector to the samples; returns how many series it has."""
+    data = answer.get("data") if isinstance(answer, dict) else None
+    result = data.get("result") if isinstance(data, dict) else None
+    if not isinstance(result, list):
+        samples.passed_over += 1
+        return 0
+    for one in result:
+        labels = one.get("metric") if isinstance(one, dict) else None
+        if not isinstance(labels, dict):
+            samples.passed_over += 1
+            continue
+        told = {name: value for name, value in labels.items() if isinstance(value, str)}
+        metric = told.get("__name__", "")
+        values = one.get("values") if isinstance(one.get("values"), list) else [one.get("value")]
+        series = samples.series(metric, told, f"{where}: {metric}")
+        if series is None:
+            samples.passed_over += 0 if metric == HOST_NAMES else len(values)
+            continue
+        for value in values:
+            point = _point(value)
+            samples.passed_over += point is None or not series.add(*point)
+    return len(result)
+
+
+def _point(value: object) -> tuple[int, float] | None:
+    """[seconds, "value"] as nanoseconds and a number; None for anything else."""
+    if not isinstance(value, list) or len(value) != 2 or isinstance(value[0], bool):
+        return None
+    try:
+        # Answers have milliseconds: a float of seconds would tell others.
+        return round(float(value[0]) * 1e3) * 10**6, float(value[1])
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def fetch(
+    url: str,
+    begin_ns: int,
+    end_ns: int,
+    step_s: float,
+    hosts: Sequence[str] = (),
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> EvidenceFile:
+    """Asks the Prometheus server at `url` for all known metrics between two Unix times, one value each `step_s`.
+
+    Of `hosts` alone, where its series name them; else of all that it knows. Raises InputError where the server cannot
+    be asked, does not answer, or knows none of the metrics. Its address may hold a user and a password for the server.
+    """
+    if end_ns < begin_ns or not step_s > 0:
+        raise InputError("no time to ask for: it ends before it begins, or its step is not above 0")
+    server = _Server(url, timeout_s)
+    span = _Span(begin_ns / 1e9, end_ns / 1e9, step_s)
+    wanted = [host for host in hosts if _HOST_NAME.fullmatch(host)]
+    samples, notes = Samples(), [_STALE]
+    selectors = _selectors(wanted, server.instances(wanted, span)) if wanted else [""]
+    found = _ask_all(server, span, selectors, samples)
+    if wanted and not found:
+        notes.append("no series of the server names the job's hosts: all that it knows were asked for")
+        found = _ask_all(server, span, [""], samples)
+    if samples.is_empty:
+        raise InputError(
+            f"{server.name} has none of the metrics that Kair knows between the times of the recording",
+            "check the address, and how long the server keeps metrics",
+        )
+    source = EvidenceSource(name=server.name, kind=KIND, clock="unix", interval_s=step_s, notes=tuple(notes))
+    return samples.evidence(source)
+
+
+def _ask_all(server: "_Server", span: "_Span", selectors: Sequence[str], samples: Samples) -> int:
+    """Asks for all metrics; returns how many series came."""
+    alone = [name for name in METRICS if name not in _OF_CORES]
+    queries: list[tuple[str, str | None]] = []
+    for first in range(0, len(alone), _TOGETHER):
+        names = "|".join(alone[first : first + _TOGETHER])
+        queries.append((" or ".join(f'{{__name__=~"{names}"{selector}}}' for selector in selectors), None))
+    for name, together in _OF_CORES.items():
+        of_all = " or ".join(f"{name}{{{selector.removeprefix(',')}}}" for selector in selectors)
+        queries.append((f"{together} without (cpu) ({of_all})", name))
+    return sum(
+        take_answer(samples, _named(answer, name), server.name)
+        for query, name in queries
+        for answer in server.ask(query, span)
+    )
+
+
+def _named(answer: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """The answer with the name of its metric, which what the server puts together loses."""
+    if name is not None:
+        for one in _results(answer):
+            one["metric"]["__name__"] = name
+    return answer
+
+
+def _results(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    data = answer.get("data")
+    result = data.get("result") if isinstance(data, dict) else None
+    for one in result if isinstance(result, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("metric"), dict):
+            yield one
+
+
+def _selectors(hosts: Iterable[str], instances: Iterable[str]) -> list[str]:
+    """Matchers of labels that name one of the hosts, with or without its domain and its port."""
+    names = _either(hosts)
+    addresses = "|".join(part for part in (names, _either(instances)) if part)
+    told = [f',{label}=~"(?:{names})(?:[.].*)?"' for label in _LABELS]
+    return [*told, f',instance=~"(?:{addresses})(?:[.].*)?(?::[0-9]+)?"']
+
+
+def _either(names: Iterable[str]) -> str:
+    return "|".join(name.replace(".", "[.]") for name in dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Times at which values are asked for: from begin to end, Unix seconds, both included where the step hits them."""
+
+    begin_s: float
+    end_s: float
+    step_s: float
+
+    @property
+    def steps(self) -> int:
+        """How many times after the first one."""
+        return int((self.end_s - self.begin_s) / self.step_s + 1e-9)
+
+    def parts(self, most: int) -> "Iterator[_Span]":
+        """Spans of at most so many times, which follow each other by a step."""
+        for first in range(0, self.steps + 1, most):
+            last = min(first + most - 1, self.steps)
+            yield _Span(self.begin_s + first * self.step_s, self.begin_s + last * self.step_s, self.step_s)
+
+
+class _TooMuch(Exception):  # noqa: N818  (no error: it is asked for in parts)
+    """The server has more to say than one answer holds; the text says what it said."""
+
+
+class _Server:
+    """A server that is asked; its name is shown, never the user or the password in its address."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        """Raises InputError for what is no address of a server."""
+        try:
+            parts = urlsplit(url.strip())
+            port = "" if parts.port is None else f":{parts.port}"
+        except ValueError as error:
+            raise InputError(f"no address of a server: {shown(str(error))}", "give http://HOST:PORT") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError("no address of a server, which begins with http:// or https://", "give http://HOST:PORT")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.name = shown(f"{host}{port}")
+        self._base = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._timeout_s = timeout_s
+        # Another host is not given what the address holds.
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def ask(self, query: str, span: _Span) -> Iterator[dict[str, Any]]:
+        """The answers that together hold the span. Raises InputError."""
+        waiting = list(span.parts(MOST_POINTS))[::-1]
+        while waiting:
+            part = waiting.pop()
+            try:
+                yield self._range(query, part)
+            except _TooMuch as error:
+                if part.steps == 0:
+                    raise InputError(
+                        f"{self.name} refuses the query: {error}", "name the job's hosts, or ask for less"
+                    ) from error
+                waiting += list(part.parts((part.steps + 2) // 2))[::-1]
+
+    def instances(self, hosts: Sequence[str], span: _Span) -> list[str]:
+        """Addresses under which node_exporter is scraped on these hosts, without ports."""
+        query = f'max_over_time({HOST_NAMES}{{nodename=~"(?:{_either(hosts)})(?:[.].*)?"}}[1h])'
+        end = _Span(span.end_s, span.end_s, span.step_s)
+        found = {
+            re.sub(r":\d+$", "", str(one["metric"].get("instance", "")))
+            for answer in self.ask(query, end)
+            for one in _results(answer)
+        }
+        return sorted(one for one in found if _HOST_NAME.fullmatch(one))
+
+    def _range(self, query: str, span: _Span) -> dict[str, Any]:
+        form = {"query": query, "start": f"{span.begin_s:.3f}", "end": f"{span.end_s:.3f}", "step": f"{span.step_s:g}"}
+        request = urllib.request.Request(f"{self._base}/api/v1/query_range?{urlencode(form)}", headers=self._headers)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as response:
+                content = response.read(_MOST_ANSWER + 1)
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from error
+        except TimeoutError as error:
+            raise self._silent(f"nothing for {self._timeout_s:g} s") from error
+        except urllib.error.URLError as error:
+            raise self._silent(str(error.reason)) from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise self._silent(str(error) or type(error).__name__) from error
+        if len(content) > _MOST_ANSWER:
+            raise _TooMuch(f"an answer of more than {_MOST_ANSWER >> 20} MB")
+        answer = _decoded(content)
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            raise InputError(
+                f"what {self.name} answers is none of Prometheus: {shown(content[:200].decode('utf-8', 'replace'))}",
+                "give the address of the server's API: what /api/v1/query_range is added to",
+            )
+        return answer
+
+    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+        """What to raise of an answer that is an error."""
+        with error:
+            try:
+                said = _decoded(error.read(1 << 16))
+            except (OSError, HTTPException):
+                said = None
+        reason = said.get("error") if isinstance(said, dict) else None
+        words = shown(str(reason or error.reason))
+        if error.code in _TOO_MUCH:
+            return _TooMuch(words)
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return InputError(
+                f"{self.name} wants to know who asks ({error.code})", "put it into the address: https://USER:PASSWORD@…"
+            )
+        if error.code in _REDIRECTS:
+            return InputError(f"{self.name} sends to another address ({error.code})", "give that one")
+        return InputError(f"{self.name} refuses the query ({error.code}): {words}", "check the address")
+
+    def _silent(self, reason: str) -> InputError:
+        return InputError(f"{self.name} does not answer: {shown(reason)}", "check the address, and whether it is up")
+
+
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none."""
+
+    def redirect_request(  # noqa: PLR0917  (urllib's own)
+        self,
+        req: urllib.request.Request,  # noqa: ARG002
+        fp: IO[bytes],  # noqa: ARG002
+        code: int,  # noqa: ARG002
+        msg: str,  # noqa: ARG002
+        headers: HTTPMessage,  # noqa: ARG002
+        newurl: str,  # noqa: ARG002
+    ) -> None:
+        """Leaves the answer as it is, an error."""
+        return

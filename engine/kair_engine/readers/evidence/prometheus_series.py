@@ -1,0 +1,359 @@
+"""Samples of metrics, collected series by series, as a table of evidence: units, blanks, parts added up, events found.
+
+A counter's values are handed on as they are, with its resets; where parts are added up the sum grows by what each part
+grew, and a part that begins anew grew by its new value.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.readers.evidence.prometheus_names import (
+    HOST_NAMES,
+    NAMES,
+    PAGE_BYTES,
+    Meaning,
+    Place,
+    entity_of,
+    is_blank,
+    meaning_of,
+    place_of,
+)
+from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, described
+from kair_engine.trace.measures import MEASURES, EvidenceSource, shown
+
+_LATEST: Final = 1 << 62
+_FULL_TIME: Final = 1.05
+"""Seconds that a counter of time may grow in a second: a twentieth more, as samples are not taken when they say."""
+_MICROSECONDS: Final = 1e-6
+_NANOSECONDS: Final = 1e-9
+
+
+@dataclass
+class Series:
+    """The samples of one series, in the order in which they came."""
+
+    metric: str
+    meaning: Meaning
+    entity: str
+    place: Place
+    part: tuple[str, ...]
+    """Which part of the entity it is of."""
+    text: str
+    """Of a state or of counted codes: the label's value."""
+    raw: str
+    times: "array[int]" = field(default_factory=lambda: array("q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def add(self, time_ns: int, value: float) -> bool:
+        """Whether the value says something."""
+        if is_blank(value, self.meaning.of, self.metric) or not 0 < time_ns < _LATEST:
+            return False
+        if self.meaning.measure == "nic_speed" and value <= 0:  # of a port that does not know it
+            return False
+        self.times.append(time_ns)
+        self.values.append(value)
+        return True
+
+
+_Target = tuple[str, str, Place]
+"""Measure, entity, host."""
+
+
+@dataclass
+class _Rows:
+    """Of one target, in order of time."""
+
+    times: Ints
+    values: Floats | None
+    texts: Sequence[str] | None
+    raw: str
+
+
+class Samples:
+    """Collects series; `evidence` makes rows of them."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[object, ...], Series] = {}
+        self._host_names: dict[str, str] = {}
+        self._lone_host_names: set[str] = set()
+        self.passed_over = 0
+        """Samples that say nothing known."""
+
+    def series(self, metric: str, labels: Mapping[str, str], raw: str) -> Series | None:
+        """The series of a metric with these labels; None where it says nothing that is known."""
+        if metric == HOST_NAMES and labels.get("nodename"):
+            address = place_of({"instance": labels.get("instance", "")}).instance
+            if address is None:
+                self._lone_host_names.add(labels["nodename"])
+            else:
+                self._host_names[address] = labels["nodename"]
+            return None
+        meaning = meaning_of(metric, labels)
+        entity = None if meaning is None else entity_of(meaning.of, labels)
+        if meaning is None or entity is None:
+            return None
+        part = (metric, *(labels.get(name, "") for name in meaning.parts))
+        text = labels.get(meaning.states, "") if isinstance(meaning.states, str) else ""
+        text = labels.get("xid", "") if meaning.form == "codes" else text
+        place = place_of(labels)
+        if meaning.form == "state":
+            part += (labels.get("cpu", ""), text)
+        key = (meaning.measure, entity, place, part)
+        # Labels that change on the way, as those of pods do, make no other series of it.
+        return self._series.setdefault(key, Series(metric, meaning, entity, place, part, text, raw))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sample said anything known."""
+        return not any(len(one.times) for one in self._series.values())
+
+    def evidence(self, source: EvidenceSource) -> EvidenceFile:
+        """All rows, and the source with what was seen: interval, notes, events that would have been told."""
+        series = [one for one in self._series.values() if len(one.times)]
+        notes = list(source.notes)
+        series = self._with_units(series, notes)
+        targets: dict[_Target, list[Series]] = {}
+        for one in series:
+            targets.setdefault((one.meaning.measure, one.entity, self._named(one.place)), []).append(one)
+        begins = _begins(targets)
+        found = [(target, _rows(target, of_target, begins)) for target, of_target in targets.items()]
+        told = replace(
+            source,
+            interval_s=_interval(found) if source.interval_s is None else source.interval_s,
+            passed_over=source.passed_over + self.passed_over,
+            notes=(*notes, *_notes(targets)),
+            observes=tuple(sorted({*source.observes, *_observed(targets)})),
+            hosts=tuple(sorted({host for _, _, place in targets if (host := _host(place)) is not None})),
+        )
+        return described(_table([(target, rows) for target, rows in found if len(rows.times)]), told)
+
+    def _named(self, place: Place) -> Place:
+        """The place with the name that node_exporter tells of its address; of a lone scrape, of all of it."""
+        if place.host is not None:
+            return Place(place.host, None)
+        named = self._host_names.get(place.instance or "")
+        if named is None and place.instance is None and len(self._lone_host_names) == 1:
+            (named,) = self._lone_host_names
+        return Place(named, None) if named is not None else place
+
+    def _with_units(self, series: list[Series], notes: list[str]) -> list[Series]:
+        """Without those that no unit makes possible: nothing is slowed down for more than all of the time.
+
+        DCGM's header and measurements (NVIDIA/DCGM#266) say nanoseconds; help texts of older dcgm-exporters say
+        microseconds, and are wrong. Microseconds cannot be told from nanoseconds by values that grow slowly, and would
+        make a thousandfold of them: they are never assumed.
+        """
+        growth = {id(one): _growth_per_s(one) for one in series if one.meaning.unit_in_doubt}
+        impossible = {key for key, most in growth.items() if most * _NANOSECONDS > _FULL_TIME}
+        if impossible:
+            notes.append("counters of *_VIOLATION that grow faster than time were left out")
+            self.passed_over += sum(len(one.times) for one in series if id(one) in impossible)
+        most = max((most for key, most in growth.items() if key not in impossible), default=0.0)
+        if 0 < most * _MICROSECONDS <= _FULL_TIME:
+            notes.append(
+                "counters of *_VIOLATION were read in nanoseconds, as DCGM documents them; they grow so slowly that "
+                "they could be microseconds"
+            )
+        return [one for one in series if id(one) not in impossible]
+
+
+def _growth_per_s(one: Series) -> float:
+    """The most that a counter grew per second between two samples; 0 of fewer than two."""
+    times, values = _merged([one])
+    grew = np.diff(values)
+    per_s = grew / (np.diff(times) / 1e9)
+    return float(per_s[grew > 0].max(initial=0.0))
+
+
+def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
+    """The samples of series that are one, in order of time; of those of one time the last."""
+    times = np.concatenate([np.frombuffer(one.times, np.int64) for one in series])
+    values = np.concatenate([np.frombuffer(one.values, np.float64) for one in series])
+    if len(times) > 1 and not (np.diff(times) > 0).all():
+        order = np.argsort(times, kind="stable")
+        times, values = times[order], values[order]
+        is_last = np.append(np.diff(times) > 0, True)
+        times, values = times[is_last], values[is_last]
+    return times, values
+
+
+def _begins(targets: Mapping[_Target, Sequence[Series]]) -> dict[Place, int]:
+    """Host → when the first sample of it is."""
+    begins: dict[Place, int] = {}
+    for (_, _, place), series in targets.items():
+        first = min(min(one.times) for one in series)
+        begins[place] = min(first, begins.get(place, first))
+    return begins
+
+
+def _rows(target: _Target, series: Sequence[Series], begins: Mapping[Place, int]) -> _Rows:
+    """What the series of one measure of one entity become."""
+    preferred = [one for one in series if not one.meaning.instead] or series
+    meaning = preferred[0].meaning
+    raw = preferred[0].raw
+    if meaning.form == "state":
+        return _states(preferred)
+    if meaning.form == "codes":
+        return _codes(preferred, begins[target[2]])
+    if meaning.form in ("sum", "mean"):
+        return _together(preferred)
+    times, values = _merged(preferred)
+    if meaning.form == "last code":
+        # The value stays after its event: only a change is one, and the first sample says nothing of when.
+        is_new = np.append(False, np.diff(values) != 0)[: len(values)] & (values != 0)
+        return _Rows(times[is_new], values[is_new], None, raw)
+    if meaning.form == "growth":
+        grew = _grown(values)
+        return _Rows(times[grew > 0], grew[grew > 0], None, raw)
+    return _Rows(times, values * meaning.factor, None, raw)
+
+
+def _grown(values: Floats) -> Floats:
+    """(values,): by how much a counter grew up to each sample; one that became smaller began anew at 0."""
+    grew = np.diff(values, prepend=values[:1])
+    return np.where(grew < 0, values, grew)
+
+
+def _together(series: Sequence[Series]) -> _Rows:
+    """Parts of one entity as one: counters by their growth; gauges at times at which all parts are told."""
+    meaning = series[0].meaning
+    parts: dict[tuple[str, ...], list[Series]] = {}
+    for one in series:
+        parts.setdefault(one.part, []).append(one)
+    merged = [_merged(of_part) for of_part in parts.values()]
+    times = np.unique(np.concatenate([of_part for of_part, _ in merged]))
+    total, told = np.zeros(len(times)), np.zeros(len(times), np.int64)
+    for of_part, values in merged:
+        if MEASURES[meaning.measure].kind == "counter":
+            at = np.searchsorted(of_part, times, "right") - 1
+            begun = values[0] if of_part[0] == times[0] else 0.0
+            total += np.where(at >= 0, (begun + np.cumsum(_grown(values)))[at], 0.0)
+            told += 1
+        else:
+            at = np.searchsorted(times, of_part)
+            total[at] += values
+            told[at] += 1
+    if meaning.form == "mean":
+        return _Rows(times, total / told * meaning.factor, None, series[0].raw)
+    whole = told == len(merged)
+    return _Rows(times[whole], total[whole] * meaning.factor, None, series[0].raw)
+
+
+def _codes(series: Sequence[Series], begins: int) -> _Rows:
+    """Of counts within a window: each rise is an event of its code, as is a count that appears on the way."""
+    events: list[tuple[int, float]] = []
+    for one in series:
+        if not (one.text.isascii() and one.text.isdecimal() and 0 < int(one.text[:9]) <= 0xFFFF):
+            continue
+        times, values = _merged([one])
+        rise = np.diff(values, prepend=0.0 if times[0] > begins else values[:1])
+        events += [(int(at), float(one.text)) for at in times[rise > 0]]
+    events.sort()
+    return _Rows(
+        np.array([at for at, _ in events], np.int64), np.array([code for _, code in events]), None, series[0].raw
+    )
+
+
+def _states(series: Sequence[Series]) -> _Rows:
+    """At each time the texts that hold, joined where parts differ."""
+    states = series[0].meaning.states
+    at: dict[int, set[str]] = {}
+    for one in series:
+        for time, value in zip(*_merged([one]), strict=True):
+            text = (one.text if value == 1 else "") if isinstance(states, str) else states.get(int(value), "")
+            if text:
+                at.setdefault(int(time), set()).add(text)
+    times = sorted(at)
+    return _Rows(np.array(times, np.int64), None, [", ".join(sorted(at[time])) for time in times], series[0].raw)
+
+
+def _interval(found: Sequence[tuple[_Target, _Rows]]) -> float | None:
+    """Between readings of one thing: the median of the series' medians; None where none has two readings."""
+    medians = [
+        float(np.median(np.diff(rows.times))) / 1e9
+        for (measure, _, _), rows in found
+        if MEASURES[measure].kind != "event" and len(rows.times) > 1
+    ]
+    return float(np.median(medians)) if medians else None
+
+
+def _observed(targets: Mapping[_Target, Sequence[Series]]) -> Iterator[str]:
+    """Events that two samples or more were asked about."""
+    for (measure, _, _), series in targets.items():
+        if MEASURES[measure].kind == "event" and any(len(set(one.times)) > 1 for one in series):
+            yield measure
+
+
+def _notes(targets: Mapping[_Target, Sequence[Series]]) -> Iterator[str]:
+    if any(one.meaning.factor == PAGE_BYTES for series in targets.values() for one in series):
+        yield f"pages swapped in and out were taken as {PAGE_BYTES} bytes each"
+    places = {place for _, _, place in targets}
+    if any(place.host is None and _is_address(place.instance) for place in places):
+        yield "hosts are told by address alone: rows of them join a rank by its device, or by a host of that name"
+    if any(place.host is None and place.instance is None for place in places):
+        yield "it does not say of which host it is"
+
+
+def _is_address(text: str | None) -> bool:
+    try:
+        ip_address(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _table(found: Sequence[tuple[_Target, _Rows]]) -> pa.Table:
+    """Columns of SCHEMA in order of time, made without a loop over rows."""
+    if not found:
+        return SCHEMA.empty_table()
+    counts = np.array([len(rows.times) for _, rows in found])
+    times = np.concatenate([rows.times for _, rows in found])
+    order = np.argsort(times, kind="stable")
+
+    def repeated(of_each: Sequence[str | None]) -> pa.Array:
+        entries = {text: at for at, text in enumerate(dict.fromkeys(text for text in of_each if text is not None))}
+        codes = np.array([-1 if text is None else entries[text] for text in of_each], np.int32)
+        of_rows = np.repeat(codes, counts)[order]
+        return pa.DictionaryArray.from_arrays(pa.array(of_rows, mask=of_rows < 0), pa.array(list(entries), pa.string()))
+
+    values = np.concatenate(
+        [np.full(len(rows.times), np.nan) if rows.values is None else rows.values for _, rows in found]
+    )[order]
+    texts: list[str | None] = []
+    if any(rows.texts for _, rows in found):
+        told: list[str | None] = []
+        for _, rows in found:
+            told += rows.texts or [None] * len(rows.times)
+        texts = [told[at] for at in order]
+    columns = {
+        "time_ns": pa.array(times[order]),
+        "host": repeated([_host(place) for (_, _, place), _ in found]),
+        "entity": repeated([shown(entity) for (_, entity, _), _ in found]),
+        "rank": pa.nulls(len(times), pa.int32()),
+        "source": pa.array(np.zeros(len(times), np.int32)),
+        "name": repeated([measure for (measure, _, _), _ in found]),
+        "value": pa.array(values, mask=np.isnan(values)),
+        "text": _texts(texts or [None] * len(times)),
+        "raw": repeated([shown(rows.raw) for _, rows in found]),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _texts(texts: Sequence[str | None]) -> pa.Array:
+    return pa.array([None if text is None else shown(text) for text in texts], SCHEMA.field("text").type)
+
+
+def _host(place: Place) -> str | None:
+    told = place.host or place.instance
+    return shown(told) if told else None
+
+
+METRICS: Final = (*NAMES, HOST_NAMES)
+"""All metrics that are worth asking for."""

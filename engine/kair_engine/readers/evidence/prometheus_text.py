@@ -1,0 +1,189 @@
+"""Metrics as exporters print them: Prometheus' text format and OpenMetrics, one scrape or several behind each other.
+
+Samples seldom have times. A line before a scrape may tell its time: `# time 1732700000`, `# 2026-11-27T14:03:20Z`, or
+what `date` and `date +%s` print. Without one, samples are of the time at which the file was last written.
+"""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.readers.evidence.opening import MOST_BYTES, Lines
+from kair_engine.readers.evidence.prometheus_names import HOST_NAMES, NAMES
+from kair_engine.readers.evidence.prometheus_series import Samples, Series
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import Clock, EvidenceSource
+
+KIND: Final = "prometheus"
+
+_NAME: Final = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_TYPE: Final = re.compile(
+    rf"^# (?:TYPE {_NAME} (?:counter|gauge|histogram|summary|untyped|unknown|info|stateset)|EOF)\b", re.MULTILINE
+)
+_SAMPLE: Final = re.compile(
+    rf'(?P<series>(?P<name>{_NAME})?+(?:\{{(?P<labels>(?:[^"}}]|"(?:[^"\\]|\\.)*+")*+)\}})?+)'
+    r"\s*+(?P<value>[^\s#]++)(?:\s++(?P<time>[-+.\deE]++))?+\s*+(?:#.*)?"
+)
+_LABEL: Final = re.compile(rf'({_NAME})\s*=\s*"((?:[^"\\]|\\.)*+)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
+_TIME: Final = re.compile(
+    r"(?:#\s*)?(?:(?:time|timestamp|date|scrape|scraped)(?:\s+at)?\s*[:=]?\s*)?"
+    r"(?:(?P<number>\d{9,19}(?:\.\d+)?)|"
+    r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\s?(?:Z|[+-]\d\d:?\d\d)?))",
+    re.IGNORECASE,
+)
+
+
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
+    """Whether the file begins with metrics of the text format, or samples that are known."""
+    text = head.decode("utf-8", "replace")
+    if _TYPE.search(text):
+        return True
+    lines = text.splitlines()[:200]
+    return any(
+        (match := _SAMPLE.fullmatch(line)) is not None and (match["name"] in NAMES or match["name"] == HOST_NAMES)
+        for line in lines
+    )
+
+
+def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
+    """The rows of the first `limit` bytes of a file. Raises InputError where no sample in it says anything known."""
+    lines = Lines(path, limit)
+    reader = _Reader(path)
+    for number, line in lines:
+        reader.take(number, line)
+    if reader.samples.is_empty:
+        raise InputError(
+            f"{path}: no metric in it is one that Kair knows",
+            "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
+        )
+    notes = list(reader.notes())
+    if lines.is_cut:
+        notes.append("it was not read to its end, which is too far or damaged")
+    source = EvidenceSource(name=path.name, kind=KIND, clock=reader.clock(), notes=tuple(notes))
+    return reader.samples.evidence(source)
+
+
+class _Reader:
+    """Takes a file's lines in their order."""
+
+    def __init__(self, path: Path) -> None:
+        self.samples = Samples()
+        self._path = path
+        self._known: dict[str, Series | None] = {}
+        self._scrape_ns: int | None = None
+        self._written_ns: int | None = None
+        self._of_mark = self._of_no_zone = self._is_repeated = False
+
+    def take(self, number: int, line: str) -> None:
+        """Looks at one line."""
+        line = line.strip()
+        if not line or line[0] in "#0123456789":
+            self.samples.passed_over += not self._takes_time(line) and not line.startswith("#") and bool(line)
+            return
+        # Nearly all lines are of a series that was there before: what follows its labels is then a number or two.
+        end = line.rfind("}") + 1
+        if end and line[:end] in self._known and len(numbers := line[end:].split()) in (1, 2):
+            self._add(self._known[line[:end]], numbers[0], numbers[1] if len(numbers) == 2 else None)
+            return
+        name = line.partition("{")[0].partition(" ")[0]
+        if name and name not in NAMES and name != HOST_NAMES:
+            self.samples.passed_over += 1
+            return
+        match = _SAMPLE.fullmatch(line)
+        if match is None:
+            self.samples.passed_over += 1
+            return
+        series = self._series(match, number)
+        if name == HOST_NAMES:
+            return
+        self._add(series, match["value"], match["time"])
+
+    def _add(self, series: Series | None, value: str, time: str | None) -> None:
+        """A sample of a series, which may be none that is known."""
+        try:
+            time_ns = self._time_of(time)
+            if time_ns == self._written_ns and series is not None and time_ns in series.times[-1:]:
+                self._is_repeated = True
+            is_told = series is not None and series.add(time_ns, float(value))
+        except (ValueError, OverflowError):
+            is_told = False
+        self.samples.passed_over += not is_told
+
+    def _series(self, match: re.Match[str], number: int) -> Series | None:
+        text = match["series"]
+        if text not in self._known:
+            labels = {name: _unescaped(value) for name, value in _LABEL.findall(match["labels"] or "")}
+            name = match["name"] or labels.get("__name__", "")
+            series = self.samples.series(name, labels, f"{self._path.name}:{number}")
+            if name == HOST_NAMES:
+                return series
+            self._known[text] = series
+        return self._known[text]
+
+    def _takes_time(self, line: str) -> bool:
+        """Whether the line tells when the samples behind it were taken."""
+        match = None if line.startswith(("# HELP", "# TYPE")) else _TIME.fullmatch(line)
+        if match is None:
+            return False
+        if match["number"]:
+            self._scrape_ns, self._of_mark = _unix_ns(match["number"]), True
+            return True
+        try:
+            time = datetime.fromisoformat(match["iso"].replace(",", "."))
+        except ValueError:
+            return False
+        self._of_mark = True
+        self._of_no_zone |= time.tzinfo is None
+        self._scrape_ns = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
+        return True
+
+    def _time_of(self, told: str | None) -> int:
+        if told is not None:
+            return _unix_ns(told)
+        if self._scrape_ns is not None:
+            return self._scrape_ns
+        if self._written_ns is None:
+            try:
+                self._written_ns = self._path.stat().st_mtime_ns
+            except OSError as error:
+                raise InputError(
+                    f"{self._path}: its samples have no times, and the file does not tell when it was written",
+                    "write a line `# time SECONDS` before each scrape",
+                ) from error
+        return self._written_ns
+
+    def clock(self) -> Clock:
+        """Of all times the least known."""
+        if self._written_ns is not None:
+            return "unknown"
+        return "host" if self._of_mark else "unix"
+
+    def notes(self) -> list[str]:
+        """What a reader of the answer should know of its times."""
+        notes = []
+        if self._written_ns is not None:
+            notes.append("its samples have no times: they are taken to be of when the file was written")
+        if self._is_repeated:
+            notes.append("it holds several scrapes without times, of which only the last counts")
+        if self._of_no_zone:
+            notes.append("its times name no time zone: they are taken to be UTC")
+        return notes
+
+
+def _unix_ns(text: str) -> int:
+    """Of seconds (OpenMetrics), milliseconds (Prometheus), microseconds or nanoseconds, told by their size.
+
+    Raises ValueError or OverflowError for anything else.
+    """
+    if text.isascii() and text.isdigit():
+        number = int(text)
+        return number * (10**9, 10**6, 10**3, 1)[min(max(len(text) - 9, 0) // 3, 3)]
+    seconds = float(text)
+    return int(seconds * 1e9) if abs(seconds) < 1e11 else int(seconds * 1e6)
+
+
+def _unescaped(value: str) -> str:
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], value) if "\\" in value else value

@@ -1,0 +1,191 @@
+"""What PyTorch tells of its device memory: snapshots (`torch.cuda.memory._dump_snapshot`), and memory_stats() as JSON.
+
+A snapshot is a pickle of plain values, which are read without pickle's loader. It holds the last allocations, and what
+is allocated at its end: from there it is counted back. How often the allocator had to free cached memory first
+(num_alloc_retries) it does not hold; the statistics do.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.errors import InputError
+from kair_engine.readers.evidence.moments import LATEST_NS, modified_ns
+from kair_engine.readers.evidence.opening import read_bounded
+from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.plain_pickle import NotPlainError, load_plain
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.measures import EvidenceSource, of_rank
+
+KIND: Final = "torch memory"
+
+_MOST_BYTES: Final = 256 << 20
+_MOST_POINTS: Final = 2_000
+"""Points of one measure that are kept."""
+_STATISTICS: Final = {
+    "num_alloc_retries": "torch_allocator_retries",
+    "num_ooms": "torch_out_of_memory",
+    "reserved_bytes.all.current": "torch_reserved",
+    "allocated_bytes.all.current": "torch_allocated",
+}
+_RESERVED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+_ALLOCATED: Final = {"alloc": 1, "free_requested": -1}
+_ASKED: Final = ("segment_alloc", "segment_map")
+
+
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
+    """Whether it begins as a snapshot, or is an object with memory_stats()' names."""
+    if head.lstrip()[:1] == b"{":
+        return b'"num_alloc_retries"' in head or b'"reserved_bytes.all.current"' in head
+    return head[:1] == b"\x80" and (b"device_traces" in head or (b"segments" in head and b"segment_type" in head))
+
+
+def read(path: Path) -> EvidenceFile:
+    """Reserved and allocated memory over time, and how often a segment was asked for or an allocation failed.
+
+    The rank is the one that the file's name or folder states. Raises InputError where it is damaged or something else.
+    """
+    content = read_bounded(path, _MOST_BYTES)
+    if content.lstrip()[:1] == b"{":
+        return _statistics(path, content)
+    try:
+        told = load_plain(content)
+    except NotPlainError as error:
+        raise InputError(f"{path} is no snapshot of PyTorch's memory: {error}") from error
+    if not isinstance(told, dict) or not isinstance(told.get("device_traces"), list):
+        raise InputError(f"{path} is no snapshot of PyTorch's memory: it holds no trace of allocations")
+    traces = [_Trace(device, entries) for device, entries in enumerate(told["device_traces"])]
+    traces = sorted((one for one in traces if len(one.times)), key=lambda one: -len(one.times))
+    segments = [one for one in _list(told.get("segments")) if isinstance(one, dict)]
+    rows = EvidenceRows()
+    rank = _rank(path)
+    for one in traces:
+        # A rank has one device; of several the one that it uses most.
+        entity = of_rank(rank) if rank is not None and one is traces[0] else f"gpu ordinal:{one.device}"
+        one.add_to(rows, segments, _Of(path, entity, rank))
+    passed_over = sum(one.passed_over for one in traces)
+    return described(
+        rows, EvidenceSource(path.name, KIND, "host", 1e-3, passed_over=passed_over, notes=_notes(traces, rank))
+    )
+
+
+def _notes(traces: list["_Trace"], rank: int | None) -> tuple[str, ...]:
+    notes = ["how often the allocator had to free cached memory first is not in a snapshot: memory_stats() tells"]
+    if not traces:
+        notes.append("it holds no allocation with a time: record with torch.cuda.memory._record_memory_history()")
+    if rank is None:
+        notes.append("whose it is, is not told: name the file for its rank, as in rank3_snapshot.pickle")
+    if any(len(one.times) > _MOST_POINTS for one in traces):
+        notes.append(f"of its allocations {_MOST_POINTS} points are kept, each the largest of its stretch")
+    return tuple(notes)
+
+
+class _Of:
+    """Whose the rows are."""
+
+    def __init__(self, path: Path, entity: str, rank: int | None) -> None:
+        self.entity = entity
+        self.rank = rank
+        self.host = host_of(path)
+        self.raw = path.name
+
+
+class _Trace:
+    """What happened on one device, in order of time."""
+
+    def __init__(self, device: int, entries: object) -> None:
+        told = [one for one in _list(entries) if isinstance(one, dict)]
+        known = [one for one in told if _is_known(one)]
+        self.device = device
+        self.passed_over = len(_list(entries)) - len(known)
+        order = sorted(range(len(known)), key=lambda at: known[at]["time_us"])
+        self._entries: list[Mapping[str, Any]] = [known[at] for at in order]
+        self.times: Ints = np.array([one["time_us"] for one in self._entries], dtype=np.int64) * 1000
+
+    def add_to(self, rows: EvidenceRows, segments: Sequence[Mapping[str, Any]], of: _Of) -> None:
+        """Rows of all its measures."""
+        mine = [one for one in segments if one.get("device", 0) == self.device]
+        for name, signs, key in (
+            ("torch_reserved", _RESERVED, "total_size"),
+            ("torch_allocated", _ALLOCATED, "allocated_size"),
+        ):
+            changes = self._changes(signs)
+            after = np.cumsum(changes)
+            values = np.maximum(_sum(one.get(key) for one in mine) - (after[-1] - after), 0.0)
+            self._add(rows, of, name, values, np.flatnonzero(changes), is_counter=False)
+        asked = np.array([one["action"] in _ASKED for one in self._entries])
+        self._add(rows, of, "torch_segment_allocations", np.cumsum(asked), np.flatnonzero(asked), is_counter=True)
+        failed = np.array([one["action"] == "oom" for one in self._entries])
+        self._add(rows, of, "torch_out_of_memory", np.cumsum(failed), np.flatnonzero(failed), is_counter=True)
+
+    def _changes(self, signs: Mapping[str, int]) -> Floats:
+        """Bytes by which each entry changes it."""
+        return np.array([signs.get(one["action"], 0) * float(one["size"]) for one in self._entries])
+
+    def _add(
+        self, rows: EvidenceRows, of: _Of, name: str, values: Floats | Ints, at: Ints, *, is_counter: bool
+    ) -> None:
+        """A row where the value changes, and one at the end; a counter begins at 0 before its first change."""
+        first, last = 0, len(self.times) - 1
+        places = {*_thinned(values, at, is_counter=is_counter), last}
+        if is_counter and first not in places:
+            rows.add(int(self.times[first]), of.entity, name, 0.0, host=of.host, rank=of.rank, raw=of.raw)
+        for one in sorted(places):
+            rows.add(int(self.times[one]), of.entity, name, float(values[one]), host=of.host, rank=of.rank, raw=of.raw)
+
+
+def _thinned(values: Floats | Ints, at: Ints, *, is_counter: bool) -> Iterable[int]:
+    """At most _MOST_POINTS of the places `at`: of each stretch the largest value's, of a counter the last."""
+    if len(at) <= _MOST_POINTS:
+        return [int(one) for one in at]
+    stretches = np.array_split(at, _MOST_POINTS)
+    return [int(one[-1] if is_counter else one[np.argmax(values[one])]) for one in stretches]
+
+
+def _is_known(entry: Mapping[Any, Any]) -> bool:
+    """Whether it has an action, a size and a time that can be."""
+    time, size = entry.get("time_us"), entry.get("size")
+    return (
+        isinstance(entry.get("action"), str)
+        and type(time) is int
+        and 0 < time < LATEST_NS // 1000
+        and type(size) is int
+        and 0 <= size < 1 << 60
+    )
+
+
+def _sum(values: Iterable[object]) -> float:
+    return float(sum(one for one in values if type(one) is int and 0 <= one < 1 << 60))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _rank(path: Path) -> int | None:
+    rank = rank_from_name(path)
+    return rank if rank is not None and rank < MAX_RANKS else None
+
+
+def _statistics(path: Path, content: bytes) -> EvidenceFile:
+    try:
+        told = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is cut off or damaged") from error
+    rank = _rank(path)
+    rows = EvidenceRows()
+    for key, name in _STATISTICS.items():
+        value = told.get(key) if isinstance(told, dict) else None
+        if type(value) is int and 0 <= value < 1 << 60:
+            entity = "gpu ordinal:0" if rank is None else of_rank(rank)
+            rows.add(modified_ns(path), entity, name, value, host=host_of(path), rank=rank, raw=path.name)
+    if not len(rows):
+        raise InputError(f"{path} holds none of memory_stats()' values that are read")
+    notes = ["the time is when the file was written, as the statistics tell none"]
+    if rank is None:
+        notes.append("whose it is, is not told: name the file for its rank, as in rank3_memory_stats.json")
+    return described(rows, EvidenceSource(path.name, KIND, "host", notes=tuple(notes)))

@@ -1,0 +1,76 @@
+"""Who a rank is, as a Kineto trace tells it: its process, its device, the versions that the profiler found.
+
+Which of the node's devices is the rank's, its kernels say: the trace lists all that the process may see.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kair_engine.arrays import Bools
+from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
+from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.rank_identity import cuda_version, hip_version, process_id, telling, told
+from kair_engine.trace.identity import DeviceIdentity, RankIdentity
+
+_MOST_DEVICES: Final = 1024
+_ON_DEVICE: Final = frozenset((*DEVICE_CATEGORIES, Category.DEVICE_ANNOTATION))
+
+
+def busiest_device(tables: EventTables, rows: Mapping[int, int], own: Bools | None = None) -> int | str | None:
+    """The device that ran most of a rank's kernels and copies; `rows` is how many each track has, `own` a mask of the
+    rank's tracks (None: all). None where no device ran any."""
+    ran: dict[int | str, int] = {}
+    for at, track in enumerate(tables.tracks.items_):
+        if track.category in DEVICE_CATEGORIES and rows.get(at) and (own is None or own[at]):
+            ran[track.device] = ran.get(track.device, 0) + rows[at]
+    return max(ran, key=lambda device: ran[device], default=None)
+
+
+def host_process(tables: EventTables, track: int) -> int | str | None:
+    """The process of the thread that ran the steps; None where a device alone tells them."""
+    if not 0 <= track < len(tables.tracks.items_):
+        return None
+    found = tables.tracks.items_[track]
+    return None if found.category in _ON_DEVICE else found.device
+
+
+def identity_of(
+    header: Mapping[str, Any], rank: int, process: int | str | None, device: int | str | None
+) -> RankIdentity:
+    """What the fields around the events say of a rank, and `process` and `device`, as its events name them."""
+    distributed = header.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    # Other tools that write Chrome's format number processes and devices as they like.
+    numbers_are_systems = "schemaVersion" in header
+    of_device, settings = _device(header, device) if numbers_are_systems else (DeviceIdentity(), {})
+    return RankIdentity(
+        rank,
+        pid=process_id(process) if numbers_are_systems else None,
+        device=of_device,
+        versions=telling(
+            cuda=cuda_version(header.get("cuda_runtime_version")),
+            cuda_driver=cuda_version(header.get("cuda_driver_version")),
+            cupti=_whole(header.get("cupti_version")),
+            hip=hip_version(header.get("hip_runtime_version")),
+            hip_driver=hip_version(header.get("hip_driver_version")),
+            nccl=told(distributed.get("nccl_version")),
+        ),
+        settings=settings,
+    )
+
+
+def _device(header: Mapping[str, Any], device: int | str | None) -> tuple[DeviceIdentity, dict[str, str]]:
+    listed = header.get("deviceProperties")
+    known = [one for one in listed[:_MOST_DEVICES] if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not isinstance(device, int) or not 0 <= device < _MOST_DEVICES:
+        return DeviceIdentity(), {}
+    own = next((one for one in known if one.get("id") == device), None)
+    if own is None:
+        # A merged file's numbers are nobody's ordinals.
+        return DeviceIdentity(ordinal=None if known else device), {}
+    settings = telling(device_memory_bytes=_whole(own.get("totalGlobalMem")), multiprocessors=_whole(own.get("numSms")))
+    return DeviceIdentity(ordinal=device, model=told(own.get("name"))), settings
+
+
+def _whole(value: object) -> str | None:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62 else None

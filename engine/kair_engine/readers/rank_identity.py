@@ -1,0 +1,74 @@
+"""Who a rank is, as a recording's metadata tells it: texts on one line, versions spelt one way.
+
+Of an environment only what changes how a rank runs: the rest is nobody's business, and may hold secrets.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kair_engine.trace.identity import RankIdentity
+
+_LONGEST: Final = 200
+_MOST_VARIABLES: Final = 200
+_MATTERS: Final = re.compile(
+    r"(NCCL|RCCL|HCCL|GLOO|UCX|FI|MPI4JAX|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|CUDA|CUBLAS|CUDNN|NVIDIA|NVTE|HIP|ROCR"
+    r"|HSA|GPU_MAX|MIOPEN|ASCEND|NPU|PYTORCH|TORCH|TORCHINDUCTOR|TRITON|XLA|JAX|TF|MALLOC|TCMALLOC|JEMALLOC)_[A-Z0-9_]+"
+    r"|LD_PRELOAD|MALLOC_CONF|ACL_STREAM_TIMEOUT"
+)
+_SECRET: Final = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|(^|_)KEY($|_)")
+_OF_PROFILERS: Final = re.compile(r"INJECTION|_PROFILER_|HSA_TOOLS_LIB")
+
+
+def told(value: object) -> str | None:
+    """A text on one line of bounded length; None for what is no text or empty."""
+    if not isinstance(value, str):
+        return None
+    line = " ".join(value[: 10 * _LONGEST].encode("utf-8", "replace").decode().split())
+    return line[:_LONGEST] or None
+
+
+def process_id(value: object) -> int | None:
+    """`value` where it can be a process on Linux, which counts to 2²² at most."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 22 else None
+
+
+def cuda_version(value: object) -> str | None:
+    """`12.4` of CUDA's 12040: 1,000 × major + 10 × minor. None for other values."""
+    number = _number(value)
+    return f"{number // 1000}.{number % 1000 // 10}" if number is not None and 1000 <= number < 100_000 else None
+
+
+def hip_version(value: object) -> str | None:
+    """`6.2.41133` of HIP's 60241133: 10,000,000 × major + 100,000 × minor + patch. None for other values."""
+    number = _number(value)
+    if number is None or not 10_000_000 <= number < 1_000_000_000:
+        return None
+    return f"{number // 10_000_000}.{number % 10_000_000 // 100_000}.{number % 100_000}"
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def telling(**values: str | None) -> dict[str, str]:
+    """Those that are known."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def variables_that_matter(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Of an environment the variables of libraries that a rank runs with, without those that profilers set."""
+    found: dict[str, str] = {}
+    for name, value in sorted(variables.items()):
+        if not _MATTERS.fullmatch(name) or _SECRET.search(name) or _OF_PROFILERS.search(name):
+            continue
+        if isinstance(value, str) and len(found) < _MOST_VARIABLES:
+            found[name] = told(value) or ""
+    return found
+
+
+def by_rank(identities: Iterable[RankIdentity]) -> dict[int, RankIdentity]:
+    """rank → who it is, without those of whom nothing is told but a rank."""
+    return {one.rank: one for one in identities if one != RankIdentity(one.rank)}

@@ -1,0 +1,297 @@
+"""Files of evidence: found in folders, read, given their hosts, and kept in a job's folder as tables."""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kair_engine.errors import InputError, UnwritableError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.blocks import open_file
+from kair_engine.readers.evidence import nccl_inspector
+from kair_engine.readers.evidence.formats import NotEvidenceError, known_kinds, require_evidence
+from kair_engine.readers.formats import UnsupportedFormatError, detect_format
+from kair_engine.recording.job_file import EVIDENCE
+from kair_engine.recording.opening import find_files
+from kair_engine.results.evidence import AddedEvidence
+from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, read_evidence, together, write_evidence
+from kair_engine.trace.files import make_folder, modes_below, remove_unwritten
+from kair_engine.trace.measures import shown
+from kair_engine.trace.model import KairWarning, short_warning
+
+MOST_FILES: Final = 10_000
+"""Of a folder that are looked at."""
+MOST_BYTES: Final = 8 << 30
+"""Of evidence, as it lies on disk, that are read at once."""
+IDENTITY: Final = re.compile(r"identity.*\.json")
+"""Names of files that lie among evidence and tell who ranks are."""
+_ADDED: Final = "added"
+"""The folder, in a job's folder of evidence, of what a person added."""
+_AT_ONCE: Final = 1 << 20
+_DIGEST: Final = 12
+"""Bytes."""
+_LONGEST_NAME: Final = 80
+_NAMED: Final = 3
+"""Files of which a warning says the names."""
+_MOST_WARNINGS: Final = 20
+_HOST_FOLDER: Final = re.compile(r"host=(.+)")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One file of evidence."""
+
+    path: Path
+    content: EvidenceFile
+
+
+def read_evidence_of(
+    places: Sequence[Path], limit: int = MOST_BYTES, *, hosts: Collection[str] = (), beside: Path | None = None
+) -> tuple[EvidenceFile, list[KairWarning]]:
+    """All evidence of these files and folders, in order of time, and a warning for each file that is damaged.
+
+    In a folder what is no evidence is passed over, traces in silence; a file that is named twice is read once. `limit`
+    is in bytes on disk; `hosts` are the job's: the name of one in a file's name says whose file it is, where its
+    content and its folders (`host=NAME/`) do not. `beside` is a folder that nobody named, and that need not be there.
+    Raises InputError for a place that is missing, a file that is no evidence, and where `places` have none at all.
+    """
+    warnings: list[KairWarning] = []
+    seen: set[tuple[int, int]] = set()
+    found = [one.content for one in _read_all(places, limit, hosts, warnings, seen)]
+    _require_some(found, places, warnings)
+    if beside is not None and beside.is_dir():
+        try:
+            found += [one.content for one in _read_all([beside], limit, hosts, warnings, seen)]
+        except InputError as error:
+            warnings.append(_left_out(error))
+    return together(found), _few(warnings)
+
+
+def stored_evidence(folder: Path) -> tuple[EvidenceFile, list[KairWarning]]:
+    """The tables in the folder of a job of the store: those of capture, and those that were added.
+
+    None where there are none. A table that is damaged is left out with a warning.
+    """
+    try:
+        found = find_files(folder / EVIDENCE, leave_out=None)
+    except InputError as error:
+        return together(()), [_left_out(error)] if (folder / EVIDENCE).exists() else []
+    files: list[EvidenceFile] = []
+    warnings = [*found.warnings]
+    for path in found.files:
+        if path.suffix == ".parquet":
+            try:
+                files.append(read_evidence(path))
+            except InputError as error:
+                warnings.append(_left_out(error))
+    return together(files), _few(warnings)
+
+
+def with_ranks_of_job(evidence: EvidenceFile, world_size: int) -> EvidenceFile:
+    """Without rows of ranks that are those of a communicator, unless that has as many as the job."""
+    foreign = [
+        at
+        for at, one in enumerate(evidence.sources)
+        if one.kind == nccl_inspector.KIND and nccl_inspector.ranks_of(world_size) not in one.notes
+    ]
+    if not foreign:
+        return evidence
+    is_foreign = pc.is_in(evidence.table["source"], value_set=pa.array(foreign, pa.int32()))
+    of_rank = pc.starts_with(evidence.table["entity"].cast(pa.string()), "rank:")
+    return replace(evidence, table=evidence.table.filter(pc.invert(pc.and_(is_foreign, of_rank))))
+
+
+def add_to_job(
+    folder: Path, places: Sequence[Path], limit: int = MOST_BYTES, *, hosts: Collection[str] = ()
+) -> tuple[tuple[AddedEvidence, ...], list[KairWarning]]:
+    """Keeps the evidence of files and folders in a job's folder, as `evidence/added/DIGEST-NAME.parquet`.
+
+    What has the content, and the host, of a file that is there already changes nothing. Raises what `read_evidence_of`
+    does, and UnwritableError.
+    """
+    warnings: list[KairWarning] = []
+    added = tuple(
+        _kept(folder, _digest_of_file(one), str(one.path), one.content)
+        for one in _read_all(places, limit, hosts, warnings, set())
+    )
+    _require_some(added, places, warnings)
+    return added, _few(warnings)
+
+
+def keep_in_job(folder: Path, name: str, content: EvidenceFile) -> AddedEvidence:
+    """The same of what was asked of a server, called `name`. Raises UnwritableError."""
+    import pyarrow.ipc
+
+    sink = pa.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, content.table.schema) as stream:
+        stream.write_table(content.table)
+    return _kept(folder, blake2b(sink.getvalue(), digest_size=_DIGEST).hexdigest(), name, content)
+
+
+def _read_all(
+    places: Sequence[Path],
+    limit: int,
+    hosts: Collection[str],
+    warnings: list[KairWarning],
+    seen: set[tuple[int, int]],
+) -> Iterator[_Read]:
+    """Each file of evidence that was not seen yet; what is to be told of the others goes to `warnings`."""
+    size = 0
+    for place in places:
+        files, others = _files_of(place, warnings), list[Path]()
+        is_folder = files != (place,)
+        for path in files:
+            try:
+                status = _status(path)
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                read = require_evidence(path)
+                size += status.st_size
+                if size > limit:
+                    text = f"more than {limit / 1e9:.3g} GB of evidence: {path} and what comes after it is left out"
+                    warnings.append(short_warning("evidence_left_out", text))
+                    return
+                yield _with_host(_Read(path, read()), place if is_folder else place.parent, hosts)
+            except NotEvidenceError:
+                if not is_folder:
+                    raise
+                others.append(path)
+            except InputError as error:
+                warnings.append(_left_out(error))
+        warnings += _unknown(place, others)
+
+
+def _files_of(place: Path, warnings: list[KairWarning]) -> tuple[Path, ...]:
+    """The file, or what is looked at of the folder. Raises InputError where there is nothing of that name."""
+    try:
+        found = find_files(place, leave_out=None)
+    except InputError as error:
+        raise InputError(str(error), "give a file of evidence, a folder of them, or the URL of Prometheus") from error
+    warnings += found.warnings
+    if len(found.files) > MOST_FILES:
+        text = f"{place} holds {len(found.files):,} files, of which the first {MOST_FILES:,} are looked at"
+        warnings.append(short_warning("evidence_left_out", text))
+    return tuple(path for path in found.files[:MOST_FILES] if path == place or not IDENTITY.fullmatch(path.name))
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
+    """A warning that names files that nothing reads; none where traces are among them, which come with all sorts."""
+    if not others or any(map(_is_trace, others)):
+        return []
+    named = ", ".join(path.name for path in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+    text = f"{len(others)} of the files in {folder} are no evidence that Kair knows: {named}"
+    return [short_warning("unknown_evidence", text)]
+
+
+def _is_trace(path: Path) -> bool:
+    """By its first bytes; any text could be a job's log, so that a text is none."""
+    try:
+        form = detect_format(path)
+    except UnsupportedFormatError:
+        return True
+    except (InputError, OSError):
+        return False
+    return form is not None and form.name != "job_log"
+
+
+def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
+    """The same with the host that its path says, where its content says none; and sources that can be told apart.
+
+    Where they are named as their files are, they have the folders below `place` in their names.
+    """
+    table, sources = one.content.table, one.content.sources
+    is_told = table["host"].null_count < len(table) or any(of.hosts for of in sources)
+    host = None if is_told else host_in_path(one.path, hosts)
+    if host is not None:
+        of_all = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([shown(host)]))
+        table = table.set_column(SCHEMA.get_field_index("host"), SCHEMA.field("host"), of_all)
+        sources = tuple(
+            replace(of, hosts=(shown(host),), notes=(*of.notes, f"its name says that it is of {shown(host)}"))
+            for of in sources
+        )
+    below = shown(str(one.path.relative_to(place)))
+    named = tuple(replace(of, name=below) if of.name == one.path.name else of for of in sources)
+    return _Read(one.path, EvidenceFile(table, named))
+
+
+def host_in_path(path: Path, hosts: Collection[str]) -> str | None:
+    """The host that a folder `host=NAME` states, else the one of `hosts` that is a word of the file's name.
+
+    `dmesg-node-7.txt` and `node-7.dmesg` are of node-7, and not of node-70. None where the name has two of them.
+    """
+    for folder in path.absolute().parts[-2::-1]:
+        if match := _HOST_FOLDER.fullmatch(folder):
+            return match[1]
+    named = {host for host in hosts if host and _word(host).search(path.name)}
+    # `node-7` is a word of `node-7.rack2` too.
+    longest = [one for one in named if not any(one != other and _word(one).search(other) for other in named)]
+    return longest[0] if len(longest) == 1 else None
+
+
+def _word(host: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z0-9]){re.escape(host)}(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+def _require_some(found: Sequence[object], places: Sequence[Path], warnings: Sequence[KairWarning]) -> None:
+    if places and not found:
+        text = warnings[0].message if warnings else f"no evidence in {', '.join(map(str, places))}"
+        raise InputError(text, f"what is read: {known_kinds()}")
+
+
+def _kept(folder: Path, digest: str, source: str, content: EvidenceFile) -> AddedEvidence:
+    """Raises UnwritableError."""
+    target = folder / EVIDENCE / _ADDED
+    known = next(target.glob(f"{digest}-*.parquet"), None)
+    path = known or target / f"{digest}-{_clean(source)}.parquet"
+    if known is None:
+        try:
+            make_folder(target, modes_below(folder))
+            remove_unwritten(target)
+            write_evidence(path, content)
+        except OSError as error:
+            raise UnwritableError(target, error) from error
+    kinds = tuple(dict.fromkeys(one.kind for one in content.sources))
+    return AddedEvidence(shown(source), path.name, kinds, len(content.table), known is not None)
+
+
+def _digest_of_file(one: _Read) -> str:
+    """Of its bytes, and of the hosts that they are taken for: two hosts may have logs that are alike."""
+    digest = blake2b(repr([of.hosts for of in one.content.sources]).encode(), digest_size=_DIGEST)
+    try:
+        with open_file(one.path) as file:
+            while block := file.read(_AT_ONCE):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read {one.path}: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def _clean(source: str) -> str:
+    """The end of a path or URL as a name that is one in every file system: `dmesg-node-7.txt`."""
+    name = source.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", name).strip("._")[:_LONGEST_NAME] or "evidence"
+
+
+def _left_out(error: InputError) -> KairWarning:
+    return short_warning("unreadable_evidence", f"{error}; it is left out")
+
+
+def _few(warnings: Sequence[KairWarning]) -> list[KairWarning]:
+    more = len(warnings) - _MOST_WARNINGS
+    rest = [short_warning("unreadable_evidence", f"{more} more files are left out")] if more > 0 else []
+    return [*warnings[:_MOST_WARNINGS], *rest]

@@ -1,0 +1,197 @@
+"""Evidence beside traces: what telemetry, logs and schedulers say of hosts, devices, links and processes, as one table.
+
+A row is a reading (a gauge, a counter's value, a state) or an event. Whoever reads a source translates its names and
+units to those of MEASURES, so that what is decided from them knows no source.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.trace.files import begin_file, modes_below
+from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, MeasureKind, shown
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("time_ns", pa.int64(), nullable=False),  # Unix, by the clock of who measured
+        pa.field("host", pa.dictionary(pa.int32(), pa.string())),  # null where the source does not say
+        pa.field("entity", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("rank", pa.int32()),  # where the source itself says one
+        pa.field("source", pa.int32(), nullable=False),  # its place in the list of sources
+        pa.field("name", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("value", pa.float64()),
+        pa.field("text", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("raw", pa.dictionary(pa.int32(), pa.string())),  # `file:line`, where one can look it up
+    ]
+)
+
+
+class EvidenceRows:
+    """Collects rows of one source or several, column by column."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+
+    def __len__(self) -> int:
+        return len(self._columns["time_ns"])
+
+    def add(
+        self,
+        time_ns: int,
+        entity: str,
+        name: str,
+        value: float | None = None,
+        *,
+        host: str | None = None,
+        rank: int | None = None,
+        text: str | None = None,
+        raw: str | None = None,
+        source: int = 0,
+    ) -> None:
+        """Appends a row; texts are cleaned (`shown`). Raises KeyError for a name that MEASURES does not have."""
+        MEASURES[name]
+        row = (
+            time_ns,
+            None if host is None else shown(host),
+            shown(entity),
+            rank,
+            source,
+            name,
+            value,
+            None if text is None else shown(text),
+            None if raw is None else shown(raw),
+        )
+        for column, entry in zip(self._columns.values(), row, strict=True):
+            column.append(entry)
+
+    def table(self) -> pa.Table:
+        """What was added, in order of time."""
+        return pa.table(self._columns, schema=SCHEMA).sort_by("time_ns")
+
+
+@dataclass(frozen=True)
+class EvidenceFile:
+    """What one file of evidence holds: rows (SCHEMA), and the sources that their `source` counts."""
+
+    table: pa.Table
+    sources: tuple[EvidenceSource, ...]
+
+
+METADATA_KEY: Final = b"kair.evidence"
+
+
+def write_evidence(path: Path, evidence: EvidenceFile) -> None:
+    """Writes a file of evidence, whole or not at all. Raises OSError."""
+    described = json.dumps([asdict(one) for one in evidence.sources]).encode()
+    table = evidence.table.replace_schema_metadata({METADATA_KEY: described})
+    unfinished, descriptor = begin_file(path, modes_below(path.parent))
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor, not a path)
+            pq.write_table(table, file, compression="zstd", use_dictionary=True)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read_evidence(path: Path) -> EvidenceFile:
+    """What `write_evidence` wrote. Raises InputError for any other file."""
+    try:
+        table = pq.read_table(path)
+        described = (table.schema.metadata or {}).get(METADATA_KEY)
+        if described is None:
+            raise ValueError("it says nothing of its sources")
+        sources = msgspec.json.decode(described, type=tuple[EvidenceSource, ...])
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+        table.validate(full=True)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, RecursionError, pa.ArrowException) as error:
+        raise InputError(f"{path} is no file of evidence: {' '.join(str(error).split())[:200]}") from error
+    known = pa.array(list(MEASURES))
+    names = table["name"].cast(pa.string())
+    of_source = pc.and_(pc.greater_equal(table["source"], 0), pc.less(table["source"], max(len(sources), 1)))
+    is_whole = pc.and_(pc.is_valid(table["time_ns"]), pc.is_valid(table["entity"]))
+    fit = pc.and_(pc.is_in(names, value_set=known), pc.and_(of_source, is_whole))
+    return EvidenceFile(table.filter(fit), sources)
+
+
+def together(files: Iterable[EvidenceFile]) -> EvidenceFile:
+    """All files as one: the sources are counted on, and the many files that one sampler wrote are one source."""
+    tables: list[pa.Table] = []
+    sources: list[EvidenceSource] = []
+    place: dict[tuple[object, ...], int] = {}
+    at = SCHEMA.get_field_index("source")
+    for one in files:
+        number = np.zeros(max(len(one.sources), 1), np.int32)
+        for own, source in enumerate(one.sources):
+            key = (source.kind, source.name, source.clock, source.hosts)
+            if source.kind == SAMPLED and key in place:
+                number[own] = place[key]
+                sources[place[key]] = _joined(sources[place[key]], source)
+            else:
+                number[own] = place[key] = len(sources)
+                sources.append(source)
+        numbers = pa.array(number[one.table["source"].to_numpy()], pa.int32())
+        tables.append(one.table.set_column(at, SCHEMA.field("source"), numbers))
+    table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
+    return EvidenceFile(table.sort_by("time_ns"), tuple(sources))
+
+
+def _joined(one: EvidenceSource, other: EvidenceSource) -> EvidenceSource:
+    """Of two files that a sampler wrote one after another; it may have stretched its interval."""
+    first = [time for time in (one.first_ns, other.first_ns) if time is not None]
+    last = [time for time in (one.last_ns, other.last_ns) if time is not None]
+    intervals = [time for time in (one.interval_s, other.interval_s) if time is not None]
+    held = [time for time in (one.holds_s, other.holds_s) if time is not None]
+    bounds = [time for time in (one.bound_s, other.bound_s) if time is not None]
+    return replace(
+        one,
+        first_ns=min(first, default=None),
+        last_ns=max(last, default=None),
+        interval_s=max(intervals, default=None),
+        holds_s=max(held, default=None),
+        bound_s=max(bounds, default=None),
+        gaps=one.gaps + other.gaps,
+        longest_gap_s=max(one.longest_gap_s, other.longest_gap_s),
+        rows=one.rows + other.rows,
+        passed_over=one.passed_over + other.passed_over,
+        notes=tuple(dict.fromkeys((*one.notes, *other.notes))),
+    )
+
+
+def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> EvidenceFile:
+    """The rows of one source (of a table: in order of time), which is told its times, its interval and its gaps."""
+    table = rows.table() if isinstance(rows, EvidenceRows) else rows
+    if not len(table):
+        return EvidenceFile(table, (source,))
+    times = table["time_ns"].to_numpy()
+    looked = np.unique(times)
+    apart = np.diff(looked) / 1e9
+    interval = source.interval_s
+    if interval is None and len(apart) and set(_kinds(table)) & {"gauge", "counter", "state"}:
+        interval = float(np.median(apart))
+    gaps = apart[apart > 3 * interval] if interval else apart[:0]
+    told = replace(
+        source,
+        interval_s=interval,
+        first_ns=int(times[0]),
+        last_ns=int(times[-1]),
+        gaps=len(gaps),
+        longest_gap_s=float(gaps.max()) if len(gaps) else 0.0,
+        rows=len(table),
+    )
+    return EvidenceFile(table, (told,))
+
+
+def _kinds(table: pa.Table) -> Sequence[MeasureKind]:
+    return [MEASURES[name].kind for name in pc.unique(table["name"].cast(pa.string())).to_pylist()]
