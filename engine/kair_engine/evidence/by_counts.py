@@ -1,0 +1,115 @@
+"""Whether a rank has more errors than its peers, or grows more than they do, where nothing says what that costs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.evidence.case import (
+    CLOSE,
+    FEWEST_PLACEBOS,
+    LEVEL,
+    ORDER,
+    Case,
+    mean_of,
+    names_of,
+    proofs_of,
+    tie_of,
+    unit_of,
+)
+from kair_engine.evidence.contrasts import peers_of
+from kair_engine.evidence.series import Series
+from kair_engine.results.evidence import Explanation, Word
+from kair_engine.stats import binomial_tail
+
+_FEWEST_WINDOWS = 10
+"""Of fewer no trend is told."""
+
+
+def by_counts(case: Case) -> Explanation | None:
+    """Of the counters that are read the one that says most; None where none is."""
+    told = []
+    for measure in case.part.counts:
+        series = case.readings.of(measure, case.rank)
+        if series:
+            told.append(_counted(case, measure, series))
+    return min(told, key=lambda one: (ORDER.index(one.word), one.p_value or 1.0)) if told else None
+
+
+def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
+    """More than its peers have, were all equally likely to have one more (a conditional test of Poisson rates)."""
+    looked = case.looked(series)
+    mine = case.mine(looked)
+    length_s = np.diff(looked.edges_ns) / 1e9
+    rates = looked.values(measure, "sum")
+    known, counts = ~np.isnan(rates), np.nan_to_num(rates) * length_s
+    own, seconds = float(counts[0][mine].sum()), float(length_s[mine].sum())
+    others = counts[1:][:, mine].sum(axis=1)[known[1:].any(axis=1)]
+    told = replace(
+        case.blank(),
+        entity=series[0].entity,
+        measure=measure,
+        unit=unit_of(measure),
+        own=own / seconds,
+        peers=float(np.median(others)) / seconds if len(others) else None,
+        joined_by=tie_of(series),
+        sources=names_of(series),
+        proofs=proofs_of(series),
+    )
+    if not own:
+        return replace(told, word="excluded") if case.sampled(series, looked) else told
+    chance = binomial_tail(math.ceil(own), math.ceil(own + others.sum()), 1 / (len(others) + 1))
+    if not len(others) or chance > LEVEL or own <= others.max():
+        return replace(told, word="seen")
+    fires = counts[1:] >= own / max(int(mine.sum()), 1) / CLOSE
+    fired, tried = int((fires & known[1:]).sum()), int(known[1:].sum())
+    p_value = (fired + 1) / (tried + 1) if tried >= FEWEST_PLACEBOS else None
+    word: Word = "seen" if p_value is not None and p_value > LEVEL else "consistent"
+    return replace(told, word=word, fired=fired, tried=tried, p_value=p_value)
+
+
+def by_growth(case: Case) -> Explanation | None:
+    """Whether it grows beyond what the peers' does, in the order of time; None where that is not asked, or not read."""
+    measure = case.part.grows
+    series = case.readings.of(measure, case.rank) if measure is not None else []
+    if measure is None or not series:
+        return None
+    looked = case.looked(series, readings=1)  # their order is asked, not what each is
+    values, mine = looked.values(measure, "sum"), case.mine(looked)
+    peers = peers_of(values)
+    beyond = (values - peers)[:, mine]
+    own = beyond[0][~np.isnan(beyond[0])]
+    told = replace(
+        case.blank(),
+        entity=series[0].entity,
+        measure=measure,
+        unit=unit_of(measure),
+        own=mean_of(values[0][mine][-1:]),
+        peers=mean_of(peers[0][mine][-1:]),
+        before=mean_of(values[0][mine][:1]),
+        joined_by=tie_of(series),
+        sources=names_of(series),
+    )
+    if len(own) < _FEWEST_WINDOWS:
+        return told
+    grown = [_growth(row) for row in beyond]
+    others = [abs(one) for one in grown[1:] if not math.isnan(one)]
+    if _chance_of_order(own) > LEVEL or grown[0] <= max(others, default=0.0):
+        return replace(told, word="excluded") if case.sampled(series, looked) else told
+    return replace(told, word="consistent")
+
+
+def _growth(values: Floats) -> float:
+    """From the first third to the last, of what is known."""
+    known = values[~np.isnan(values)]
+    third = max(len(known) // 3, 1)
+    return float(known[-third:].mean() - known[:third].mean()) if len(known) else math.nan
+
+
+def _chance_of_order(values: Floats) -> float:
+    """How likely chance orders values in time as much as these are (Mann-Kendall, one-sided, normal approximation)."""
+    n = len(values)
+    signs = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(n, 1)].sum())
+    return 0.5 * math.erfc((signs - 1) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) / math.sqrt(2))

@@ -1,0 +1,166 @@
+"""Whether what is read of a rank makes its steps as much longer as they are, when they are, and only there."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.evidence.case import (
+    CLOSE,
+    FEWEST_PLACEBOS,
+    LEVEL,
+    Case,
+    mean_of,
+    names_of,
+    proofs_of,
+    tie_of,
+    unit_of,
+)
+from kair_engine.evidence.contrasts import Looked, holds, peers_of, predicted_us
+from kair_engine.evidence.parts import Size
+from kair_engine.evidence.series import Series
+from kair_engine.frozen import dataclass
+from kair_engine.results.evidence import Explanation
+
+_HALF = 0.5
+_FEW = 5
+"""Windows of either kind, of fewer no order of them is asked."""
+
+
+def by_size(case: Case) -> Explanation | None:
+    """None where nothing is read that says how large it is."""
+    size = next((one for one in case.part.sizes if case.readings.of(one.measure, case.rank)), None)
+    if size is None:
+        return None
+    named = case.readings.of(size.measure, case.rank, size.texts)
+    series = named or case.readings.of(size.measure, case.rank)
+    looked = case.looked(series, [sign.measure for some in case.part.signs for sign in some])
+    seen = _seen(case, size, looked)
+    if seen is None:
+        return None
+    mine = case.mine(looked)
+    told = replace(
+        case.blank(),
+        entity=series[0].entity,
+        measure=size.measure,
+        unit=unit_of(size.measure),
+        own=mean_of(seen.value[0][mine]),
+        peers=mean_of(peers_of(seen.value)[0][mine]),
+        before=mean_of(seen.value[0][~mine]) if case.onset_ns() is not None else None,
+        predicted_us=mean_of(seen.more[0][mine]),
+        text=_what_it_says(case, named, looked),
+        fired=seen.fired,
+        tried=seen.tried,
+        p_value=(seen.fired + 1) / (seen.tried + 1) if seen.tried >= FEWEST_PLACEBOS else None,
+        joined_by=tie_of(series),
+        sources=names_of(series),
+        proofs=proofs_of(series),
+    )
+    return _judged(case, told, seen, looked, is_sampled=case.sampled(series, looked))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """(ranks × windows): the rule of a part on the accused rank and on innocent ones."""
+
+    value: Floats
+    more: Floats
+    """µs of a step that are predicted."""
+    fires: Bools
+    sure: Bools
+    """Where all that it needs is read."""
+    lacks_sign: bool
+    """Whether a sign that it needs is read nowhere on the accused rank."""
+
+    @property
+    def fired(self) -> int:
+        """How often it holds on innocent ranks."""
+        return int((self.fires & self.sure)[1:].sum())
+
+    @property
+    def tried(self) -> int:
+        """Of so many windows of innocent ranks."""
+        return int(self.sure[1:].sum())
+
+
+def _seen(case: Case, size: Size, looked: Looked) -> _Seen | None:
+    more = predicted_us(looked, size)
+    if np.isnan(more[0]).all():
+        return None
+    least = case.measured_us / CLOSE
+    with np.errstate(invalid="ignore"):
+        fires, sure, lacks = more >= least, ~np.isnan(more), False
+    for some in case.part.signs:
+        told = [holds(looked, sign, least) for sign in some]
+        told = [one for one in told if one.known[0].any()]
+        if not told:
+            lacks = True
+            continue
+        fires &= np.logical_or.reduce([one.there for one in told])
+        sure &= np.logical_or.reduce([one.known for one in told])
+    return _Seen(looked.values(size.measure, size.combined, size), more, fires, sure, lacks)
+
+
+def _what_it_says(case: Case, series: Sequence[Series], looked: Looked) -> str | None:
+    """Of counters that count by a text, the size's or a sign's, the text that counts most while the finding shows."""
+    mine = case.mine(looked)
+    signs = [sign for some in case.part.signs for sign in some if sign.texts is not None]
+    named = [*series, *(one for sign in signs for one in case.readings.of(sign.measure, case.rank, sign.texts))]
+    told = {one.text: float(np.nansum(one.over(looked.edges_ns)[mine])) for one in named if one.text is not None}
+    return max(told, key=lambda text: told[text]) if told else None
+
+
+def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sampled: bool) -> Explanation:
+    """By the windows in which the finding shows."""
+    mine = case.mine(looked)
+    here = mine & seen.sure[0]
+    absent = replace(told, word="excluded") if is_sampled else told
+    predicted = told.predicted_us
+    if predicted is None or predicted < case.measured_us / CLOSE:
+        return told if predicted is None else absent
+    if seen.lacks_sign or not here.any():
+        return told
+    if not _mostly(case, seen.fires[0][here]):
+        return absent
+    if told.p_value is not None and told.p_value > LEVEL:
+        return replace(told, word="seen")
+    more = predicted - _before_us(case, seen, mine)
+    if more < case.measured_us / CLOSE or not _comes_and_goes(case, seen, looked):
+        return replace(told, word="seen")
+    fits = more <= case.measured_us * CLOSE
+    return replace(told, word="explains" if fits and told.p_value is not None else "consistent", predicted_us=more)
+
+
+def _mostly(case: Case, fires: Bools) -> bool:
+    """What comes now and then shows in some windows; in the mean it is large enough."""
+    return bool(fires.any() if case.finding.pattern == "intermittent" else fires.mean() >= _HALF)
+
+
+def _before_us(case: Case, seen: _Seen, mine: Bools) -> float:
+    """So much longer steps had to be by it before the finding began: that did not change then."""
+    if case.onset_ns() is None:
+        return 0.0
+    return max(mean_of(seen.more[0][seen.sure[0] & ~mine]) or 0.0, 0.0)
+
+
+def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
+    """Windows with it are slower than windows without, where there are some of both (Mann-Whitney)."""
+    course = case.known.course
+    at = np.flatnonzero(course.ranks == case.rank)
+    if course.own_us is None or not len(at) or case.onset_ns() is not None:
+        return True
+    window = np.searchsorted(looked.edges_ns, course.begin_ns, side="right") - 1
+    inside = (window >= 0) & (window < looked.windows)
+    others = np.isin(course.ranks, looked.ranks[1:])
+    over = course.own_us[:, at[0]] - (np.nanmedian(course.own_us[:, others], axis=1) if others.any() else 0.0)
+    steps = np.bincount(window[inside], minlength=looked.windows)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        later = np.bincount(window[inside], np.nan_to_num(over[inside]), looked.windows) / steps
+    told = seen.sure[0] & (steps > 0)
+    with_it, without = later[told & seen.fires[0]], later[told & ~seen.fires[0]]
+    if min(len(with_it), len(without)) < _FEW:
+        return True
+    from scipy.stats import mannwhitneyu  # takes long to load, and is asked seldom
+
+    return bool(mannwhitneyu(with_it, without, alternative="greater").pvalue <= LEVEL)

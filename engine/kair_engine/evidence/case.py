@@ -1,0 +1,170 @@
+"""One part held against one rank of a finding: who its peers are, and in which windows of time it is looked at."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats
+from kair_engine.evidence.contrasts import ESTIMATED, Looked
+from kair_engine.evidence.course import Course
+from kair_engine.evidence.joining import Joins
+from kair_engine.evidence.parts import Part
+from kair_engine.evidence.series import Event, Readings, Series, combined
+from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Explanation, JoinedBy, Word
+from kair_engine.results.triage import Finding
+from kair_engine.stats import median
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.identity import RankIdentity
+from kair_engine.trace.measures import MEASURES
+
+CLOSE: Final = 2.0
+"""What is predicted has to be within this factor of what was measured."""
+LEVEL: Final = 0.05
+"""Above this share of innocent ranks and windows that show the same, it explains nothing."""
+FEWEST_PLACEBOS: Final = 20
+"""Of fewer no share is printed, and what is seen is `consistent` at most."""
+ORDER: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_observed")
+"""What says most of a part comes first."""
+AROUND_NS: Final = 600 * 10**9
+"""So long before and after the recorded steps innocent ranks are looked at where these are short, and events count."""
+_MOST_WINDOWS: Final = 400
+_MOST_PEERS: Final = 256
+_STEPS_A_WINDOW: Final = 10
+_READINGS_A_WINDOW: Final = 3
+_COVERED: Final = 0.9
+"""Share of the time of a finding that has to be sampled to say that something was not there."""
+_SEES_ALL_S: Final = 10.0
+"""A gauge that is read less often says nothing of what it did not show: exporters are asked every 30 s, and lag."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that findings are held against."""
+
+    evidence: EvidenceFile
+    joins: Joins
+    course: Course
+    identities: Mapping[int, RankIdentity]
+    has_device: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """Of one part and one rank."""
+
+    known: Known
+    readings: Readings
+    events: Sequence[Event]
+    accused: Collection[int]
+    role: Mapping[int, str]
+    step_us: float
+    finding: Finding
+    rank: int
+    measured_us: float
+    """So much longer the rank's own time is."""
+    name: str
+    part: Part
+
+    def blank(self) -> Explanation:
+        """Where nothing is known."""
+        identity = self.known.identities.get(self.rank)
+        of_device = identity is not None and self.part.kind == "device"
+        return Explanation(
+            part=self.name,
+            word="not_observed",
+            rank=Rank(self.rank),
+            device=identity.device_in_words() if identity is not None and of_device else None,
+            measured_us=self.measured_us,
+            since_ns=self.onset_ns(),
+            command=self.part.observe or None,
+        )
+
+    def onset_ns(self) -> int | None:
+        """When the finding began; None where it showed from the first step."""
+        since = self.finding.since
+        return None if since is None else self.known.course.onset_ns(since)
+
+    def innocents(self) -> tuple[int, ...]:
+        """The peers that nobody accuses: of the same role where there are any."""
+        others = [one for one in self.known.course.ranks.tolist() if one not in self.accused]
+        chosen = [one for one in others if self.role.get(one) == self.role.get(self.rank)] or others
+        every = max(len(chosen) // _MOST_PEERS, 1)
+        return tuple(chosen[::every][:_MOST_PEERS])
+
+    def mine(self, looked: Looked) -> Bools:
+        """The windows in which the finding shows."""
+        course, onset = self.known.course, self.onset_ns()
+        begin = int(course.begin_ns.min()) if onset is None else onset
+        edges = looked.edges_ns
+        return np.asarray((edges[1:] > begin) & (edges[:-1] < int(course.end_ns.max())))
+
+    def looked(
+        self, series: Sequence[Series], others: Sequence[str] = (), *, readings: int = _READINGS_A_WINDOW
+    ) -> Looked:
+        """The windows: some steps and some readings each, from what is known of the job's time.
+
+        `others`: measures that are looked at in the same windows.
+        """
+        course = self.known.course
+        signs = [one for name in others for one in self.readings.of(name, self.rank)[:1]]
+        # What tells changes alone says of any time what there was; of several looks a share is made in `holds`.
+        several = [one.source.interval_s or 0.0 for one in (*series, *(one for one in signs if not one.source.holds_s))]
+        once = [one.source.interval_s or 0.0 for one in signs if one.name == ESTIMATED]
+        begin, end = int(course.begin_ns.min()), int(course.end_ns.max())
+        intervals = (readings * max(several), max(once, default=0.0))
+        length = max(max(intervals) * 1e9, _STEPS_A_WINDOW * course.step_us * 1e3, 1.0)
+        if not any(one.length_ns is not None for one in series):
+            first, last = min(int(one.time_ns[0]) for one in series), max(int(one.time_ns[-1]) for one in series)
+            # Short recordings: what is known around them tells how innocent ranks are.
+            if (end - begin) / length < FEWEST_PLACEBOS:
+                begin, end = min(begin, max(first, begin - AROUND_NS)), max(end, min(last, end + AROUND_NS))
+        windows = int(min(max((end - begin) // length, 1), _MOST_WINDOWS))
+        edges = np.linspace(begin, end, windows + 1).astype(np.int64)
+        ranks = (self.rank, *self.innocents())
+        return Looked(ranks, edges, self.step_us, self._peers_own_us(ranks[1:]), self.readings, self.onset_ns())
+
+    def _peers_own_us(self, peers: Sequence[int]) -> float:
+        course = self.known.course
+        of = np.isin(course.ranks, peers)
+        if course.own_us is None or not of.any():
+            return max(self.step_us - self.measured_us, 0.0) or self.step_us
+        return float(median(np.nan_to_num(np.nanmedian(course.own_us[:, of], axis=0))))
+
+    def sampled(self, series: Sequence[Series], looked: Looked) -> bool:
+        """Well enough to say that it was not there."""
+        covered = ~np.isnan(combined(series, looked.edges_ns, "sum")[self.mine(looked)])
+        of = series[0]
+        often = of.length_ns is not None or MEASURES[of.name].kind == "counter"
+        often = often or (of.source.interval_s or math.inf) <= _SEES_ALL_S
+        return often and bool(len(covered)) and float(covered.mean()) >= _COVERED
+
+
+def mean_of(values: Floats) -> float | None:
+    """Of what is known; None where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def unit_of(measure: str) -> str:
+    """A counter is told per second."""
+    of = MEASURES[measure]
+    return f"{of.unit}/s" if of.kind == "counter" else of.unit
+
+
+def names_of(series: Sequence[Series]) -> tuple[str, ...]:
+    """Of their sources."""
+    return tuple(sorted({one.source.name for one in series}))
+
+
+def tie_of(series: Sequence[Series]) -> JoinedBy:
+    """What joins them to the rank."""
+    return series[0].joined_by
+
+
+def proofs_of(series: Sequence[Series]) -> tuple[str, ...]:
+    """Where one can look it up."""
+    return tuple(one.raw for one in series[:1] if one.raw)

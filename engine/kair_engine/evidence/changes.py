@@ -1,0 +1,159 @@
+"""What changed of ranks and of what they run with: since the attempt before, or since another job was healthy."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, Literal
+
+from kair_engine.evidence.own_values import pattern_of, without_host, without_process
+from kair_engine.evidence.told_of_ranks import Told, all_told
+from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Difference
+from kair_engine.trace.identity import RankIdentity, merged
+from kair_engine.trace.measures import shown
+
+Identities = Mapping[int, RankIdentity]
+
+
+@dataclass(frozen=True)
+class LastAttempts:
+    """Who the ranks are in their last process, and who they were in the one before."""
+
+    before: dict[int, RankIdentity]
+    """Of ranks that had one."""
+    now: dict[int, RankIdentity]
+    number: int
+    """Of the attempt before, from 1; 0 where there was none."""
+
+
+def last_attempts(identities: Iterable[RankIdentity]) -> LastAttempts:
+    """Of all identities that a job's ranks had, each rank's in order of time."""
+    of_rank: defaultdict[int, list[RankIdentity]] = defaultdict(list)
+    for one in identities:
+        had = of_rank[one.rank]
+        if had and (had[-1].host, had[-1].pid, had[-1].process_s) == (one.host, one.pid, one.process_s):
+            had[-1] = merged(one, had[-1])
+        else:
+            had.append(one)
+    return LastAttempts(
+        before={rank: had[-2] for rank, had in of_rank.items() if len(had) > 1},
+        now={rank: had[-1] for rank, had in of_rank.items()},
+        number=max(map(len, of_rank.values()), default=1) - 1,
+    )
+
+
+def changes(
+    before: Identities, now: Identities, of: str, against: Literal["attempt", "job"], accused: Iterable[int] = ()
+) -> tuple[Difference, ...]:
+    """What is other than before; what a rank of `accused` has comes first.
+
+    Against an attempt each rank is held against itself: where it runs, on which device, and all that is told of it.
+    Against a job, whose ranks are others, the values that more than half of its ranks have are held against those of
+    more than half here: other hosts and devices are no change. What only one side tells is none either. `of` names the
+    attempt or the job.
+    """
+    found = _since_attempt(before, now) if against == "attempt" else _since_job(before, now)
+    mine = set(accused)
+    named = [replace(one, against=against, of=of, accused=not mine.isdisjoint(one.ranks)) for one in found]
+    return tuple(sorted(named, key=lambda one: (not one.accused, len(one.ranks), one.ranks)))
+
+
+def _told_of_both(before: Identities, now: Identities) -> Iterator[tuple[Told, Told]]:
+    variables = {name for side in (before, now) for one in side.values() for name in one.environment}
+    told_before = {one.what: one for one in all_told(before, variables)}
+    for one in all_told(now, variables):
+        if one.what in told_before:
+            yield told_before[one.what], one
+
+
+def _device(one: RankIdentity) -> str | None:
+    return one.device.uuid or one.device.pci
+
+
+_WHERE: Final[Mapping[str, Callable[[RankIdentity], str | None]]] = {
+    "host": lambda one: one.host,
+    "boot of the host": lambda one: one.boot,
+    "device": _device,
+}
+"""Where a rank runs; of one that moved to another host, only that is told."""
+
+
+def _since_attempt(before: Identities, now: Identities) -> Iterator[Difference]:
+    both = sorted(before.keys() & now.keys())
+    staying = [rank for rank in both if _same_host(before[rank], now[rank])]
+    for what, where in _WHERE.items():
+        values = {rank: (where(before[rank]), where(now[rank])) for rank in (both if what == "host" else staying)}
+        told = {rank: (old, new) for rank, (old, new) in values.items() if old is not None and new is not None}
+        moved = {rank: pair for rank, pair in told.items() if pair[0] != pair[1]}
+        if what == "host":
+            moved = {rank: pair for rank, pair in moved.items() if rank not in staying}
+        yield from _grouped(what, moved, len(told) - len(moved), now)
+    for old, new in _told_of_both(before, now):
+        common = [rank for rank in both if rank in old.values and rank in new.values]
+        changed = {
+            rank: (old.values[rank], new.values[rank])
+            for rank in common
+            if old.values[rank] != new.values[rank] and _own(old, rank, before) != _own(new, rank, now)
+        }
+        yield from _grouped(new.what, changed, len(common) - len(changed), now)
+
+
+def _same_host(one: RankIdentity, other: RankIdentity) -> bool:
+    """Where a host is not told, nothing says that the rank moved."""
+    if one.host is None or other.host is None:
+        return True
+    short, long = sorted((one.host.lower(), other.host.lower()), key=len)
+    return short == long or long.startswith(f"{short}.")
+
+
+def _text(told: Told, rank: int, identities: Identities) -> str:
+    """What is compared over time: another host, port or address is no change."""
+    text = told.values[rank]
+    return pattern_of(text) if told.what == "cgroup" else without_host(text, identities[rank].host)
+
+
+def _own(told: Told, rank: int, identities: Identities) -> str:
+    """The same of one rank: nor is another process."""
+    return without_process(_text(told, rank, identities), identities[rank].pid)
+
+
+_MOST_PAIRS: Final = 4
+"""That are told apart: where a job moved as a whole, all its ranks have other hosts."""
+
+
+def _grouped(what: str, changed: Mapping[int, tuple[str, str]], same: int, now: Identities) -> Iterator[Difference]:
+    """One for each pair of values; of many pairs, one for all."""
+    of_pair: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, pair in changed.items():
+        of_pair[pair].append(rank)
+    if len(of_pair) > _MOST_PAIRS:
+        olds, news = ([*dict.fromkeys(pair[side] for pair in of_pair)] for side in (0, 1))
+        of_pair = defaultdict(list, {(_several(olds), _several(news)): sorted(changed)})
+    for (old, new), ranks in of_pair.items():
+        hosts = tuple(dict.fromkeys(host for rank in ranks if (host := now[rank].host) is not None))
+        yield Difference(what, tuple(map(Rank, ranks)), hosts, shown(new), shown(old), same, "attempt")
+
+
+def _several(values: list[str]) -> str:
+    left = len(values) - _MOST_PAIRS
+    return ", ".join(values[:_MOST_PAIRS]) + (f" and {left} more" if left > 0 else "")
+
+
+def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
+    for old, new in _told_of_both(before, now):
+        was, is_now = _usual(old, before), _usual(new, now)
+        if old.by_place or was is None or is_now is None or was[0] == is_now[0]:
+            continue
+        hosts = tuple(dict.fromkeys(host for rank in is_now[1] if (host := now[rank].host) is not None))
+        value, usual = new.values[is_now[1][0]], old.values[was[1][0]]
+        yield Difference(new.what, tuple(map(Rank, is_now[1])), hosts, shown(value), shown(usual), len(was[1]), "job")
+
+
+def _usual(told: Told, identities: Identities) -> tuple[str, list[int]] | None:
+    """What more than half of the ranks have, as it is compared, and who they are."""
+    texts = {rank: _text(told, rank, identities) for rank in sorted(told.values)}
+    if not texts:
+        return None
+    text, number = Counter(texts.values()).most_common(1)[0]
+    return (text, [rank for rank, one in texts.items() if one == text]) if 2 * number > len(texts) else None

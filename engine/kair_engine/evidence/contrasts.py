@@ -1,0 +1,241 @@
+"""How a rank differs from its peers in what is read of them, window by window; and what that makes of a step."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.evidence.parts import GPU_IDLE, Sign, Size
+from kair_engine.evidence.series import Combined, Readings, Series, by_rank, combined
+from kair_engine.frozen import dataclass
+from kair_engine.trace.measures import MEASURES
+
+_ONE_BY_ONE: Final = 64
+"""Innocent ranks up to which each is compared with all others but itself; of more the median is the same."""
+_LANE_BYTES_PER_S: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of one lane of a PCIe generation, one way (PCI-SIG)."""
+ESTIMATED: Final = "process_wait_time"
+"""A counter that is estimated by looking now and then: what is seen counts for all the time since the last look."""
+_LOOKS: Final = 60
+"""By so many what is estimated is told, where there are as many before or since the onset."""
+_SURE: Final = 1.645
+"""Standard errors: a normal variable is beyond them in one of twenty cases."""
+_LOWER_WHEN_IDLE: Final = frozenset(("gpu_sm_clock", "gpu_memory_clock", "gpu_pcie_generation"))
+_BUSY: Final = 0.5
+"""Share of a reading's time with a kernel, from which on its clock is one of work."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Who is looked at: the accused rank first, then innocent peers; and when."""
+
+    ranks: tuple[int, ...]
+    edges_ns: Ints
+    step_us: float
+    peers_own_us: float
+    """What the peers take by themselves in a step."""
+    readings: Readings
+    onset_ns: int | None = None
+    """When what is asked for began; None where it showed from the first step."""
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return len(self.edges_ns) - 1
+
+    def values(self, measure: str, how: Combined, of: Sign | Size | None = None) -> Floats:
+        """(ranks × windows) of a measure, NaN where it is not known."""
+        texts = None if of is None else of.texts
+        found = {}
+        for rank in self.ranks:
+            series = self.readings.of(measure, rank, texts)
+            if isinstance(of, Sign) and of.contrast == "bits":
+                series = [_share_of_bits(one, of.bits) for one in series]
+            if measure in _LOWER_WHEN_IDLE:
+                series = self._at_work(rank, series)
+            if series:
+                found[rank] = combined(series, self.edges_ns, how)
+            if texts is not None and (every := self.readings.of(measure, rank)):
+                # Where it is sampled, and a text is not told (yet), nothing of the kind was counted.
+                none = np.where(np.isnan(combined(every, self.edges_ns, how)), np.nan, 0.0)
+                found[rank] = np.fmax(found.get(rank, none), none)
+        return by_rank(found, self.ranks, self.windows)
+
+    def estimated(self, values: Floats, looks_ns: float) -> tuple[Floats, Floats]:
+        """(ranks × windows) of what is estimated by looking every `looks_ns`, and by how much it may be off (95 %).
+
+        Each is the mean of windows around it; none of the time before the onset is put together with the time since.
+        """
+        looks = float(self.edges_ns[-1] - self.edges_ns[0]) / self.windows / max(looks_ns, 1.0)
+        begins = 0 if self.onset_ns is None else int(np.searchsorted(self.edges_ns[1:], self.onset_ns, side="right"))
+        parts = [_mean_around(one, math.ceil(_LOOKS / looks)) for one in (values[:, :begins], values[:, begins:])]
+        mean, windows = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
+        looked = windows * looks
+        # Of a few looks none may have met what is there (Laplace's rule).
+        share = (np.clip(mean, 0, 1) * looked + 1) / (looked + 2)
+        return mean, _SURE * np.sqrt(share * (1 - share) / (looked + 2))
+
+    def _at_work(self, rank: int, series: Sequence[Series]) -> list[Series]:
+        """Without readings of an idle device, which lowers its clocks and its link by itself."""
+        idle = self.readings.of("gpu_throttle_reasons", rank)
+        used = self.readings.of("gpu_utilization", rank)
+        return [_while(_while(one, idle, _is_awake), used, _is_busy) for one in series]
+
+
+def _mean_around(values: Floats, several: int) -> tuple[Floats, Floats]:
+    """Each column the mean of what is known of `several` columns around it, or of all there are; and of how many.
+
+    What is not known stays so.
+    """
+    columns = values.shape[1]
+    first = np.clip(np.arange(columns) - several // 2, 0, max(columns - several, 0))
+    last = np.minimum(first + several, columns)
+    known = ~np.isnan(values)
+    nothing = np.zeros((len(values), 1))
+    sums = np.concatenate((nothing, np.cumsum(np.where(known, values, 0.0), axis=1)), axis=1)
+    counts = np.concatenate((nothing, np.cumsum(known, axis=1)), axis=1)
+    of = counts[:, last] - counts[:, first]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (sums[:, last] - sums[:, first]) / of
+    return np.where(known, means, np.nan), of
+
+
+def _is_awake(values: Floats) -> Bools:
+    return np.asarray(values.astype(np.int64) & GPU_IDLE == 0)
+
+
+def _is_busy(values: Floats) -> Bools:
+    return np.asarray(values >= _BUSY)
+
+
+def _while(series: Series, others: Sequence[Series], holds: Callable[[Floats], Bools]) -> Series:
+    """The readings at which the last reading of another measure was so."""
+    if not others or not len(others[0].time_ns) or not len(series.time_ns):
+        return series
+    other = others[0]
+    at = np.searchsorted(other.time_ns, series.time_ns, side="right") - 1
+    kept = (at < 0) | holds(other.value[np.maximum(at, 0)])
+    if not kept.any():
+        return series
+    return replace(series, time_ns=series.time_ns[kept], value=series.value[kept])
+
+
+def _share_of_bits(series: Series, bits: int) -> Series:
+    return replace(series, value=(series.value.astype(np.int64) & bits != 0).astype(np.float64))
+
+
+def peers_of(values: Floats) -> Floats:
+    """(ranks × windows): for the accused rank the innocent ones' median, for each of these the others'."""
+    innocent = values[1:]
+    result = np.full_like(values, np.nan)
+    result[0] = medians(innocent)
+    if len(innocent) <= _ONE_BY_ONE:
+        for at in range(len(innocent)):
+            result[at + 1] = medians(np.delete(innocent, at, axis=0))
+    else:
+        result[1:] = result[0]
+    return result
+
+
+def medians(values: Floats) -> Floats:
+    """(columns,) of what is known; NaN where nothing is."""
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
+    known = ~np.isnan(values)
+    result = np.full(values.shape[1], np.nan)
+    told = known.any(axis=0)
+    result[told] = np.nanmedian(values[:, told], axis=0)
+    return result
+
+
+def predicted_us(looked: Looked, size: Size) -> Floats:
+    """(ranks × windows): so much longer than its peers' a step has to be by what is read; NaN where it is not known."""
+    own = looked.values(size.measure, size.combined, size)
+    if size.less is not None:
+        own = np.maximum(own - np.nan_to_num(looked.values(size.less, "sum")), 0.0)
+    peers = peers_of(own)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if size.sized_as == "time":
+            return (own - peers) * looked.step_us
+        if size.sized_as == "clock":
+            return looked.peers_own_us * (peers / own - 1)
+        if size.sized_as == "share":
+            more = np.clip(own - np.nan_to_num(peers), 0.0, 0.99)
+            return looked.peers_own_us * more / (1 - more)
+        if size.sized_as == "link":
+            return _of_link(looked, own, peers)
+        return _of_pcie(looked, own)
+
+
+def _of_link(looked: Looked, speed: Floats, peers: Floats) -> Floats:
+    """Bytes take longer on a slower link: Gb/s, and bytes per second in both directions, the busier one."""
+    sent, received = (looked.values(name, "sum") for name in ("nic_sent", "nic_received"))
+    per_step = np.fmax(sent, received) * looked.step_us / 1e6
+    bytes_per_s = 1e9 / 8
+    return per_step * (1 / (speed * bytes_per_s) - 1 / (peers * bytes_per_s)) * 1e6
+
+
+def _of_pcie(looked: Looked, received: Floats) -> Floats:
+    """Bytes take longer over fewer or slower lanes: bytes per second in both directions, the busier one."""
+    sent = looked.values("gpu_pcie_sent", "most")
+    per_step = np.fmax(sent, received) * looked.step_us / 1e6
+    width, generation = (looked.values(f"gpu_pcie_{name}", "least") for name in ("width", "generation"))
+    lane = np.full_like(generation, np.nan)
+    for number, bytes_per_s in _LANE_BYTES_PER_S.items():
+        lane[np.round(generation) == number] = bytes_per_s
+    own = width * lane
+    return per_step * (1 / own - 1 / peers_of(own)) * 1e6
+
+
+@dataclass(frozen=True)
+class Held:
+    """(ranks × windows): where a contrast with the peers is there, and where it can be told."""
+
+    there: Bools
+    known: Bools
+
+
+def holds(looked: Looked, sign: Sign, least_us: float) -> Held:
+    """A contrast, window by window.
+
+    What counts seconds has to count at least `least_us` of a step more than the peers, by what is estimated as far as
+    that can be told; a number or an amount has to be beyond every peer's; a bit has to be set half of the time more
+    than on them.
+    """
+    own = looked.values(sign.measure, sign.combined, sign)
+    off = np.zeros_like(own)
+    if sign.measure == ESTIMATED:
+        own, off = looked.estimated(own, _looks_ns(looked, sign))
+    peers = peers_of(own)
+    known = ~np.isnan(own) & ~np.isnan(peers)
+    with np.errstate(invalid="ignore"):
+        if sign.contrast == "bits":
+            there = own - peers >= _BUSY
+        elif MEASURES[sign.measure].unit == "s":
+            there = ((own - peers + off) * looked.step_us >= least_us) & (own - peers > off)
+        else:
+            there = own < _extremes(own, least=True) if sign.contrast == "less" else own > _extremes(own, least=False)
+    return Held(there & known, known)
+
+
+def _looks_ns(looked: Looked, sign: Sign) -> float:
+    """Between looks, by who saw it on the accused rank, else by who looks there most often."""
+    rank = looked.ranks[0]
+    series = looked.readings.of(sign.measure, rank, sign.texts) or looked.readings.of(sign.measure, rank)
+    return max((one.source.interval_s or 0.0 for one in series), default=0.0) * 1e9
+
+
+def _extremes(values: Floats, *, least: bool) -> Floats:
+    """(ranks × windows): for the accused the innocent ranks' extreme, for each of these the others'."""
+    innocent = np.where(np.isnan(values[1:]), np.inf if least else -np.inf, values[1:])
+    result = np.full_like(values, np.nan)
+    if not len(innocent):
+        return result
+    ordered = np.sort(innocent, axis=0) if least else -np.sort(-innocent, axis=0)
+    result[0] = ordered[0]
+    if len(innocent) > 1:
+        result[1:] = np.where(innocent == ordered[0], ordered[1], ordered[0])
+    return result

@@ -1,0 +1,166 @@
+"""Which part explains a finding: contrast with the peers, size, time, and how often innocent ranks show the same.
+
+Nothing here accuses anybody: only the ranks of findings that the tests of the recording made are looked at.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.evidence.by_counts import by_counts, by_growth
+from kair_engine.evidence.by_events import by_events
+from kair_engine.evidence.by_size import by_size
+from kair_engine.evidence.case import ORDER, Case, Known, mean_of
+from kair_engine.evidence.contrasts import medians
+from kair_engine.evidence.parts import PARTS, Part
+from kair_engine.evidence.series import Event, Readings, events_of
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Explanation
+from kair_engine.results.triage import Finding, TriageResult
+
+_MOST_RANKS: Final = 8
+"""Of a finding's ranks, so many are asked."""
+_CONTEXT: Final = frozenset(
+    {
+        "gpu_throttle_reasons", "gpu_utilization", "gpu_pcie_sent", "gpu_pcie_received", "gpu_pcie_width",
+        "gpu_pcie_generation", "nic_sent", "nic_received",
+    }
+)  # fmt: skip
+"""Measures that others are read with."""
+_OF_CLOCKS: Final = ("thermal", "power_brake", "power_cap", "locked_clock", "low_clock", "other_process_on_device")
+"""Without any of them a device that is slow is so by itself."""
+
+
+def with_explanations(result: TriageResult, known: Known) -> TriageResult:
+    """The same verdict, each finding with what speaks for and against the parts that could make it so."""
+    names = {name for part in PARTS.values() for name in part.measures} | _CONTEXT
+    readings = Readings(known.evidence, known.joins, names, known.course.spent)
+    events = events_of(known.evidence, known.joins, {name for part in PARTS.values() for name in part.events})
+    findings = (replace(one, explanations=_explained(one, result, known, readings, events)) for one in result.findings)
+    return replace(result, findings=tuple(findings))
+
+
+def _explained(
+    finding: Finding, result: TriageResult, known: Known, readings: Readings, events: Sequence[Event]
+) -> tuple[Explanation, ...]:
+    """Of each part the rank of the finding that it speaks for most."""
+    if finding.pattern == "job_wide":
+        return ()
+    best: dict[str, Explanation] = {}
+    for case in _cases(finding, result, known, readings, events):
+        one, before = _decided(case), best.get(case.name)
+        if before is None or ORDER.index(one.word) < ORDER.index(before.word):
+            best[case.name] = one
+    found = _each_once(list(best.values()))
+    found += _by_exclusion(finding, best)
+    return tuple(sorted(found, key=lambda one: ORDER.index(one.word)))
+
+
+def _cases(
+    finding: Finding, result: TriageResult, known: Known, readings: Readings, events: Sequence[Event]
+) -> Iterator[Case]:
+    accused = frozenset(rank for one in result.findings for rank in one.ranks)
+    excess = {row.rank: row.self_time_excess_us for row in result.ranking}
+    role: Mapping[int, str] = {int(row.rank): row.role for row in result.ranking}
+    for rank in finding.ranks[:_MOST_RANKS]:
+        measured = max(_since_onset(finding, rank, role, accused, known), 0.0)
+        measured = measured or max(excess.get(rank, 0.0), 0.0) or finding.time_lost_us_per_step
+        for name, part in PARTS.items():
+            if finding.cause in part.causes and _can_be(part, finding, has_device=known.has_device):
+                yield Case(
+                    known,
+                    readings,
+                    events,
+                    accused,
+                    role,
+                    result.step_time_us,
+                    finding,
+                    int(rank),
+                    measured,
+                    name,
+                    part,
+                )
+
+
+def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: Collection[int], known: Known) -> float:
+    """µs by which its steps became longer than its peers' when the finding began, in the mean; 0 where not known.
+
+    The ranking's excess is that of all steps, those before among them, while parts are sized since then. By what the
+    rank took longer before as well, something else made it slow.
+    """
+    course = known.course
+    if finding.since is None or course.own_us is None:
+        return 0.0
+    others = [one for one in course.ranks.tolist() if one not in accused]
+    alike = [one for one in others if role.get(one) == role.get(rank)] or others
+    own, peers = course.own_us[:, course.ranks == rank], course.own_us[:, np.isin(course.ranks, alike)]
+    if not own.size or not peers.size:
+        return 0.0
+    over, later = own[:, 0] - medians(peers.T), course.steps >= finding.since
+    return (mean_of(over[later]) or 0.0) - max(mean_of(over[~later]) or 0.0, 0.0)
+
+
+def _can_be(part: Part, finding: Finding, *, has_device: bool) -> bool:
+    """A device has to be there to be slow; and what a device computes does not take longer by its host."""
+    if part.kind == "device":
+        return has_device
+    return part.kind == "link" or not has_device or finding.cause != "compute"
+
+
+def _decided(case: Case) -> Explanation:
+    """By each way of looking that the part has; one that found nothing excludes nothing that another could not see."""
+    part = case.part
+    found = [one for one in (by_size(case), by_events(case), by_counts(case), by_growth(case)) if one is not None]
+    if not found:
+        return case.blank()
+    best = min(found, key=lambda one: ORDER.index(one.word))
+    ways = sum((bool(part.sizes), bool(part.events), bool(part.counts), part.grows is not None))
+    if best.word == "excluded" and (len(found) < ways or any(one.word != "excluded" for one in found)):
+        return replace(case.blank(), sources=best.sources)
+    if best.word == "explains" and best.joined_by == "local_rank":
+        return replace(best, word="consistent", command=None)
+    if best.word == "excluded":
+        return replace(best, command=None, p_value=None, fired=0, tried=0)
+    return best if best.word == "not_observed" else replace(best, command=None)
+
+
+def _each_once(found: list[Explanation]) -> list[Explanation]:
+    """What speaks for several parts counts once, for the first that holds: of those with a sign before others."""
+    kept, spoken = [], set[object]()
+    for one in sorted(found, key=lambda one: (ORDER.index(one.word), not PARTS[one.part].signs)):
+        told = one
+        if one.word in ("explains", "consistent", "seen"):
+            by = (one.measure, one.at_ns) if one.at_ns is not None else (PARTS[one.part].sizes[:1], one.measure)
+            if by in spoken and (one.at_ns is not None or not PARTS[one.part].signs):
+                continue
+            if by in spoken and one.word == "explains":
+                told = replace(one, word="consistent")
+            spoken.add(by)
+        kept.append(told)
+    return kept
+
+
+def _by_exclusion(finding: Finding, found: Mapping[str, Explanation]) -> list[Explanation]:
+    """A device that is slow for nothing that telemetry shows: by itself, which only another measurement can tell."""
+    told = [found[name] for name in _OF_CLOCKS if name in found]
+    if finding.cause != "compute" or len(told) < len(_OF_CLOCKS) or any(one.word != "excluded" for one in told):
+        return []
+    first = told[0]
+    rank = Rank(first.rank)
+    probe = f"kair probe --rank {rank} --out rank{rank}.json on its node, and the same on a healthy peer"
+    return [
+        Explanation(
+            part="device_itself",
+            word="consistent",
+            rank=rank,
+            entity=first.entity,
+            device=first.device,
+            measured_us=first.measured_us,
+            since_ns=first.since_ns,
+            joined_by=first.joined_by,
+            sources=first.sources,
+            command=probe,
+        )
+    ]

@@ -1,0 +1,405 @@
+"""The parts that can make a rank slow: a row for each, with what shows it, how large that has to be, and what to do.
+
+A part is decided by the same rule whatever it is (deciding.py); a new one is a row here.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from kair_engine.causes import Cause
+from kair_engine.evidence.series import Combined
+from kair_engine.frozen import dataclass
+from kair_engine.trace.xids import SignOf
+
+Contrast = Literal["more", "less", "bits"]
+"""The rank has more of it than its peers, or less; or one of the bits is set, and not on the peers."""
+SizedAs = Literal["time", "clock", "share", "pcie", "link"]
+"""How a measure becomes µs of a step (sizes.py): it is time itself; work takes longer as a clock is slower; others take
+a share of a device; bytes take longer on a narrower link."""
+Kind = Literal["host", "device", "link"]
+"""What the part is of: a host's cores, memory and disks, a device, what connects ranks."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A contrast with the peers that has to be there as well."""
+
+    measure: str
+    contrast: Contrast
+    bits: int = 0
+    texts: re.Pattern[str] | None = None
+    combined: Combined = "sum"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the part has to make a step longer by."""
+
+    sized_as: SizedAs
+    measure: str
+    less: str | None = None
+    """A measure that is counted in it and is another part's."""
+    texts: re.Pattern[str] | None = None
+    """Of a counter that counts by a text, those that count."""
+    combined: Combined = "sum"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One row. Sentences may hold {device} (in words, or `its device`)."""
+
+    words: str
+    """`thermal throttling`."""
+    kind: Kind
+    causes: frozenset[Cause]
+    """Of findings that it can explain."""
+    sizes: tuple[Size, ...] = ()
+    """The first that is observed counts; none: how much it costs cannot be told, and it explains nothing."""
+    signs: tuple[tuple[Sign, ...], ...] = ()
+    """Of each inner tuple one contrast is needed."""
+    counts: tuple[str, ...] = ()
+    """Counters of errors, of which the rank has more than its peers; where nothing says what one of them costs."""
+    events: tuple[str, ...] = ()
+    """Events that speak for it."""
+    xids_of: SignOf | None = None
+    """What an XID has to be a sign of to speak for it; None: any that is a device's own."""
+    grows: str | None = None
+    """A gauge that grows on this rank, and not on its peers."""
+    goes_with_job: bool = False
+    """Whether the job takes it to whatever host it moves: draining this one does not cure it."""
+    do: str = ""
+    """What undoes it."""
+    observe: str = ""
+    """The command that would show it."""
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """All that it is decided by, but for events."""
+        sizes = {name for size in self.sizes for name in (size.measure, size.less) if name}
+        signs = {sign.measure for some in self.signs for sign in some}
+        return frozenset({*sizes, *signs, *self.counts, *([self.grows] if self.grows else [])})
+
+
+SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE, APPLICATION_CLOCKS = 0x4, 0x20, 0x40, 0x80, 0x2
+GPU_IDLE: Final = 0x1
+"""Bits of NVML's clocks event reasons."""
+
+_ON_HOST: Final = frozenset(
+    {
+        "compute", "contention", "host", "input", "unmarked_input", "periodic_pause", "garbage_collection",
+        "launch_bound", "unknown",
+    }
+)  # fmt: skip
+_ON_DEVICE: Final = frozenset({"compute", "unknown", "device_contention"})
+_OF_INPUT: Final = frozenset({"input", "unmarked_input", "host", "periodic_pause", "contention", "unknown", "compute"})
+_OF_LINKS: Final = frozenset({"communication", "unknown"})
+_COPIES: Final = frozenset({"compute", "communication", "input", "unmarked_input", "host", "unknown"})
+
+FILE_WAITS: Final = re.compile(r"\w+ /")
+"""Waits in calls on a file, which a path is told of."""
+SOCKET_WAITS: Final = re.compile(r"(?:read|recv\w*|connect|accept\w*) (?:socket|pipe)")
+FAULT_WAITS: Final = re.compile(r"page fault")
+SLEEP_WAITS: Final = re.compile(r"(?:clock_)?nanosleep|sleep|pause")
+
+_NO_CORE: Final = Size("time", "process_run_delay", less="process_throttled_time")
+_CLOCK: Final = (Size("clock", "gpu_sm_clock", combined="least"),)
+_BLOCKED: Final = Size("time", "process_blocked_time")
+
+
+def _bits(bits: int) -> Sign:
+    return Sign("gpu_throttle_reasons", "bits", bits)
+
+
+def _more(measure: str, texts: re.Pattern[str] | None = None) -> Sign:
+    return Sign(measure, "more", texts=texts)
+
+
+def _less(measure: str) -> Sign:
+    return Sign(measure, "less", combined="least")
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "cpu_quota": Part(
+        words="its quota of CPU time",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(Size("time", "process_throttled_time"),),
+        goes_with_job=True,
+        do="Raise or remove the quota of CPU time of {who}'s process (cpu.max of its cgroup, limits.cpu of its pod).",
+        observe="cat /sys/fs/cgroup/…/cpu.stat on its host: throttled_usec",
+    ),
+    "low_priority": Part(
+        words="its low priority",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(_NO_CORE,),
+        signs=((_more("process_nice"),),),
+        goes_with_job=True,
+        do="Start {who} with the priority of its peers (nice, renice).",
+        observe="ps -o pid,ni,comm on its host",
+    ),
+    "fewer_cores": Part(
+        words="fewer cores than its peers",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(_NO_CORE,),
+        signs=((_less("process_cores"),),),
+        goes_with_job=True,
+        do="Let {who} run on as many cores as its peers (taskset, numactl, cpuset of its cgroup, --cpus-per-task).",
+        observe="taskset -pc PID on its host",
+    ),
+    "other_process_on_cores": Part(
+        words="another process on its cores",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(_NO_CORE,),
+        signs=((_more("neighbour_time"),),),
+        do="End the other process on {who}'s cores, or pin it elsewhere.",
+        observe="top on its host",
+    ),
+    "no_core": Part(
+        words="lack of a core to run on",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(_NO_CORE,),
+        do="Find out what runs on {who}'s cores, its own threads among it (OMP_NUM_THREADS, data workers).",
+        observe="cat /proc/PID/schedstat on its host",
+    ),
+    "cpu_steal": Part(
+        words="its virtual machine's cores are taken",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(Size("time", "cpu_steal_time"),),
+        do="Move {who}'s virtual machine to a host that is not overcommitted.",
+        observe="vmstat 1 on its host: st",
+    ),
+    "cpu_clock": Part(
+        words="its CPU's clock",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(Size("clock", "cpu_frequency", combined="least"),),
+        do="Set the CPU governor of {who}'s host to performance, and look at its cooling and power.",
+        observe="cpupower frequency-info on its host",
+    ),
+    "garbage_collection": Part(
+        words="its garbage collection",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(Size("time", "process_gc_time"),),
+        goes_with_job=True,
+        do="Collect garbage at the same step on all ranks: gc.disable() and gc.collect() every few hundred steps.",
+        observe="kair capture run, which measures it in every step",
+    ),
+    "memory_pressure": Part(
+        words="lack of memory on its host",
+        kind="host",
+        causes=_ON_HOST,
+        sizes=(_BLOCKED, Size("time", "process_memory_stalls"), Size("time", "process_wait_time", texts=FAULT_WAITS)),
+        signs=((_more("process_major_faults"), _more("process_memory_stalls")),),
+        do="Give {who}'s process more memory, or find what takes it: it waits for pages that were swapped or dropped.",
+        observe="cat /proc/PID/stat (majflt), /proc/pressure/memory on its host",
+    ),
+    "slow_storage": Part(
+        words="slow storage",
+        kind="host",
+        causes=_OF_INPUT,
+        sizes=(_BLOCKED, Size("time", "process_disk_time"), Size("time", "process_wait_time", texts=FILE_WAITS)),
+        signs=((_more("process_wait_time", FILE_WAITS), _more("process_disk_time")),),
+        do="Look at the storage that {who} reads: copy its shard to a local disk, cache it, or fetch ahead.",
+        observe="cat /proc/PID/syscall and ls -l /proc/PID/fd on its host",
+    ),
+    "slow_service": Part(
+        words="what it reads from another process or host",
+        kind="host",
+        causes=_OF_INPUT,
+        sizes=(_BLOCKED, Size("time", "process_wait_time", texts=SOCKET_WAITS)),
+        signs=((_more("process_wait_time", SOCKET_WAITS),),),
+        goes_with_job=True,
+        do="Look at the service or the data workers that {who} reads from, and fetch ahead.",
+        observe="cat /proc/PID/syscall and ls -l /proc/PID/fd on its host",
+    ),
+    "sleeps": Part(
+        words="its own code, which sleeps",
+        kind="host",
+        causes=_OF_INPUT,
+        sizes=(_BLOCKED, Size("time", "process_wait_time", texts=SLEEP_WAITS)),
+        signs=((_more("process_wait_time", SLEEP_WAITS),),),
+        goes_with_job=True,
+        do="Look for time.sleep, polling or a rate limit in what {who}'s script does.",
+        observe="py-spy dump --pid PID on its host",
+    ),
+    "memory_leak": Part(
+        words="memory that grows",
+        kind="host",
+        causes=_ON_HOST,
+        grows="process_memory",
+        goes_with_job=True,
+        do="Look for what {who}'s script or data loader keeps: its memory grows, its peers' does not.",
+        observe="watch ps -o rss= -p PID on its host",
+    ),
+    "thermal": Part(
+        words="its device's temperature",
+        kind="device",
+        causes=_ON_DEVICE,
+        sizes=_CLOCK,
+        signs=((_bits(SW_THERMAL | HW_THERMAL), _more("gpu_throttle_thermal_time")),),
+        do="Look at the cooling of {device}, and drain it while it is hot.",
+        observe="nvidia-smi -q -d PERFORMANCE,TEMPERATURE on its host",
+    ),
+    "power_brake": Part(
+        words="its device's power brake",
+        kind="device",
+        causes=_ON_DEVICE,
+        sizes=_CLOCK,
+        signs=((_bits(HW_POWER_BRAKE), _more("gpu_throttle_brake_time")),),
+        do="Look at the power supply of {device}: the host asked it to slow down.",
+        observe="nvidia-smi -q -d PERFORMANCE,POWER on its host",
+    ),
+    "power_cap": Part(
+        words="its device's power limit",
+        kind="device",
+        causes=_ON_DEVICE,
+        sizes=_CLOCK,
+        signs=((_less("gpu_power_limit"), _bits(SW_POWER_CAP), _more("gpu_throttle_power_time")),),
+        do="Set the power limit of {device} to its peers' (nvidia-smi -pl), and look at its power supply.",
+        observe="nvidia-smi -q -d PERFORMANCE,POWER on its host",
+    ),
+    "locked_clock": Part(
+        words="its device's clock, which is set lower",
+        kind="device",
+        causes=_ON_DEVICE,
+        sizes=_CLOCK,
+        signs=((_bits(APPLICATION_CLOCKS),),),
+        do="Reset the clocks of {device}: nvidia-smi -rgc, nvidia-smi -rac.",
+        observe="nvidia-smi -q -d CLOCK,PERFORMANCE on its host",
+    ),
+    "low_clock": Part(
+        words="its device's clock",
+        kind="device",
+        causes=_ON_DEVICE,
+        sizes=_CLOCK,
+        do="Find out why {device} runs at a lower clock: nvidia-smi -q -d PERFORMANCE.",
+        observe="nvidia-smi -q -d CLOCK,PERFORMANCE on its host",
+    ),
+    "other_process_on_device": Part(
+        words="another process on its device",
+        kind="device",
+        causes=_ON_DEVICE | {"host", "launch_bound"},
+        sizes=(Size("share", "gpu_other_utilization", combined="most"),),
+        signs=((_more("gpu_other_processes"), _more("gpu_other_utilization"), _more("gpu_other_memory")),),
+        do="End the other process on {device} (nvidia-smi), or place {who} elsewhere.",
+        observe="nvidia-smi on its host",
+    ),
+    "device_memory": Part(
+        words="errors of its device's memory",
+        kind="device",
+        causes=_ON_DEVICE,
+        counts=(
+            "gpu_remapped_rows_uncorrectable",
+            "gpu_remapped_rows_correctable",
+            "gpu_ecc_uncorrected",
+            "gpu_ecc_corrected",
+        ),
+        events=("xid",),
+        xids_of="memory",
+        do="Reset {device} so that rows are remapped; if the errors come back, have it replaced.",
+        observe="nvidia-smi -q -d ECC,ROW_REMAPPER on its host",
+    ),
+    "pcie_link": Part(
+        words="its device's PCIe link, which is narrower or slower",
+        kind="device",
+        causes=_COPIES,
+        sizes=(Size("pcie", "gpu_pcie_received", combined="least"),),
+        signs=((_less("gpu_pcie_width"), _less("gpu_pcie_generation")),),
+        do="Reseat {device} or its riser, and look at the BIOS: its PCIe link is narrower or slower than its peers'.",
+        observe="nvidia-smi -q -d PCIE while it is busy, lspci -vv on its host",
+    ),
+    "pcie_errors": Part(
+        words="errors of its device's PCIe link",
+        kind="device",
+        causes=_COPIES,
+        counts=("gpu_pcie_replays",),
+        events=("pcie_error", "xid"),
+        xids_of="pcie",
+        do="Reseat {device}: its PCIe link repeats what it sends.",
+        observe="dmesg (AER), nvidia-smi -q -d PCIE on its host",
+    ),
+    "nvlink": Part(
+        words="its device's NVLinks",
+        kind="link",
+        causes=_OF_LINKS,
+        signs=((_less("gpu_nvlink_active_links"),),),
+        counts=("gpu_nvlink_errors", "gpu_nvlink_replays", "gpu_nvlink_recoveries"),
+        events=("xid", "sxid"),
+        xids_of="nvlink",
+        do="Drain the host of {device}, reset the device and its switch, and have the link looked at.",
+        observe="nvidia-smi nvlink -e, nvidia-smi nvlink -s on its host",
+    ),
+    "nic_speed": Part(
+        words="its NIC's link, which is slower",
+        kind="link",
+        causes=_OF_LINKS,
+        sizes=(Size("link", "nic_speed", combined="least"),),
+        signs=((_less("nic_speed"),),),
+        do="Look at the cable and the switch port of {who}'s NIC: its link is slower than its peers'.",
+        observe="ibstat, ethtool eth0 on its host",
+    ),
+    "nic_errors": Part(
+        words="errors of its NIC, cable or switch port",
+        kind="link",
+        causes=_OF_LINKS,
+        counts=(
+            "ib_symbol_errors",
+            "ib_link_recoveries",
+            "ib_link_downed",
+            "ib_receive_errors",
+            "ib_transmit_discards",
+            "ib_integrity_errors",
+            "ib_buffer_overruns",
+            "ib_packet_sequence_errors",
+            "ib_out_of_sequence",
+            "roce_slow_restarts",
+            "roce_retransmits",
+            "nic_drops",
+            "nic_errors",
+        ),
+        events=("link_down", "nic_hot", "nic_power"),
+        do="Change the cable, the module or the switch port of {who}'s NIC.",
+        observe="perfquery, ethtool -S on its host",
+    ),
+    "lost_packets": Part(
+        words="packets that are lost on its way",
+        kind="link",
+        causes=_OF_LINKS | {"host", "input", "unmarked_input"},
+        counts=("tcp_retransmits", "nfs_retransmits"),
+        do="Look at the way of {who}'s packets: NIC, cable, switch port, and what drops them.",
+        observe="nstat -az TcpRetransSegs on its host",
+    ),
+    "device_allocations": Part(
+        words="its allocations of device memory",
+        kind="device",
+        causes=frozenset({"compute", "host", "launch_bound", "unknown", "periodic_pause"}),
+        counts=("torch_allocator_retries",),
+        goes_with_job=True,
+        do="Use expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or less memory on {who}.",
+        observe="torch.cuda.memory_stats()['num_alloc_retries']",
+    ),
+    "ended_by_system": Part(
+        words="what the system or the scheduler did to it",
+        kind="host",
+        causes=frozenset({"hang", "host", "unknown", "periodic_pause"}),
+        events=("oom_kill", "soft_lockup", "machine_check", "node_state", "pod_event", "job_event", "cpu_hot"),
+        do="Look at what happened on {who}'s host, and drain it if it comes again.",
+        observe="journalctl -k on its host; sacct, kubectl get events",
+    ),
+    "device_error": Part(
+        words="an error that its device's driver told",
+        kind="device",
+        causes=frozenset({"hang", "compute", "host", "communication", "unknown"}),
+        events=("xid", "sxid"),
+        do="Look the XID up, drain {device}, and reset it.",
+        observe="dmesg on its host: NVRM: Xid",
+    ),
+}
+"""name → the part, in the order in which they are told."""

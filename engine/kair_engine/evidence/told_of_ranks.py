@@ -1,0 +1,87 @@
+"""What can be compared of ranks: of their devices, places, versions, environments and settings, as texts.
+
+A rank's numbers, its host, process and device are its own by nature, and are not compared as such.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from kair_engine.evidence.own_values import Key, compared, pattern_of, without_host
+from kair_engine.frozen import dataclass
+from kair_engine.trace.identity import RankIdentity
+
+UNSET: Final = "(unset)"
+
+
+@dataclass(frozen=True)
+class Told:
+    """One thing, of all ranks of which it is known."""
+
+    what: str
+    """`environment NCCL_ALGO`."""
+    values: Mapping[int, str]
+    """rank → what it has, for people."""
+    keys: Mapping[int, Key]
+    """rank → what is compared of that."""
+    forms: Mapping[int, Key] | None = None
+    """rank → its text without all that may be a rank's own, where something may be."""
+    may_be_of_role: bool = False
+    """Whether roles may be given different ones by design: variables, images and devices, not drivers and governors."""
+    by_place: bool = False
+    """Whether it goes with the place in a host: only ranks of one place are alike."""
+
+
+_PATTERNS: Final[Mapping[str, Callable[[RankIdentity], str | None]]] = {
+    "list of NICs": lambda one: ", ".join(one.nics) or None,
+    "cgroup": lambda one: one.cgroup,
+}
+_MAPPINGS: Final[Mapping[str, Callable[[RankIdentity], Mapping[str, str]]]] = {
+    "versions": lambda one: one.versions,
+    "settings": lambda one: one.settings,
+}
+
+
+def all_told(identities: Mapping[int, RankIdentity], variables: Iterable[str] = ()) -> Iterator[Told]:
+    """Everything that is told of some rank, with its name and what is compared of it.
+
+    `variables` are told too where no rank has them, as unset.
+    """
+    yield _plain("device model", _known(identities, lambda one: one.device.model), may_be_of_role=True)
+    yield _plain("number of cores", _known(identities, lambda one: str(len(one.cpus)) if one.cpus else None))
+    for what, of in _PATTERNS.items():
+        values = _known(identities, of)
+        yield Told(what, values, {rank: (pattern_of(text),) for rank, text in values.items()})
+    nodes = _known(identities, lambda one: None if one.numa_node is None else str(one.numa_node))
+    yield Told("NUMA node", nodes, {rank: (text,) for rank, text in nodes.items()}, by_place=True)
+    container = _known(identities, lambda one: one.container)
+    forms = _forms(container, identities)
+    yield Told("container", container, compared(container, identities), forms, may_be_of_role=True)
+    for what, mapping_of in _MAPPINGS.items():
+        for name in sorted({name for one in identities.values() for name in mapping_of(one)}):
+            told = {rank: having[name] for rank, one in identities.items() if name in (having := mapping_of(one))}
+            yield _plain(f"{what} {name}", told)
+    yield from _environment(identities, variables)
+
+
+def _environment(identities: Mapping[int, RankIdentity], variables: Iterable[str]) -> Iterator[Told]:
+    """A variable that a rank lacks is unset there, if any of its environment is told at all."""
+    environments = {rank: one.environment for rank, one in identities.items() if one.environment}
+    for name in sorted({*variables, *(name for of in environments.values() for name in of)}):
+        values = {rank: of.get(name, UNSET) for rank, of in environments.items()}
+        having = {rank: of[name] for rank, of in environments.items() if name in of}
+        unset: dict[int, Key] = dict.fromkeys(values, (UNSET, UNSET))
+        keys, forms = unset | compared(having, identities), unset | _forms(having, identities)
+        yield Told(f"environment {name}", values, keys, forms, may_be_of_role=True)
+
+
+def _forms(texts: Mapping[int, str], identities: Mapping[int, RankIdentity]) -> dict[int, Key]:
+    return {rank: (pattern_of(without_host(text, identities[rank].host)),) for rank, text in texts.items()}
+
+
+def _known(identities: Mapping[int, RankIdentity], of: Callable[[RankIdentity], str | None]) -> dict[int, str]:
+    told = ((rank, of(one)) for rank, one in sorted(identities.items()))
+    return {rank: text for rank, text in told if text is not None}
+
+
+def _plain(what: str, values: Mapping[int, str], *, may_be_of_role: bool = False) -> Told:
+    return Told(what, values, {rank: (text,) for rank, text in values.items()}, may_be_of_role=may_be_of_role)

@@ -1,0 +1,166 @@
+"""Is the ledger right? Real jobs with a slow rank that is mended midway: what was predicted, and what came.
+
+    python validation/evidence/ledger.py [--takes 20] [--seed 1] [--kinds work,sleep] [--keep DIR]
+    python validation/evidence/ledger.py --again DIR
+
+Jobs of three or four ranks (gloo) run under `kair capture run` with a coordinator (validation/history.py). Of each take
+100 steps are healthy, 120 have a fault, and 120 are healthy again. The rows until the fault is lifted are put into a
+store of its own, on which `kair triage` predicts; then come the others, and `kair ledger` says what came true. The
+ledger is right where it has the victim's prediction, notices within 15 steps that the fault is gone, and tells of what
+a step became shorter by what the takes' own figures do, which know the steps of the fault, but for the noise of both.
+Every take counts. `--again` asks kept stores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "real")]
+
+from history import JOB, KAIR, ONSET, drawn, jobs_of, run  # noqa: E402  (of the folder above)
+from history_job import KINDS, Take  # noqa: E402
+
+from kair_capture.agent.step_rows import Rows  # noqa: E402
+from kair_capture.coordinator.step_log import read_all, write_part  # noqa: E402
+from kair_capture.places import JobPlaces  # noqa: E402
+
+FAULTY, AFTER, SOON = 120, 120, 15
+SETTLED = 10
+"""Steps after each change that the takes' own figures leave out."""
+
+
+def takes_of(number: int, seed: int, kinds: list[str]) -> list[Take]:
+    """The drawn takes, of three ranks and four by turns."""
+    steps = ONSET + FAULTY + AFTER
+    lifted = ONSET + FAULTY
+    return [replace(drawn(seed + at, kinds[at % len(kinds)], 3 + at % 2, steps), lifted=lifted) for at in range(number)]
+
+
+def kept(takes: list[Take], places: JobPlaces, into: Path) -> Iterator[Path]:
+    """A folder for each take: its rows, and what the coordinator said of the job."""
+    rows, first = read_all(places.steps), 0
+    status = json.loads(places.status.read_bytes())
+    for take in takes:
+        own = rows[(rows["step"] >= first) & (rows["step"] < first + take.steps)].copy()
+        own["step"] -= first
+        first += take.steps
+        folder = into / f"{take.kind}-{take.seed}"
+        folder.mkdir(parents=True)
+        write_part(folder / "rows.parquet", own)
+        (folder / "status.json").write_text(json.dumps({**status, "alerts": []}), encoding="utf-8")
+        (folder / "take.json").write_text(json.dumps(asdict(take)), encoding="utf-8")
+        yield folder
+
+
+def asked(*words: str) -> dict[str, Any]:
+    """What a command says. Raises SystemExit where it fails."""
+    ran = subprocess.run([*KAIR, *words, "--json"], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"kair {' '.join(words)}: {ran.stderr.strip()[-500:]}")
+    data: dict[str, Any] = json.loads(ran.stdout)["data"]
+    return data
+
+
+def entries_of(folder: Path, take: Take, store: Path) -> list[dict[str, Any]]:
+    """What the ledger says after the fault is lifted of what triage predicted before."""
+    places = JobPlaces(store, JOB)
+    places.steps.mkdir(parents=True)
+    places.capture.mkdir()
+    shutil.copy(folder / "status.json", places.status)
+    rows = rows_of(folder)
+    is_before = rows["step"] < (take.lifted or 0)
+    write_part(places.steps / "part-00000001.parquet", rows[is_before])
+    asked("triage", JOB, "--store", str(store))
+    write_part(places.steps / "part-00000002.parquet", rows[~is_before])
+    entries: list[dict[str, Any]] = asked("ledger", "--store", str(store))["entries"]
+    return entries
+
+
+def rows_of(folder: Path) -> Rows:
+    """The rows of a take."""
+    with tempfile.TemporaryDirectory(prefix="kair-ledger-") as steps:
+        shutil.copy(folder / "rows.parquet", Path(steps) / "part-00000001.parquet")
+        return read_all(Path(steps))
+
+
+def saved_us(rows: Rows, take: Take) -> tuple[float, float]:
+    """(what a step became shorter by when the fault was lifted, by how much that may be off), knowing its steps."""
+    steps = np.unique(rows["step"])
+    times = np.array([np.median(rows["step_us"][rows["step"] == step]) for step in steps])
+    lifted = take.lifted or 0
+    had = times[(steps >= take.onset + SETTLED) & (steps < lifted)]
+    lacks = times[steps >= lifted + SETTLED]
+    spread = [1.2533 * 1.4826 * np.median(np.abs(side - np.median(side))) / np.sqrt(len(side)) for side in (had, lacks)]
+    return float(np.median(had) - np.median(lacks)), 2 * float(np.hypot(*spread))
+
+
+def judged(take: Take, entries: list[dict[str, Any]], truth: tuple[float, float]) -> str:
+    """`right`, or what is wrong."""
+    of_victim = [one for one in entries if one["ranks"] == [take.victim]]
+    if not of_victim:
+        return "no prediction"
+    one = of_victim[0]
+    if one["from_step"] is None:
+        return "not noticed"
+    if abs(one["from_step"] - (take.lifted or 0)) > SOON:
+        return "other step"
+    if one["actual_us"] is None:
+        return f"not comparable: {one['why']}"
+    return "right" if abs(one["actual_us"] - truth[0]) <= (one["noise_us"] or 0.0) + truth[1] else "other saving"
+
+
+def report(folder: Path, counts: Counter[str]) -> list[dict[str, Any]]:
+    """A line for a take; its entries."""
+    take = Take(**json.loads((folder / "take.json").read_text(encoding="utf-8")))
+    with tempfile.TemporaryDirectory(prefix="kair-ledger-") as store:
+        entries = entries_of(folder, take, Path(store))
+    truth = saved_us(rows_of(folder), take)
+    outcome = judged(take, entries, truth)
+    counts[outcome] += 1
+    names = ("ranks", "about", "predicted_us", "actual_us", "noise_us", "came", "why", "from_step", "priced_by")
+    told = [{name: one[name] for name in names} for one in entries]
+    print(json.dumps({**asdict(take), "outcome": outcome, "saved_us": truth, "entries": told}), flush=True)
+    return entries
+
+
+def main() -> int:
+    """Runs them; 0 where the ledger is right on all takes that had a prediction."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--takes", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--keep", type=Path, help="a folder for the rows of each take")
+    parser.add_argument("--again", type=Path, help="such a folder: nothing is run")
+    given = parser.parse_args()
+    counts, entries = Counter[str](), list[dict[str, Any]]()
+    if given.again is not None:
+        for file in sorted(given.again.glob("*/take.json")):
+            entries += report(file.parent, counts)
+    else:
+        for takes in jobs_of(takes_of(given.takes, given.seed, given.kinds.split(","))):
+            with tempfile.TemporaryDirectory(prefix="kair-ledger-") as folder:
+                places = JobPlaces(Path(folder) / "store", JOB)
+                run(takes, places, Path(folder))
+                for one in kept(takes, places, given.keep or Path(folder) / "kept"):
+                    entries += report(one, counts)
+    came = [one for one in entries if one["came"] in ("came_true", "less", "more")]
+    within = sum(one["came"] == "came_true" for one in came)
+    print(f"ledger: {dict(counts)}")
+    print(f"predictions: {len(entries)}, of which {len(came)} came about, {within} within 10 %")
+    return 0 if set(counts) <= {"right", "no prediction"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
