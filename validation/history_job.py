@@ -75,7 +75,7 @@ class Device(nn.Module):
 
 @dataclass(frozen=True)
 class Take:
-    """So many steps, from one of which on a rank is slow."""
+    """So many steps, from one of which on a rank is slow, until that is lifted."""
 
     seed: int
     kind: str
@@ -86,6 +86,8 @@ class Take:
     fault_ms: float
     steps: int
     onset: int
+    lifted: int | None = None
+    """The first step without the fault again; None where it stays."""
 
 
 def main() -> None:
@@ -106,17 +108,17 @@ def main() -> None:
     for take in takes:
         live: list[object] = []
         outside = take.kind in FROM_OUTSIDE
+        lifted = take.steps if take.lifted is None else take.lifted
+        done = folder / f"done-{take.kind}-{take.seed}" if outside and rank == take.victim else None
         if outside:
             # The victim has a core of its own, or its peers would lack it as well.
             os.sched_setaffinity(0, {1 if rank == take.victim else 0})
         for step in range(take.steps):
-            fault_s = take.fault_ms / 1e3 if rank == take.victim and step >= take.onset else 0.0
-            if outside and rank == take.victim and step == take.onset:
-                at = folder / f"pid-{take.kind}-{take.seed}"
-                at.with_suffix(".new").write_text(str(os.getpid()), encoding="ascii")
-                at.with_suffix(".new").rename(at)
-                while at.exists():
-                    time.sleep(0.02)
+            fault_s = take.fault_ms / 1e3 if rank == take.victim and take.onset <= step < lifted else 0.0
+            if step == lifted:
+                mend(live, done)
+            if done is not None and step == take.onset:
+                wait_for_fault(folder / f"pid-{take.kind}-{take.seed}")
             if fault_s and take.kind == "gc":
                 live = live or cycles(fault_s)
                 gc.collect()
@@ -134,14 +136,27 @@ def main() -> None:
                 model(batch).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-        if outside and rank == take.victim:
-            (folder / f"done-{take.kind}-{take.seed}").touch()
+        mend(live, done)
         if outside:
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
-        if live:
-            live.clear()
-            gc.collect()
     dist.destroy_process_group()
+
+
+def wait_for_fault(at: Path) -> None:
+    """Says which process is to have it, and waits until it has."""
+    at.with_suffix(".new").write_text(str(os.getpid()), encoding="ascii")
+    at.with_suffix(".new").rename(at)
+    while at.exists():
+        time.sleep(0.02)
+
+
+def mend(live: list[object], done: Path | None) -> None:
+    """Ends a fault of this process; of one from outside, says so to whoever made it."""
+    if live:
+        live.clear()
+        gc.collect()
+    if done is not None:
+        done.touch()
 
 
 def through_stages(model: nn.Module, batch: torch.Tensor, rank: int, world: int) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from kair_engine.recording.job_file import JOB_FILE
+from kair_engine.recording.job_file import EVIDENCE, JOB_FILE
 from kair_engine.recording.kept_files import checked_body, with_checksum
 from kair_engine.results.store import StragglerCost
 from kair_engine.results.triage import TriageResult, Verdict
@@ -51,8 +51,15 @@ def kept_triage(folder: Path) -> TriageResult | None:
 
 
 def _digest(folder: Path) -> str:
-    """Of the job and of the code. Raises OSError where there is no job."""
-    return hashlib.blake2b(read_kept(folder.parent / JOB_FILE) + _code(), digest_size=16).hexdigest()
+    """Of the job, of the evidence that is kept with it, and of the code. Raises OSError where there is no job."""
+    job = folder.parent
+    return hashlib.blake2b(read_kept(job / JOB_FILE) + _evidence(job) + _code(), digest_size=16).hexdigest()
+
+
+def _evidence(job: Path) -> bytes:
+    """Changes whenever a file of evidence does."""
+    files = sorted(path for path in (job / EVIDENCE).rglob("*") if path.is_file())
+    return repr([(str(path), (state := path.stat()).st_size, state.st_mtime_ns) for path in files]).encode()
 
 
 @cache
@@ -92,7 +99,7 @@ def last_verdict(folder: Path) -> KeptVerdict | None:
 
 _COST_FILE: Final = "cost.json"
 _SCHEMA: Final = "kair.cost"
-ANALYSES: Final = 3
+ANALYSES: Final = 5
 """Goes up where analyses come to other answers: what was kept before is worked out again."""
 
 

@@ -271,14 +271,32 @@ def fetch_status(store: Path, job: str) -> None:
 
 def fetch_confirmed(store: Path, job: str) -> None:
     """The same for what `kair confirm` found in it."""
+    _fetch_folder(store, job, "confirm", ".json")
+
+
+def fetch_evidence(store: Path, job: str) -> None:
+    """The same for what is known of its hosts and devices: tables that are not here yet, and who its ranks are."""
+    _fetch_folder(store, job, "evidence", ".json")
+    _fetch_folder(store, job, "evidence", ".parquet", only_new=True)
+
+
+def _fetch_folder(store: Path, job: str, folder: str, ending: str, *, only_new: bool = False) -> None:
+    """`only_new`: what is here with the same size is the same."""
     remote = remote_of(store)
     if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
         return
     with _away(remote):
-        for name in remote.sizes(f"{job}/confirm"):
-            if name.endswith(".json"):
+        for name, size in remote.sizes(f"{job}/{folder}").items():
+            if size >= 0 and name.endswith(ending) and not (only_new and _has_size(store / name, size)):
                 with suppress(FileNotFoundError):
                     remote.get(name, store / name)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
 
 
 def _is_worked_on(folder: Path) -> bool:
@@ -319,11 +337,7 @@ def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:
 def _missing(folder: Path, job: JobFile) -> Iterator[str]:
     """The files of a job that are not here. read_job_file has seen to it that no path leads out of the folder."""
     for fragment in job.fragments:
-        try:
-            is_here = (folder / fragment.path).stat().st_size == fragment.seal.bytes
-        except OSError:
-            is_here = False
-        if not is_here:
+        if not _has_size(folder / fragment.path, fragment.seal.bytes):
             yield fragment.path
 
 

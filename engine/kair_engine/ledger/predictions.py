@@ -1,0 +1,154 @@
+"""What a triage predicts, as entries of the ledger; and the run that it is of, as later ones are compared with it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.causes import CAUSES
+from kair_engine.ledger.noise import median_noise
+from kair_engine.results.ledger import JobRun, LedgerEntry, RunOfRank
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.trace.identity import RankIdentity
+from kair_engine.trace.model import Job
+
+_FRAMEWORKS: Final = {"kineto": "torch", "nsys": "torch", "xplane": "xla"}
+
+
+def predictions_of(
+    found: TriageResult, job: Job, run: str, identities: Mapping[int, RankIdentity], at: str
+) -> tuple[LedgerEntry, ...]:
+    """What a step is said to be shorter by without each finding. A job that stands still has no step to be shorter;
+    what only recorded steps have is gone with the recording."""
+    return tuple(
+        _prediction(one, found.step_time_us, job, run, identities, at)
+        for one in found.findings
+        if one.time_lost_us_per_step > 0 and not (CAUSES[one.cause].stops_job or CAUSES[one.cause].of_recording)
+    )
+
+
+def _prediction(  # noqa: PLR0917  (one call)
+    one: Finding, step_time_us: float, job: Job, run: str, identities: Mapping[int, RankIdentity], at: str
+) -> LedgerEntry:
+    devices = (identities[rank].device.uuid for rank in one.ranks if rank in identities)
+    return LedgerEntry(
+        kind="finding",
+        job=job.name,
+        run=run,
+        at=at,
+        about=one.cause,
+        ranks=one.ranks,
+        hosts=one.hosts,
+        devices=tuple(dict.fromkeys(uuid for uuid in devices if uuid is not None)),
+        part=next((told.part for told in one.explanations if told.word == "explains"), None),
+        pattern=one.pattern,
+        since=one.since,
+        first_step=min(one.steps, default=0),
+        last_step=max(one.steps, default=0),
+        step_time_us=step_time_us,
+        predicted_us=one.time_lost_us_per_step,
+        throughput_gain=one.throughput_gain,
+        priced_by=one.priced_by,
+    )
+
+
+def with_predictions(kept: Sequence[LedgerEntry], made: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    """The kept entries with those made now. The same prediction counts once: while the fault is there, the newer of
+    two about the same steps stands; once the job ran without it, the one made before that does."""
+    entries = list(kept)
+    for one in made:
+        at = next((at for at, other in enumerate(entries) if _is_same(one, other)), None)
+        if at is None:
+            entries.append(one)
+        elif entries[at].came == "open":
+            entries[at] = replace(one, since=entries[at].since if one.since is None else one.since)
+    return tuple(entries)
+
+
+def _is_same(one: LedgerEntry, other: LedgerEntry) -> bool:
+    """Whether both are about one fault of one run, or about one proposal of a job."""
+    if (one.kind, one.job) != (other.kind, other.job):
+        return False
+    if one.kind == "proposal":
+        return (one.number, one.at) == (other.number, other.at)
+    if (one.run, one.ranks) != (other.run, other.ranks) or (not one.ranks and one.about != other.about):
+        return False
+    # A fault that came back is told by steps after those that ran without it.
+    return other.came == "open" or other.from_step is None or _begin(one) < other.from_step
+
+
+def _begin(one: LedgerEntry) -> int:
+    return one.first_step if one.since is None else one.since
+
+
+def run_of(  # noqa: PLR0917  (one call)
+    found: TriageResult,
+    job: Job,
+    run: str,
+    identities: Mapping[int, RankIdentity],
+    at: str,
+    step_us: Floats | None = None,
+    samples: float | None = None,
+) -> JobRun:
+    """A run that was triaged in all its steps; `step_us` are those of its history (steps), where it has one, and
+    `samples` what its ranks take in one, together."""
+    if step_us is None or not len(step_us):
+        step_us = recorded_steps(job)
+    accused = {rank for one in found.findings if one.pattern != "job_wide" for rank in one.ranks}
+    causes = defaultdict[str, set[str]](set)
+    for one in found.findings:
+        causes[one.cause].update(one.hosts)
+    framework = next((one.framework for one in found.findings if one.framework), None) or _FRAMEWORKS.get(job.format)
+    rows = max(len(job.ranks) * len(job.steps), 1)
+    return JobRun(
+        job=job.name,
+        run=run,
+        at=at,
+        world_size=job.world_size,
+        framework=framework,
+        samples=samples,
+        operations=job.operations / rows if job.operations else None,
+        step_time_us=float(np.median(step_us)) if len(step_us) else found.step_time_us,
+        noise_us=median_noise(step_us),
+        steps=len(step_us),
+        causes={cause: tuple(sorted(hosts)) for cause, hosts in sorted(causes.items())},
+        ranks=tuple(
+            _run_of_rank(one, job, identities, step_us=max(found.step_time_us, 1e-3), accused=one.rank in accused)
+            for one in sorted(found.ranking, key=lambda one: one.rank)
+        ),
+    )
+
+
+def _run_of_rank(
+    one: RankedRank, job: Job, identities: Mapping[int, RankIdentity], *, step_us: float, accused: bool
+) -> RunOfRank:
+    known = identities.get(one.rank, RankIdentity(one.rank))
+    host = known.host or job.hosts.get(one.rank)
+    device = known.device.uuid
+    if device is None and known.device.pci is not None and host is not None:
+        device = f"{host} {known.device.pci}"
+    return RunOfRank(
+        rank=one.rank,
+        role=one.role,
+        host=host,
+        device=device,
+        nics=known.nics,
+        driver=known.versions.get("driver"),
+        excess_share=one.self_time_excess_us / step_us,
+        accused=accused,
+    )
+
+
+def recorded_steps(job: Job) -> Floats:
+    """The time of every recorded step, µs: the median of its ranks."""
+    of = job.step_times
+    steps, durations = np.array(of.step, np.int64), np.array(of.duration_ns, np.float64) / 1e3
+    return np.array([np.median(durations[steps == step]) for step in np.unique(steps)])
+
+
+def with_run(kept: Sequence[JobRun], made: JobRun) -> tuple[JobRun, ...]:
+    """The kept runs with this one, which takes the place of what was known of it."""
+    return (*(one for one in kept if (one.job, one.run) != (made.job, made.run)), made)
