@@ -25,7 +25,7 @@ OPERATORS, OPERATOR_NS = 120, 700_000.0
 _FORWARD, _BACKWARD = 50, 60
 _SYNCHRONISED_AFTER = (65, 80, 95, 109)
 """Operators after which the ranks meet."""
-_TRANSFER_NS = 500_000.0
+TRANSFER_NS = 500_000.0
 SPREAD = 0.005
 FITTED = Path(__file__).parent / "fitted_noise.json"
 """What validation/real/fit_noise.py fitted to the recordings."""
@@ -227,7 +227,7 @@ MODELS: dict[str, Model] = {
 
 def write_job(costs: Costs, folder: Path) -> Trace:
     """Lets the job run, and writes what a profiler would have recorded of it. Raises OSError when the disk is full."""
-    begin, arrival, met = _run(costs)
+    begin, arrival, met = let_run(costs)
     path = folder / "all-ranks.parquet"
     folder.mkdir(parents=True, exist_ok=True)
     table = _table(costs, begin, arrival, met)
@@ -237,7 +237,7 @@ def write_job(costs: Costs, folder: Path) -> Trace:
     return Trace(job, (path,), job.steps)
 
 
-def _run(costs: Costs) -> tuple[Floats, Floats, Floats]:
+def let_run(costs: Costs) -> tuple[Floats, Floats, Floats]:
     """(begin of operators (steps × ranks × operators), arrivals and ends of collectives (steps × collectives × …))."""
     steps, ranks, operators = costs.work.shape
     begin = np.empty(costs.work.shape)
@@ -254,7 +254,7 @@ def _run(costs: Costs) -> tuple[Floats, Floats, Floats]:
             now, at = ended[:, -1], last + 1
             if number < len(_SYNCHRONISED_AFTER):
                 arrival[step, number] = now
-                met[step, number] = now.max() + _TRANSFER_NS
+                met[step, number] = now.max() + TRANSFER_NS
                 now = np.full(ranks, met[step, number])
     return begin, arrival, met
 
