@@ -36,7 +36,8 @@ class CauseRow:
     """One cause.
 
     Suggestions may hold {who} (`rank 3`; {Who} begins a sentence), {rank} (`3`: the first of them, of several) and
-    {operator} (` (name)` or ''), {fuse} and {warm_up} (what the job's framework has for that).
+    {operator} (` (name)` or ''), {device} (` (node-7 GPU 3, GPU-5f3e…)` or ''), {fuse} and {warm_up} (what the job's
+    framework has for that).
     """
 
     words: str
@@ -75,6 +76,8 @@ class CauseRow:
     """Whether the job does not go on: there is no step, and no price of one."""
     of_recording: bool = False
     """Whether only recorded steps have it: a job that is not recorded gains nothing without it."""
+    not_by_draining: str | None = None
+    """Why it goes on when the hosts of its ranks are drained, as a part of a sentence; None where draining may help."""
 
 
 CAUSES: Mapping[Cause, CauseRow] = {
@@ -82,8 +85,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="compute",
         time_class="compute",
         spends_on="{their} own compute",
-        suggestion="Compare clocks, temperature, ECC and other load of {who}'s device with a peer's{operator}; if it "
-        f"stays slow, drain it and restart elsewhere. {_BEFORE_DRAINING}",
+        suggestion="Compare clocks, temperature, ECC and other load of {who}'s device{device} with a peer's{operator}; "
+        f"if it stays slow, drain it and restart elsewhere. {_BEFORE_DRAINING}",
         group_suggestion=f"{_TOGETHER} {_BEFORE_DRAINING}",
         job_wide_suggestion=_SHARED,
         fix_kind="compute",
@@ -106,6 +109,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         "ahead of the step with more workers.",
         fix_kind="input",
         look_at="look at data loading",
+        not_by_draining="another host would load the same data as slowly, unless its storage is its own: look there "
+        "first",
     ),
     "host": CauseRow(
         words="host",
@@ -129,6 +134,8 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="host",
         undone="with input that is there in time",
         look_at="look at data loading",
+        not_by_draining="another host would fetch the same batches as slowly, unless its storage is its own: look "
+        "there first",
     ),
     "periodic_pause": CauseRow(
         words="periodic pauses",
@@ -142,6 +149,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         seen_by_blame_as="host",
         fix_kind="host",
         undone="without the pauses",
+        not_by_draining="the job itself pauses, on whatever host it runs",
     ),
     "garbage_collection": CauseRow(
         words="garbage collection",
@@ -153,6 +161,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="host",
         job_wide_fix_kind="gc",
         look_at="collect at the same step on all ranks",
+        not_by_draining="Python collects garbage on whatever host the job runs",
     ),
     "contention": CauseRow(
         words="CPU contention",
@@ -183,6 +192,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         fix_kind="compute",
         undone="with no more work than the peers'",
         look_at="look at how work is dealt out",
+        not_by_draining="the same work would be dealt out on other hosts",
     ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",
@@ -192,6 +202,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         remedy="even_stages",
         undone="with even stages",
         look_at="look at the layers of each stage",
+        not_by_draining="the same layers would be in that stage on other hosts",
     ),
     "sequence_imbalance": CauseRow(
         words="sequence imbalance",
@@ -202,6 +213,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         even_kind="compute",
         undone="with microbatches of even length",
         look_at="look at how batches are built",
+        not_by_draining="the same batches would be dealt out on other hosts",
     ),
     "input_bound": CauseRow(
         words="input",
@@ -212,6 +224,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_fix_kind="input",
         undone="with input that is there in time",
         look_at="look at data loading",
+        not_by_draining="all ranks wait for their input",
     ),
     "launch_bound": CauseRow(
         words="kernel launches",
@@ -237,6 +250,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         "Look for other processes on it (nvidia-smi), other ranks among them (CUDA_VISIBLE_DEVICES, local ranks).",
         undone="with devices that no other process uses",
         look_at="look for other processes on the devices",
+        not_by_draining="it is not one host's",
     ),
     "exposed_communication": CauseRow(
         words="exposed communication",
@@ -247,6 +261,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_fix_kind="communication",
         undone="with communication hidden behind compute",
         look_at="look at its overlap with compute, and at the network",
+        not_by_draining="all ranks communicate while nothing is computed",
     ),
     "copies": CauseRow(
         words="copies between host and device",
@@ -257,6 +272,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_operators=("*emcpy*HtoD*", "*emcpy*DtoH*"),
         undone="without these copies",
         look_at="look at what the loop copies",
+        not_by_draining="the job itself makes these copies, on whatever host it runs",
     ),
     "profiler": CauseRow(
         words="profiler overhead",
@@ -275,6 +291,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="without the profiler's own work",
         look_at="look at how it was profiled",
         of_recording=True,
+        not_by_draining="it is the profiler that holds ranks up, not what they run on",
     ),
     "hang": CauseRow(
         words="hang",
@@ -289,11 +306,14 @@ CAUSES: Mapping[Cause, CauseRow] = {
         job_wide_suggestion="All ranks are in the collective{operator} and none leaves it: look at the network between "
         "them (NCCL_DEBUG=INFO, link errors, a switch), and whether the dumps are of a job that still ran.",
         stops_job=True,
+        not_by_draining="why these ranks do not arrive is not known to be their hosts' fault: look at their stacks "
+        "and logs first",
     ),
     "unknown": CauseRow(
         words="unknown",
         time_class=None,
         spends_on="{their} self time",
         suggestion="Record {who} again with more steps.",
+        not_by_draining="the cause is not known",
     ),
 }

@@ -5,6 +5,7 @@ Puts the costs of all jobs together: the distribution of S, sizes, weeks, and ho
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -15,9 +16,10 @@ from kair_engine.ranks import Rank
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs, StragglerCost
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import WhatifResult
+from kair_engine.step_bar import bar_of_jobs
 from kair_engine.trace.model import Job, KairWarning, Trace, hosts_of
 from kair_engine.whatif.analysis import model_asked_of, price_fixes
-from kair_engine.whatif.prices import SLOW
+from kair_engine.whatif.prices import HOURS_PER_DAY, SLOW
 
 RECURS: Final = 0.01
 """Chance of a host's being accused as often as it is, in any of them, below which that is no chance."""
@@ -29,7 +31,7 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
     costs = [job.cost_per_day for job in jobs if job.cost_per_day is not None]
     return FleetResult(
         store=store,
-        jobs=tuple(sorted(jobs, key=lambda job: (-(job.gpu_hours_per_day or 0.0), job.name))),
+        jobs=tuple(sorted(jobs, key=lambda job: (-job.gpu_hours_per_day, job.name))),
         replayed=len(known),
         with_straggler=_with_straggler(jobs),
         slow=_slow(jobs),
@@ -43,6 +45,7 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
         groups=(*_groups("size", jobs, _size), *_groups("week", jobs, lambda job: (0, job.week))),
         hosts=recurring(jobs),
         warnings=tuple(warnings),
+        bar=bar_of_jobs([(job.bar, job.world_size) for job in jobs if job.bar is not None]),
     )
 
 
@@ -139,18 +142,17 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def _gpu_hours(jobs: Sequence[FleetJob]) -> float:
-    return sum(job.gpu_hours_per_day or 0.0 for job in jobs)
+    return sum(job.gpu_hours_per_day for job in jobs)
 
 
 def _waste(jobs: Sequence[FleetJob]) -> float | None:
     """Every device's time counts alike."""
-    known = [(job.waste, job.world_size) for job in jobs if job.waste is not None]
-    return sum(waste * devices for waste, devices in known) / sum(devices for _, devices in known) if known else None
+    return sum(job.waste * job.world_size for job in jobs) / sum(job.world_size for job in jobs) if jobs else None
 
 
 def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
-    """The cost of all the trace's steps, whose triage is `triaged`."""
-    replayed = _replayed(trace)
+    """The cost of all the trace's steps, whose triage is `triaged`: what undoing its findings saves."""
+    replayed, share = _replayed(trace), saved_share(triaged)
     accused = tuple(sorted({rank for finding in triaged.findings for rank in _accused(finding)}))
     return StragglerCost(
         verdict=triaged.verdict,
@@ -159,10 +161,21 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
         accused_hosts=hosts_of(trace.job, accused),
         job_hosts=hosts_of(trace.job, trace.job.ranks),
         slowdown=replayed.slowdown if replayed else None,
-        waste=replayed.waste if replayed else None,
-        gpu_hours_per_day=replayed.gpu_hours_per_day if replayed else None,
+        waste=share,
+        gpu_hours_per_day=share * trace.job.world_size * HOURS_PER_DAY,
         recorded_at=_recorded_at(trace.job),
+        bar=None if triaged.bar is None else replace(triaged.bar, ranks=()),
     )
+
+
+def saved_share(triaged: TriageResult) -> float:
+    """What undoing all findings saves together, as a share of the job's time; 0 where triage found nothing.
+
+    A gain in throughput of g makes a step 1/(1 + g) as long, which saves g/(1 + g) of it.
+    """
+    together = [] if triaged.together is None else [triaged.together.throughput_gain]
+    gain = max((*together, *(finding.throughput_gain for finding in triaged.findings)), default=0.0)
+    return gain / (1 + gain)
 
 
 def _replayed(trace: Trace) -> WhatifResult | None:

@@ -10,7 +10,9 @@ from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlameResult, PathNode
 from kair_engine.trace.batches import keeping_steps
+from kair_engine.trace.model import Layout
 from kair_engine.triage.analysis import triage
+from kair_tui.render.blame_paths import blame_totals
 
 # A kernel, then a collective on a stream of its own; rank 3 is late to it by 200 µs, for one reason or another.
 HEALTHY = """
@@ -399,3 +401,27 @@ def test_collectives_that_do_not_fit_are_said(tmp_path: Path) -> None:
     result = blamed(tmp_path, "0-2 gpu7 | allreduce@dp#1 0+10 | allreduce@dp#2 20+10\n3 gpu7 | allreduce@dp#1 0+10")
     assert [warning.code for warning in result.warnings] == ["unmatched_collectives"]
     assert "1 of 2" in result.warnings[0].message
+
+
+LATE_STAGE = """
+step 0: 0+1000
+0 gpu7 | gemm 0+300 | give@p0#1 300+20 :send
+1 gpu7 | gemm 0+380 | give@p1#1 380+20 :send
+4 gpu7 | gemm 0+300 | give@p4#1 300+20 :send
+2 gpu7 | take@p0#1 0+320 :recv | gemm 320+300
+3 gpu7 | take@p1#1 0+400 :recv | gemm 400+300
+5 gpu7 | take@p4#1 0+320 :recv | gemm 320+300
+"""
+STAGES = Layout(pp=2, pipeline_stage={0: 0, 1: 0, 4: 0, 2: 1, 3: 1, 5: 1})
+
+
+def test_what_a_stage_waits_for_another_that_is_on_time_is_bubble_and_nobodys(tmp_path: Path) -> None:
+    result = blame(trace(tmp_path, LATE_STAGE, layout=STAGES))
+    # Each of the second stage waits 300 µs for the first one's kernel; one of them 80 µs longer, as that was late.
+    assert result.waiting_us == pytest.approx(980, abs=1)
+    assert result.bubble_us == pytest.approx(900, abs=1)
+    assert causes(result) == [(1, "gemm", "compute", False, 80.0)]
+    assert [row.rank for row in result.by_rank] == [1]
+    assert sum(row.waited_us for row in result.waiting) == pytest.approx(80, abs=1)
+    told = blame_totals(result)
+    assert "pipeline bubble 900 µs, uneven stages included (no root cause)" in told

@@ -55,7 +55,7 @@ def test_every_row_is_complete() -> None:
     for name, row in CAUSES.items():
         said = [row.suggestion, row.group_suggestion, row.job_wide_suggestion or ""]
         for text in said:
-            text.format(who="rank 3", Who="Rank 3", rank=3, operator=" (mlp)", fuse="x", warm_up="x")
+            text.format(who="rank 3", Who="Rank 3", rank=3, operator=" (mlp)", device="", fuse="x", warm_up="x")
         assert row.words
         assert row.spends_on.format(their="its")
         assert row.fix_kind is None or row.remedy is None, name

@@ -90,7 +90,7 @@ def _read(part: Trace) -> bytes:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["whatif", "--engine", "dask"], "a cluster works for kair triage, kair localize, kair blame"),
+        (["whatif", "--engine", "dask"], "a cluster works for kair triage, kair ticket, kair localize, kair blame"),
         (["triage", "--engine", "dask"], "--engine dask needs a cluster"),
         (["triage", "--scheduler", "tcp://x:1"], "--scheduler belongs to --engine dask"),
         (["localize", "--method", "paper", "--engine", "dask"], "--method paper works in this process alone"),

@@ -56,7 +56,7 @@ JOBS: dict[str, tuple[Callable[[Path], Trace], set[str]]] = {
         {"excess", "slow_operator", "made_late"},
     ),
     "one step": (lambda folder: trace(folder, table(1, 6, {2: [0, 1, 2, 3, 5], 6: [4]})), {"host_pauses", "made_late"}),
-    "two slow GPUs": (simulated(DP8, SlowGpu(2, 1.2), SlowGpu(5, 1.2)), {"excess", "slow_operator"}),
+    "two slow GPUs": (simulated(DP8, SlowGpu(2, 1.2), SlowGpu(5, 1.2)), {"excess", "whole_device"}),
     "slow link": (simulated(PIPELINE, SlowLink(2, 4.0)), {"slow_link"}),
     "slow edge": (simulated(PIPELINE, SlowEdge(0, dp=1, tp=2, extra_ms=5)), {"slow_link", "links_in_common"}),
     "uneven stage": (simulated(PIPELINE, StageImbalance(1, 1.4)), {"uneven_stages"}),

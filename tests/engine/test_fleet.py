@@ -18,6 +18,7 @@ def job(
     accused: tuple[str, ...] = (),
     size: int = 4,
     week: str = "2026-W30",
+    waste: float = 0.0,
 ) -> FleetJob:
     verdict: Verdict = "straggler" if accused else "no_straggler"
     return FleetJob(
@@ -27,8 +28,8 @@ def job(
         accused_hosts=accused,
         job_hosts=hosts,
         slowdown=slowdown,
-        waste=None if slowdown is None else 1 - 1 / slowdown,
-        gpu_hours_per_day=None if slowdown is None else (1 - 1 / slowdown) * size * 24,
+        waste=waste,
+        gpu_hours_per_day=waste * size * 24,
         recorded_at=None,
         name=name,
         world_size=size,
@@ -40,13 +41,18 @@ def job(
 
 
 def test_the_spread_of_s_is_over_the_jobs_that_can_be_replayed() -> None:
-    jobs = [job("x", 1.25, accused=("a",)), job("y", 1.0), job("z", 1.0, size=9), job("w", None, week="2025-W01")]
+    jobs = [
+        job("x", 1.25, accused=("a",), waste=0.1),
+        job("y", 1.0),
+        job("z", 1.0, size=9),
+        job("w", None, week="2025-W01"),
+    ]
     fleet = fleet_of("store", jobs, ())
     assert [(point.slowdown, point.share) for point in fleet.distribution] == [(1.0, pytest.approx(2 / 3)), (1.25, 1.0)]
     assert (fleet.replayed, fleet.slow, fleet.with_straggler) == (3, 1, 1)
     assert (fleet.median_slowdown, fleet.slowdown_90, fleet.worst_slowdown) == (1.0, 1.25, 1.25)
-    assert fleet.waste == pytest.approx(0.2 * 4 / 17), "each of the 17 devices counts alike"
-    assert fleet.gpu_hours_per_day == pytest.approx(19.2)
+    assert fleet.waste == pytest.approx(0.1 * 4 / 21), "each of the 21 devices counts alike"
+    assert fleet.gpu_hours_per_day == pytest.approx(9.6)
     assert [one.name for one in fleet.jobs] == ["x", "w", "y", "z"]
     assert [(group.group, group.jobs) for group in fleet.groups] == [
         ("3-4", 3),
@@ -58,7 +64,7 @@ def test_the_spread_of_s_is_over_the_jobs_that_can_be_replayed() -> None:
 
 def test_a_fleet_of_which_nothing_can_be_replayed_has_no_spread() -> None:
     fleet = fleet_of("store", [job("w", None)], ())
-    assert (fleet.distribution, fleet.median_slowdown, fleet.waste, fleet.gpu_hours_per_day) == ((), None, None, 0.0)
+    assert (fleet.distribution, fleet.median_slowdown, fleet.waste, fleet.gpu_hours_per_day) == ((), None, 0.0, 0.0)
 
 
 def test_a_host_that_is_accused_more_often_than_chance_has_it_recurs() -> None:
@@ -83,7 +89,7 @@ def test_weeks_are_those_of_iso() -> None:
 
 
 def test_what_is_kept_is_for_the_same_operations_and_whole(tmp_path: Path) -> None:
-    listed = job("x", 1.25, accused=("a",))
+    listed = job("x", 1.25, accused=("a",), waste=0.1)
     cost = StragglerCost(**{name: getattr(listed, name) for name in StragglerCost.__dataclass_fields__})
     assert kept_cost(tmp_path, 10) is None
     keep_cost(tmp_path, cost, 10)

@@ -29,9 +29,30 @@ def test_a_collective_is_told_apart_into_transfer_and_waiting(tmp_path: Path) ->
     assert (gemm.min_us, gemm.median_us, gemm.max_us, gemm.max_rank) == (40, 55, 70, 1)
     assert row(result, "memcpy", "memory").total_us == 10
     assert [one.type for one in result.by_type][:3] == ["compute", "communication", "waiting"]
-    assert sum(one.share for one in result.by_type) == pytest.approx(1)
+    assert result.ranks_time_us == 200
+    assert sum(one.share for one in result.by_type) == pytest.approx(0.9), "each device does nothing for 10 of 100 µs"
+    waiting = next(one for one in result.by_type if one.type == "waiting")
+    assert (waiting.min_us, waiting.median_us, waiting.max_us, waiting.max_rank) == (0, 15, 30, 0), (
+        "rank 1 waits for none"
+    )
     assert sum(one.total_us for one in result.operators) == pytest.approx(result.total_us)
     assert result.step_time_us == 100
+
+
+def test_a_moment_of_a_rank_counts_once_and_the_rest_is_in_the_background(tmp_path: Path) -> None:
+    """Rank 0 computes until 60 while its collective waits from 20 on, for rank 1, which comes at 70."""
+    table = """step 0: 0+100
+    0 main | c10d::all_reduce 10+5 :host | aten::mm 20+40
+    0 th2 | allreduce@dp#1 20+60
+    1 main | aten::mm 0+65 | c10d::all_reduce 66+2 :host
+    1 th2 | allreduce@dp#1 70+10"""
+    result = operator_times(trace(tmp_path, table))
+    of = {one.type: one for one in result.by_type}
+    waiting, compute = of["waiting"], of["compute"]
+    assert row(result, "allreduce", "waiting").total_us == waiting.total_us == 50
+    assert (waiting.background_us, waiting.share) == (40, pytest.approx(10 / 200)), "60 to 70 nothing else runs"
+    assert (compute.background_us, compute.share) == (0, pytest.approx(105 / 200))
+    assert sum(one.share for one in result.by_type) <= 1
 
 
 def test_what_is_asked_for_is_listed_and_the_rest_is_told() -> None:

@@ -67,7 +67,7 @@ def training(
 def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     result = triage(training(tmp_path, seed=0))
     assert (result.verdict, result.findings) == ("no_straggler", ())
-    assert summary(result) == "no straggler: 8 ranks, 20 steps, no rank differs from its peers beyond chance"
+    assert summary(result) == "no straggler: 8 ranks, 20 steps of 685 µs, no rank differs from its peers beyond chance"
     assert sorted(row.rank for row in result.ranking) == list(range(8))
     assert not any(row.flagged for row in result.ranking)
     assert result.steps == tuple(range(20))

@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from job_folder import write_job_folder
+from layouts import JobLayout
+from simulator import JobSpec, simulate
 from support import chrome_builder, nsys_builder, xplane_builder
 from support.answers import once, recorded, triaged
 from support.pauses_builder import table
@@ -50,6 +53,11 @@ UNKNOWN = "void house_kernels::push<__nv_bfloat16, 8>(int*)"
 """Communicates, which its name does not tell."""
 
 
+def _3d(folder: Path) -> Path:
+    layout = JobLayout("3d", dp=2, pp=2, tp=2, microbatches=4)
+    return write_job_folder(simulate([JobSpec(layout, 3, 1, ())])[0], folder)
+
+
 def _ascend(folder: Path) -> Path:
     for rank in range(4):
         chrome_builder.ascend(folder, rank, late=150 * (rank == 2))
@@ -58,6 +66,7 @@ def _ascend(folder: Path) -> Path:
 
 MADE: dict[str, Callable[[Path], Path]] = {
     "unknown communication": lambda folder: write_tensor_parallel(folder, collective=UNKNOWN, slow={1: 1.3}),
+    "simulated pipeline": _3d,
     "ascend": _ascend,
     "horovod": lambda folder: chrome_builder.horovod(folder / "timeline.json", slow=2),
     "nsys": lambda folder: nsys_builder.write_job(folder, range(4), slow=2),
@@ -142,12 +151,33 @@ def test_waiting(of: Answers) -> None:
     number = len(of.trace.steps)
     assert of.triage.waiting_us_per_step == same(of.blame.waiting_us / number)
     assert of.triage.unattributed_us_per_step == same(of.blame.unattributed_us / number)
-    assert of.blame.attributed_us + of.blame.unattributed_us == same(of.blame.waiting_us)
-    assert sum(row.waited_us for row in of.blame.waiting) == same(of.blame.attributed_us)
-    assert sum(row.blamed_us for row in of.blame.made_late) == same(of.blame.attributed_us)
+    assert of.blame.bubble_us + of.blame.attributed_us + of.blame.unattributed_us == same(of.blame.waiting_us)
+    known = [row.blamed_us for row in of.blame.root_causes if row.cause != "unknown"]
+    assert sum(known) == same(of.blame.attributed_us)
+    laid = sum(row.blamed_us for row in of.blame.root_causes)
+    assert sum(row.waited_us for row in of.blame.waiting) == same(laid)
+    assert sum(row.blamed_us for row in of.blame.made_late) == same(laid)
     by_rank = {row.rank: row.blamed_us for row in of.blame.by_rank}
     for row in of.triage.ranking:
         assert row.wait_imposed_us == same(by_rank.get(row.rank, 0.0) / number)
+
+
+def test_the_bar_of_a_step(of: Answers) -> None:
+    bar = of.triage.bar
+    assert bar is not None
+    assert sum(one.share for one in bar.parts) == same(1)
+    assert sum(one.us for one in bar.parts) == same(bar.step_time_us)
+    one_role = len({row.role for row in of.triage.ranking}) == 1
+    assert bar.bubble_from == ("one_program" if one_role else "replay")
+    if one_role:
+        assert bar.share("bubble") == of.blame.bubble_us == 0, "ranks that run one program have no bubble"
+    if of.trace.job.format != "whatif":
+        # It has what nothing covers of all waiting.
+        waited = bar.waiting_share * bar.step_time_us * len(of.trace.job.ranks) * bar.steps
+        assert waited <= of.blame.waiting_us * 1.001
+    shown = {one.part: one.us for one in bar.parts}
+    for row in of.triage.parts:
+        assert shown.get(row.part, row.own_us) == same(row.own_us), "of one rank alone triage tells the parts, too"
 
 
 def test_excess_and_score(of: Answers) -> None:
@@ -203,9 +233,14 @@ def test_evidence_has_the_figures_of_the_command_it_names(of: Answers) -> None:
                 assert one.figures["self_us"] - one.figures["mean_us"] == same(patterns["stage_imbalance"].lost_us)
 
 
-def test_the_sentence_names_first_what_costs_most(of: Answers) -> None:
+def test_the_sentence_names_the_culprit_first_and_says_what_costs_more(of: Answers) -> None:
     told = triage_in_words(of.triage).summary
-    places = [told.index(cause_in_words(finding.cause)) for finding in of.triage.findings]
+    findings = of.triage.findings
+    accused = [one for one in findings if one.pattern != "job_wide"]
+    if accused:
+        assert ("more costs no rank's fault" in told) == bool(findings[: findings.index(accused[0])])
+        told, findings = told.partition("no rank's fault")[0], tuple(accused[:1])
+    places = [told.index(cause_in_words(finding.cause)) for finding in findings]
     assert places == sorted(places)
 
 
@@ -213,9 +248,8 @@ def test_a_ranks_parts_are_its_step(of: Answers) -> None:
     for rank in sorted(of.trace.job.ranks)[:1]:
         profile = rank_profile(of.trace, rank=rank)
         assert sum(part.own_us for part in profile.parts) == same(profile.step_time_us)
-        if not of.trace.job.has_device:
-            own = [row.duration_us for row in of.steps.steps if row.rank == rank and row.step in set(profile.steps)]
-            assert profile.step_time_us == same(sum(own) / len(own))
+        own = [row.duration_us for row in of.steps.steps if row.rank == rank and row.step in set(profile.steps)]
+        assert profile.step_time_us == same(sum(own) / len(own))
 
 
 def test_sensitivity_knows_who_is_accused_in_too_few_steps(tmp_path: Path) -> None:

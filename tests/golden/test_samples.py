@@ -74,9 +74,10 @@ def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:
     assert sorted(score.rank for score in localize(trace).scores[: len(guilty)]) == guilty
     result = blame(trace)
     assert sorted(rank.rank for rank in result.by_rank[: len(guilty)]) == guilty
-    # A pipeline's stages wait for one another in any case; an upgrade makes the other ranks slower, too.
-    least = 0.25 if truth["layout"]["pp"] > 1 else 0.8 if truth["fault"] == "upgrade" else 0.9
-    assert sum(rank.share for rank in result.by_rank[: len(guilty)]) > least
+    # A pipeline's stages wait for one another in any case, which is nobody's; an upgrade makes other ranks slower, too.
+    least = 0.8 if truth["fault"] == "upgrade" else 0.9
+    laid = sum(rank.blamed_us for rank in result.by_rank[: len(guilty)])
+    assert laid / (result.waiting_us - result.bubble_us) > least
     of_guilty = [cause for cause in result.root_causes if cause.rank in guilty]
     assert of_guilty[0].cause == truth["cause"]
 
@@ -122,7 +123,7 @@ def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank() -> Non
     graph = waiting_graph(result)
     assert graph.in_degree("rank2", weight="share") >= 0.99
     assert [graph.in_degree(f"rank{rank}") for rank in (0, 1, 3)] == [0, 0, 0]
-    assert sum(row.waited_us for row in result.waiting) == pytest.approx(result.attributed_us)
+    assert sum(row.waited_us for row in result.waiting) == pytest.approx(sum(row.blamed_us for row in result.made_late))
     largest = max(graph.successors("rank2"), key=lambda node: graph.edges["rank2", node]["blamed_us"])
     assert graph.nodes[largest]["operator"] == "kair_sample::mlp"
 

@@ -24,10 +24,18 @@ from kair_engine.results.blame import (
     RoleInPath,
     RootCause,
 )
+from kair_engine.results.collectives import (
+    CollectivesResult,
+    GroupTransfers,
+    MatrixProducts,
+    ProductShape,
+    RankRates,
+)
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
+from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
 from kair_engine.results.timeline import (
     TimelineCollective,
     TimelineDelay,
@@ -54,6 +62,7 @@ from kair_engine.results.views import (
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
 from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.ticket import Handover, ticket_of
 from kair_tui.render.triage import TriageInWords, triage_in_words
 from kair_tui.render.whatif import WhatifInWords, whatif_in_words
 
@@ -172,14 +181,31 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
 
 def operators(name: str = KERNEL) -> OperatorsResult:
     types = (
-        TypeTime("compute", 360_000.0, 0.75, 60_000.0, 59_000.0, 61_000.0, 1),
-        TypeTime("idle", 120_000.0, 0.25, 20_000.0, 20_000.0, 20_000.0, 0),
+        TypeTime("compute", 360_000.0, 0.6, 60_000.0, 59_000.0, 61_000.0, 1),
+        TypeTime("idle", 120_000.0, 0.2, 20_000.0, 20_000.0, 20_000.0, 0),
     )
     rows = (
-        OperatorTime(name, "compute", 360_000.0, 0.75, 2.5, 2, 60_000.0, 59_000.0, 61_000.0, 1, (59_000.0, 61_000.0)),
-        OperatorTime(None, "idle", 120_000.0, 0.25, 0.0, 2, 20_000.0, 20_000.0, 20_000.0, 0, (20_000.0, 20_000.0)),
+        OperatorTime(name, "compute", 360_000.0, 0.6, 2.5, 2, 60_000.0, 59_000.0, 61_000.0, 1, (59_000.0, 61_000.0)),
+        OperatorTime(None, "idle", 120_000.0, 0.2, 0.0, 2, 20_000.0, 20_000.0, 20_000.0, 0, (20_000.0, 20_000.0)),
     )
-    return OperatorsResult((0, 1), (40, 41, 42), 100_000.0, 480_000.0, types, rows, 3, 0.0, ())
+    return OperatorsResult((0, 1), (40, 41, 42), 100_000.0, 480_000.0, types, rows, 3, 0.0, (), 600_000.0)
+
+
+def collectives(name: str = "tp") -> CollectivesResult:
+    sizes = {"size_class_bytes": 33_554_432, "message_bytes": 5e7, "calls": 8.0}
+    speed = {"transfer_us": 500.0, "transfer_us_per_step": 4000.0, "algorithm_gb_per_s": 100.0, "bus_gb_per_s": 100.0}
+    beside = {"siblings": 7, "ratio": 0.61, "p_value": 2e-5, "slow": True}
+    group = GroupTransfers(name, "all_reduce", (0, 1), 2, 1, **sizes, **speed, **beside)
+    unknown = {"size_class_bytes": None, "message_bytes": None, "algorithm_gb_per_s": None, "bus_gb_per_s": None}
+    alone = {"calls": 1.0, "transfer_us": 90.0, "transfer_us_per_step": 90.0, "siblings": 0}
+    link = GroupTransfers(None, "send_recv", (1, 0), 2, None, **unknown, **alone, ratio=None, p_value=None, slow=False)
+    rates = RankRates(1, 5000.0, 600.0, 1250.0, 0.75, 171.0, 0.82, 0.0002, True)
+    products = MatrixProducts(
+        "device", 209.0, 171.0, 1, 0.66, (ProductShape(32, 64, 16, 8, 4.0, 90.0, 209.0, 171.0, 1),), 1
+    )
+    return CollectivesResult(
+        (0, 1), (40, 41, 42), 100_000.0, (group, link), 3, 10, 0.75, 1200.0, 1250.0, 1, (rates,), products, ()
+    )
 
 
 def timeline(name: str = "aten::add") -> TimelineResult:
@@ -273,6 +299,16 @@ def triage(name: str = KERNEL) -> TriageInWords:
     return triage_in_words(result)
 
 
+def ticket(name: str = KERNEL) -> TicketResult:
+    def ask(*words: str) -> str:
+        return shlex.join(["kair", *words, name])
+
+    fingerprint = Fingerprint(name, f"/traces/{name}", "0" * 32, name, (0, 1), 3, (40, 41, 42), 0, 10**9, (name,))
+    drain = DrainCommand("node1", "kubectl cordon node1", said=name)
+    handover = Handover(fingerprint, TimelinePicture(ask("timeline")), (drain,))
+    return ticket_of(triage(name), 1, ask, handover)
+
+
 def sensitivity(name: str = KERNEL) -> SensitivityInWords:
     longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
     stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
@@ -325,6 +361,10 @@ def whatif(name: str = "forward-compute") -> WhatifInWords:
         {"first-op": 1.04},
         {1: 1.05},
         {0: 1.05},
+        {name: 15_000.0},
+        {1: 12_000.0, 0: 0.0},
+        {0: 15_000.0},
+        {1: 12_000.0, 0: 0.0},
     )
     result = WhatifResult(
         slowdown=1.25,
@@ -340,6 +380,11 @@ def whatif(name: str = "forward-compute") -> WhatifInWords:
         by_rank={1: 1.2, 0: 1.0},
         by_rank_approximate={1: 1.2, 0: 1.0},
         heatmap=((1.0, 1.2),),
+        saved_by_operator_type_us={name: 15_000.0},
+        saved_by_dp_rank_us={1: 12_000.0, 0: 0.0},
+        saved_by_stage_us={0: 15_000.0},
+        saved_by_rank_us={1: 12_000.0, 0: 0.0},
+        saved_heatmap_us=((0.0, 12_000.0),),
         m_w=0.9,
         slowest_ranks=(1,),
         slowest_workers=PartEffect(0.9, 0.95, 82_000.0, 99_000.0),
@@ -372,6 +417,7 @@ RESULTS: dict[str, Any] = {
     "blame": blame(),
     "frequency": frequency(),
     "operators": operators(),
+    "collectives": collectives(),
     "timeline": timeline(),
     "steps": steps(),
     "info": info(),
@@ -380,12 +426,14 @@ RESULTS: dict[str, Any] = {
 }
 HOSTILE_RESULTS: dict[str, Any] = {
     "triage": triage(HOSTILE),
+    "ticket": ticket(HOSTILE),
     "localize": localize(HOSTILE),
     "pinpoint": pinpoint(HOSTILE),
     "rank": rank(HOSTILE),
     "blame": blame(HOSTILE),
     "frequency": frequency(HOSTILE),
     "operators": operators(HOSTILE),
+    "collectives": collectives(HOSTILE),
     "timeline": timeline(HOSTILE),
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kair_tui.render.delays import TOGETHER
-from kair_tui.render.units import count, duration, one_decimal, percent, significant
+from kair_tui.render.units import count, duration, one_decimal, percent, ratio, significant
 
 Data = dict[str, Any]
 Check = Callable[[Data, Data], None]
@@ -45,8 +45,8 @@ def _written(name: str, value: float) -> str:
         return duration(value)
     if name.startswith("share") or name == "variation":
         return percent(value)
-    if name == "correlation":
-        return f"{value:.2f}"
+    if name.endswith("ratio") or name == "correlation":
+        return ratio(value) if name != "correlation" else f"{value:.2f}"
     return "the other rank of" if (name, value) == ("others_of_role", 1) else count(int(value))
 
 
@@ -73,6 +73,17 @@ def _slow_operator(evidence: Data, data: Data) -> None:
     (row,) = [row for row in of_rank if row["operator"] == evidence["about"]]
     assert row["excess_us"] == _equal(evidence["figures"]["excess_us_per_step"])
     assert row["excess_us"] / data["step_time_us"] == _equal(evidence["figures"]["share_of_step"])
+
+
+def _whole_device(evidence: Data, data: Data) -> None:
+    """Localize shows the excess that the ratio is made of, and the peers; what these take is in no table of it."""
+    scores, figures, ranks = {score["rank"]: score for score in data["scores"]}, evidence["figures"], evidence["ranks"]
+    role = scores[ranks[0]]["role"]
+    assert len([score for score in scores.values() if score["role"] == role]) - len(ranks) == figures["peers"]
+    excess = _mean(scores[rank]["excess_us"]["compute"] for rank in ranks)
+    assert 0 < excess < (figures["ratio"] - 1) * data["step_time_us"]
+    assert figures["least_ratio"] <= figures["ratio"] <= figures["most_ratio"]
+    assert all(scores[rank]["flagged"] for rank in ranks)
 
 
 def _delays(evidence: Data, data: Data) -> None:
@@ -181,6 +192,7 @@ _REMEDIES = {"stage_imbalance": "even_stages", "sequence_imbalance": "sorted_mic
 _CHECKS: dict[str, Check] = {
     "excess": _excess,
     "slow_operator": _slow_operator,
+    "whole_device": _whole_device,
     "large_delays": _delays,
     "host_pauses": _delays,
     "came_last": _came_last,

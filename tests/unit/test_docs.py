@@ -232,7 +232,7 @@ def test_lines_for_scripts_print_what_stands_there(line: str, printed: str, prog
 @pytest.mark.usefixtures("own_places")
 def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(programs: Path) -> None:
     said = printed_by("docs/scripts/nightly.sh sample_traces/slow_operator || echo ended with $?", programs)
-    assert said == "straggler: rank 2 (compute, 22.3 ms a step)\nended with 10\n"
+    assert said == "straggler: rank 2 (compute, 22.3 of the 95.0 ms step)\nended with 10\n"
     said = printed_by("docs/scripts/first-look.sh sample_traces/slow_operator || echo ended with $?", programs)
     assert said.endswith("\nended with 10\n")
     assert "rank 2" in said

@@ -14,7 +14,7 @@ from support.places import SAMPLES
 
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
-from kair_engine.trace.model import Layout, Trace
+from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import Questions, model_of, price_fixes, whatif
 from kair_engine.whatif.candidates import candidates, workers
 from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
@@ -82,7 +82,7 @@ def test_the_command_prints_the_fixes_and_no_attribution(monkeypatch: pytest.Mon
     store_variables(monkeypatch, tmp_path)
     question = ("whatif", str(SAMPLES / "healthy"), "--fix", "kind=compute", "--only-fixes")
     text = kair(*question).out
-    assert text.splitlines()[0].endswith("times slower than without stragglers; only fixes were priced")
+    assert text.splitlines()[0].endswith("times slower than without any straggler; only fixes were priced")
     assert "kind=compute" in text
     assert "kind of time" not in text
     data = json.loads(kair(*question, "--json").out)["data"]
@@ -93,10 +93,10 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
     found = replace(triage_sample().findings[0], fix=(parse_fix("rank=1"),))
     result = replace(
         whatif_sample(),
-        by_operator_type={"forward-compute": 1.25, "forward-pp-comm": 1.1, "gc": 1.0},
-        by_stage={1: 1.2, 0: 1.0001},
-        by_host={"a+b": 1.2, "node1": 1.1},
-        by_rank={1: 1.2, 0: 1.1, **dict.fromkeys(range(2, 9), 1.01)},
+        saved_by_operator_type_us={"forward-compute": 25_000.0, "forward-pp-comm": 10_000.0, "gc": 0.0},
+        saved_by_stage_us={1: 20_000.0, 0: 10.0},
+        saved_by_host_us={"a+b": 20_000.0, "node1": 10_000.0},
+        saved_by_rank_us={1: 20_000.0, 0: 10_000.0, **dict.fromkeys(range(2, 9), 1_000.0)},
     )
     proposed = candidates(result, [found, replace(found, fix=())])
     assert [fix_text(*one.fixes) for one in proposed] == [
@@ -106,13 +106,14 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
     assert proposed[1].costs == pytest.approx(0.25)
 
 
-def test_a_worker_that_was_not_priced_costs_at_most_what_the_heatmap_says() -> None:
-    layout = Layout(dp=2, pp=2, pipeline_stage={0: 0, 1: 1, 2: 0, 3: 1}, dp_rank={0: 0, 1: 0, 2: 1, 3: 1})
-    result = replace(whatif_sample(), by_rank={3: 1.5}, by_rank_approximate={}, heatmap=((1.1, 1.2), (1.3, 1.5)))
-    found = workers(result, layout, range(4))
-    assert [(one.rank, one.slowdown, one.exact) for one in found] == [
-        *((3, 1.5, True), (1, 1.3, False), (2, 1.2, False), (0, 1.1, False))
+def test_a_worker_that_was_not_replayed_costs_at_most_what_it_exceeds_its_peers_by() -> None:
+    result = replace(
+        whatif_sample(), saved_by_rank_us={3: 5_000.0, 0: -10.0}, saved_by_rank_at_most_us={1: 7_000.0, 2: 100.0}
+    )
+    found = workers(result)
+    assert [(one.rank, one.costs_us, one.exact) for one in found] == [
+        *((3, 5_000, True), (0, 0, True), (1, 7_000, False), (2, 100, False))
     ]
-    assert found[0].costs_us == pytest.approx(0.5 * result.ideal_step_time_us)
-    row = replace(result, heatmap=((1.1, 1.2, 1.3, 1.5),))
-    assert {one.rank: one.slowdown for one in workers(row, None, range(4))} == {0: 1.1, 1: 1.2, 2: 1.3, 3: 1.5}
+    assert found[0].costs == pytest.approx(5_000 / result.step_time_us), "of the recorded step"
+    step = replace(result.per_step[0], saved_by_rank_us={1: 2_000.0})
+    assert [(one.rank, one.costs) for one in workers(result, step)] == [(1, pytest.approx(2_000 / step.replayed_us))]

@@ -10,10 +10,12 @@ from kair_tui.render.whatif import cause_in_words, remedy_in_words, verdict_in_w
 
 UNEVEN = {"forward_backward_correlation": 0.987, "forward_variation_share": 0.219, "steps": 2}
 CAUSES = {
-    "rank 3 costs 90 % of the slowdown": SlowdownCause("slow_workers", (3,), 0.9),
-    "ranks 7, 3 cost 52 % of the slowdown": SlowdownCause("slow_workers", (7, 3), 0.521),
-    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 52 % of the slowdown": SlowdownCause("slow_workers", tuple(range(9)), 0.521),
-    "host a costs 60 % of the slowdown, its 8 ranks together": SlowdownCause(
+    "rank 3 costs 18.0 ms a step, 90 % of the slowdown": SlowdownCause("slow_workers", (3,), 0.9),
+    "ranks 7, 3 cost 10.4 ms a step, 52 % of the slowdown": SlowdownCause("slow_workers", (7, 3), 0.521),
+    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 10.4 ms a step, 52 % of the slowdown": SlowdownCause(
+        "slow_workers", tuple(range(9)), 0.521
+    ),
+    "host a costs 12.0 ms a step, 60 % of the slowdown, its 8 ranks together": SlowdownCause(
         "slow_workers", tuple(range(8)), 0.6, host="a"
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %)": (
@@ -23,13 +25,15 @@ CAUSES = {
     "slow ranks 2: 2 steps are too few to tell)": (
         SlowdownCause("sequence_imbalance", figures=UNEVEN, or_slow_ranks=(2,))
     ),
-    "stage imbalance (an ideal last stage takes 70 % of the slowdown away)": (
+    "stage imbalance (an ideal last stage saves 14.0 ms a step, 70 % of the slowdown)": (
         SlowdownCause("stage_imbalance", share=0.7)
     ),
-    "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); without it 110 % of "
-    "the slowdown goes away": (SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})),
-    "communication flapping (9 transfers take over 3 times their median on 1 ranks in 3 steps: a, b); without it 30 % "
-    "of the slowdown goes away": (
+    "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); it costs 22.0 ms a "
+    "step, 110 % of the slowdown": (
+        SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})
+    ),
+    "communication flapping (9 transfers take over 3 times their median on 1 ranks in 3 steps: a, b); it costs 6.00 "
+    "ms a step, 30 % of the slowdown": (
         SlowdownCause(
             "communication_flapping",
             (0,),
@@ -39,12 +43,14 @@ CAUSES = {
         )
     ),
 }
-SLOWER = "1.25 times slower than without stragglers"
+SLOWER = "1.25 times slower than without any straggler"
+LOST_US = 20_000.0
+"""Of the sample's step, to all stragglers together."""
 PATTERNS: dict[SlowdownPattern, str] = {
     "none": "stragglers cost little: the job is 25.0 % slower than without any",
-    "one_worker": f"{SLOWER}: no single cause; one worker, rank 1, costs more than all others",
-    "few_workers": f"{SLOWER}: no single cause; a few workers cost more than others, rank 1 most",
-    "one_stage": f"{SLOWER}: no single cause; stage 0, the last row, costs more than others",
+    "one_worker": f"{SLOWER}: no single cause; one worker, rank 1, is slower than all others",
+    "few_workers": f"{SLOWER}: no single cause; a few workers are slower than others, rank 1 most",
+    "one_stage": f"{SLOWER}: no single cause; stage 0, the last row, is slower than others",
     "diffuse": f"{SLOWER}: no single cause; the cost is spread over all workers",
     "unknown": f"{SLOWER}: no single cause; workers were not priced one by one",
 }
@@ -52,18 +58,22 @@ PATTERNS: dict[SlowdownPattern, str] = {
 
 @pytest.mark.parametrize("text", CAUSES)
 def test_a_cause_is_told_with_its_figures(text: str) -> None:
-    assert cause_in_words(CAUSES[text]) == text
+    assert cause_in_words(CAUSES[text], LOST_US) == text
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_verdict_tells_the_pattern(pattern: SlowdownPattern) -> None:
-    even = replace(whatif(), pattern=pattern, causes=(), by_operator_type={"forward-compute": 1.12})
+    even = replace(whatif(), pattern=pattern, causes=(), saved_by_operator_type_us={"forward-compute": 9_000.0})
     assert verdict_in_words(even) == PATTERNS[pattern]
 
 
 def test_where_no_cause_has_a_name_the_kind_of_time_is_told_that_costs_most() -> None:
     told = replace(
-        whatif(), pattern="diffuse", causes=(), by_operator_type={"communication": 1.2, "host": 1.1}, by_rank={1: 1.02}
+        whatif(),
+        pattern="diffuse",
+        causes=(),
+        saved_by_operator_type_us={"communication": 16_000.0, "host": 8_000.0},
+        saved_by_rank_us={1: 1_600.0},
     )
     assert verdict_in_words(told) == (
         f"{SLOWER}: no single cause, mostly communication (80 % of the slowdown); no worker by itself costs much"
@@ -72,13 +82,13 @@ def test_where_no_cause_has_a_name_the_kind_of_time_is_told_that_costs_most() ->
 
 def test_the_verdict_tells_all_causes() -> None:
     causes = (SlowdownCause("slow_workers", (1,), 0.9), SlowdownCause("stage_imbalance", share=0.5))
-    first, second = map(cause_in_words, causes)
+    first, second = (cause_in_words(one, LOST_US) for one in causes)
     assert f": {first}, and second {second}; one worker" in verdict_in_words(replace(whatif(), causes=causes))
 
 
 def test_where_only_fixes_were_priced_there_is_no_cause_to_tell() -> None:
     verdict = verdict_in_words(replace(whatif(), pattern="unknown", causes=(), only_fixes=True))
-    assert verdict == "1.25 times slower than without stragglers; only fixes were priced"
+    assert verdict == "1.25 times slower than without any straggler; only fixes were priced"
 
 
 def test_a_remedy_is_told_with_its_figures() -> None:

@@ -6,12 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
+from support.run_ahead import AheadJob, write_ahead_job
 from support.trace_builder import trace
 
+from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import model_of, write_timeline
@@ -152,3 +155,38 @@ def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
 def test_the_timelines_of_a_real_step(tmp_path: Path) -> None:
     made = recorded(MEGATRON)
     assert_sound(made, Timelines(made, tmp_path / "timeline.json"))
+
+
+# Where the operations of a step lie with fixes made.
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        AheadJob(kernels=(50.0,) * 60, slow={1: 1.5}, queue=40),
+        AheadJob(kernels=(5.0,) * 60, slow={2: 2.0}, queue=None),
+        AheadJob(kernels=(60.0, 80.0) * 8, fetch={3: 900.0}),
+    ],
+    ids=["full queues", "hosts hold devices up", "one host that fetches"],
+)
+def test_a_step_that_comes_again_and_again_is_as_long_as_it_is_priced(job: AheadJob, tmp_path: Path) -> None:
+    made = open_trace(write_ahead_job(tmp_path, job), cache=tmp_path / "cache")
+    model = model_of(made.select(made.steps[2:3]))
+    for fixes in ((), (Fix(ranks=(1,)),), (Fix(),)):
+        moved = model.moved(fixes)
+        ((priced,),) = model.replay([fixes]).times
+        # Times of a recording are in whole nanoseconds.
+        assert np.median(moved.length_ns) == pytest.approx(priced, abs=2)
+        assert (moved.end_ns >= moved.start_ns).all()
+        # On a stream nothing begins before what was launched before it is over.
+        rows = np.flatnonzero(moved.ops.on_stream)
+        same = np.diff(moved.ops.lane_key[rows]) == 0
+        assert (moved.start_ns[rows][1:] - moved.end_ns[rows][:-1])[same].min() >= -2
+
+
+def test_without_a_fix_every_operation_of_a_step_lies_where_it_was_recorded() -> None:
+    made = recorded(SAMPLES / "slow_operator")
+    moved = model_of(made.select([15])).moved(())
+    assert np.abs(moved.start_ns - moved.ops.start_ns).max() < 1_000
+    assert np.abs(moved.end_ns - moved.ops.end_ns).max() < 100_000
+    assert np.abs(moved.length_ns - moved.ops.length_ns).max() < 1_000

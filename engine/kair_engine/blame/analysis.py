@@ -72,6 +72,8 @@ class Tally:
     ranks_time: float = 0.0
     waiting: float = 0.0
     unattributed: float = 0.0
+    bubble: float = 0.0
+    """Of the waiting, what nobody's lateness made."""
     collectives: int = 0
     rejected: int = 0
 
@@ -97,6 +99,7 @@ class Tally:
         self.ranks_time += other.ranks_time
         self.waiting += other.waiting
         self.unattributed += other.unattributed
+        self.bubble += other.bubble
         self.collectives += other.collectives
         self.rejected += other.rejected
 
@@ -164,8 +167,10 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     noise = max(NOISE_RESIDUALS * (graph.sync.clocks.residual_ns or 0), NOISE_SHARE * ops.step_time_ns)
     tally.collectives += len(collectives)
     tally.rejected += collectives.rejected
-    order = np.argsort(-collectives.total_wait_ns, kind="stable")
-    explained = order[collectives.total_wait_ns[order] >= _UNWAITED_NS * collectives.sizes[order]]
+    made = waits_made_late(collectives, role, late)
+    of_instance = collectives.added_up(made)
+    order = np.argsort(-of_instance, kind="stable")
+    explained = order[of_instance[order] >= _UNWAITED_NS * collectives.sizes[order]]
     walks = _walks(ops, role)
     for instance in explained[: tally.walks]:
         last = int(collectives.row[collectives.last[instance]])
@@ -174,12 +179,30 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
         culprit = int(ops.ranks[ops.rank[last]])
         parts = tuple(_divide(graph, culprit, walk, shown))
         for key, share in parts:
-            _lay(tally, culprit, key, float(share * collectives.total_wait_ns[instance]), step=ops.step, collectives=1)
+            _lay(tally, culprit, key, float(share * of_instance[instance]), step=ops.step, collectives=1)
         if tally.keep_paths:
-            tally.paths.append(_path(graph, late, int(instance), walk, parts))
-    _count(tally, collectives, explained)
+            waited_us = float(of_instance[instance]) / 1e3
+            tally.paths.append(replace(_path(graph, late, int(instance), walk, parts), waited_us=waited_us))
+    _count(tally, collectives, explained, of_instance)
     if tally.keep_paths:
-        tally.waits.add(collectives, explained)
+        tally.waits.add(collectives, explained, made)
+
+
+def waits_made_late(collectives: Collectives, role: Ints, late: Lateness) -> Ints:
+    """Per member, ns: what it waited because the last one was late.
+
+    Of ranks that run one program, that is all: whoever comes last should have come with the others. Where ranks meet
+    that run different ones, as the stages of a pipeline, some wait though nobody is late: the bubble. There it is no
+    more than how much later than its peers the last one came; of a rank without peers nobody can tell, and it is all.
+    """
+    if not len(collectives):
+        return collectives.wait_ns
+    of_member = role[collectives.ops.rank[collectives.row]]
+    first = collectives.starts
+    several = np.minimum.reduceat(of_member, first) != np.maximum.reduceat(of_member, first)
+    lateness = np.nan_to_num(late.begin[collectives.row[collectives.last]], nan=np.inf).clip(0)
+    most = np.where(several, lateness, np.inf)[collectives.instance]
+    return np.minimum(collectives.wait_ns, most).astype(np.int64)
 
 
 def _walks(ops: Operations, role: Ints) -> dict[int, Walk]:
@@ -200,11 +223,15 @@ def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, col
     tally.syncs[key] += collectives
 
 
-def _count(tally: Tally, collectives: Collectives, explained: Ints) -> None:
-    """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for."""
-    ops, waits = collectives.ops, collectives.total_wait_ns
+def _count(tally: Tally, collectives: Collectives, explained: Ints, waits: Ints) -> None:
+    """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for.
+
+    `waits` is per collective what somebody's lateness made; the rest is bubble.
+    """
+    ops = collectives.ops
     tally.ranks_time += ops.step_time_ns * len(ops.ranks)
-    tally.waiting += float(waits.sum())
+    tally.waiting += float(collectives.total_wait_ns.sum())
+    tally.bubble += float(collectives.total_wait_ns.sum() - waits.sum())
     tally.unattributed += float(waits.sum() - waits[explained].sum())
     culprit = ops.rank[collectives.row[collectives.last]]
     for rank, times in zip(*np.unique(culprit[explained], return_counts=True), strict=True):
@@ -318,6 +345,8 @@ def blame_of(
     causes.sort(key=lambda cause: (-cause.blamed_us, cause.rank, cause.operator or ""))
     paths = [path for path in tally.paths if _concerns(path, rank, operator)]
     paths.sort(key=lambda path: -path.waited_us)
+    # What was laid at a rank for no known reason is as unexplained as what nobody walked back from.
+    unknown = tally.unattributed + sum(blamed for key, blamed in tally.blamed.items() if key[2] == "unknown")
     culprits = sorted(tally.by_rank.items(), key=lambda item: (-item[1], item[0]))
     made_late = _made_late(tally, rank, operator)
     asked = None if rank is None and operator is None else {row.rank for row in made_late}
@@ -331,8 +360,9 @@ def blame_of(
         waiting=tally.waits.listed(asked, rank if operator is None else None),
         made_late=made_late,
         waiting_us=tally.waiting / 1e3,
-        attributed_us=(tally.waiting - tally.unattributed) / 1e3,
-        unattributed_us=tally.unattributed / 1e3,
+        attributed_us=max(tally.waiting - tally.bubble - unknown, 0.0) / 1e3,
+        bubble_us=tally.bubble / 1e3,
+        unattributed_us=unknown / 1e3,
         collectives=tally.collectives,
         warnings=_warnings(trace, tally),
         ranks_time_us=tally.ranks_time / 1e3,

@@ -143,6 +143,9 @@ def _edge(graph: ExecutionGraph, before: int, row: int) -> Contribution:
 
 
 def _gap(ops: Operations, before: int, row: int) -> Contribution:
+    if not (ops.on_stream[row] or ops.of_program[row]):
+        # A thread that serves the program, gloo's say, idles because nobody has work for it: no host is late for that.
+        return Contribution(row, True, "communication" if ops.communication[row] else "unknown")
     covered = _collected_garbage(ops, before, row)
     return Contribution(row, True, "garbage_collection" if covered else "host")
 
@@ -203,16 +206,16 @@ class PairWaiting:
     waited_ns: Ints = field(default_factory=_none)
     times: Ints = field(default_factory=_none)
 
-    def add(self, collectives: Collectives, explained: Ints) -> None:
-        """Adds what the members of these instances waited for the one that arrived last."""
+    def add(self, collectives: Collectives, explained: Ints, waited_ns: Ints) -> None:
+        """Adds what members of these instances waited because the last one was late; `waited_ns` has all members."""
         ops = collectives.ops
         counted = np.zeros(len(collectives), dtype=bool)
         counted[explained] = True
-        member = np.flatnonzero(counted[collectives.instance] & (collectives.wait_ns > 0))
+        member = np.flatnonzero(counted[collectives.instance] & (waited_ns > 0))
         rank = ops.ranks[ops.rank[collectives.row]].astype(np.int64)
         awaited = rank[collectives.last][collectives.instance[member]]
         pair = awaited << _HALF | rank[member]
-        self._add(pair, collectives.wait_ns[member], np.ones(len(member), dtype=np.int64))
+        self._add(pair, waited_ns[member], np.ones(len(member), dtype=np.int64))
 
     def merge(self, other: "PairWaiting") -> None:
         """Adds what other steps came to."""

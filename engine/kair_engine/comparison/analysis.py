@@ -45,6 +45,7 @@ from kair_engine.results.localize import (
     RankScore,
 )
 from kair_engine.results.triage import TriageResult
+from kair_engine.step_bar import bar_of
 from kair_engine.trace.model import KairWarning, Trace
 
 LEAST_IN_COMMON: Final = 0.5
@@ -60,7 +61,11 @@ def compare(base: Trace, new: Trace) -> CompareResult:
     of_base, of_new = profile_of(base), profile_of(new)
     found = differences_of(of_base, of_new)
     standing = tuple(_standing(base, new)) if found.ranks else ()
-    return _priced(replace(_result(of_base, of_new, found), standing=standing), base, new, found)
+    result = _result(of_base, of_new, found)
+    with_bars = replace(
+        result, base=replace(result.base, bar=bar_of(base)), new=replace(result.new, bar=bar_of(new)), standing=standing
+    )
+    return _priced(with_bars, base, new, found)
 
 
 def compare_profiles(base: RunProfile, new: RunProfile) -> CompareResult:

@@ -22,7 +22,7 @@ FEWEST_SIBLINGS = 4
 SLOWER_BY = 0.15
 STEADY_STEPS = 0.75
 """A slow link must be slower in more than this share of the steps."""
-_PRIOR = 0.05
+HEALTHY_SPREAD = 0.05
 """Healthy links of one kind differ by about this share of their time."""
 
 Family = tuple[int, ...]
@@ -129,7 +129,7 @@ def slow_links(
         own = np.array([sum(time.own_ns for time in of[link]) for link in links])
         expected = np.array([sum(time.expected_ns for time in of[link]) for link in links])
         ratios = _ratios([of[link] for link in links])
-        _, chances = above_others(Means.of(ratios), Spread(_PRIOR, _PRIOR))
+        _, chances = above_others(Means.of(ratios), Spread(HEALTHY_SPREAD, HEALTHY_SPREAD))
         p_values = np.minimum(1.0, len(families) * len(links) * chances)
         costly = (own - expected) / len(steps) > smallest * step_time_ns
         steady = (ratios > 1 + SLOWER_BY / 2).mean(axis=0) > STEADY_STEPS

@@ -124,7 +124,8 @@ class BlameResult:
     """Stage 3: blame paths, and root causes ranked by the waiting they explain. The shares add up.
 
     `waiting` and `made_late` are the same waiting as a graph: ranks wait for ranks, which root causes made late. Both
-    add up to `attributed_us`, and for each rank that was waited for to the same.
+    add up to what root causes add up to, those with the cause `unknown` among them, and for each rank that was waited
+    for to the same.
     """
 
     step: int | None
@@ -141,7 +142,9 @@ class BlameResult:
     waiting_us: float
     """0 of the paper's method, which looks at no waiting."""
     attributed_us: float
+    """What has a known cause."""
     unattributed_us: float
+    """What has none: root causes with the cause `unknown`, and collectives that hardly anybody waited in."""
     collectives: int
     warnings: tuple[KairWarning, ...]
     ranks_time_us: float = 0.0
@@ -150,3 +153,6 @@ class BlameResult:
     """The rank that was asked about; null for all. `by_rank` and the sums are of all in any case."""
     only_operator: str | None = None
     """What the names of operators that were asked about contain; null for all."""
+    bubble_us: float = 0.0
+    """Of the waiting, what no rank's lateness made: ranks that run different programs, as the stages of a pipeline,
+    wait for one another though all of them are on time. It has no root cause."""

@@ -5,12 +5,14 @@ A run's profile: what every operator takes on every rank, and how sure that is. 
 Saved baselines, and what was done to them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import ChangeKind, OperatorChange
+from kair_engine.results.step_bar import StepBar
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import KairWarning
 
 CompareVerdict = Literal["changed", "no_change", "inconclusive"]
@@ -28,6 +30,8 @@ class ComparedRun:
     steps: int
     """How many are compared."""
     step_time_us: float
+    bar: StepBar | None = None
+    """Where its steps go; null of a saved baseline."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,8 @@ class RunProfile:
     step_times_us: tuple[float, ...]
     operators: tuple[OperatorProfile, ...]
     phases: tuple[SubgraphProfile, ...]
+    identity: dict[int, RankIdentity] = field(default_factory=dict)
+    """rank → who it was and what it ran with, of a kept one, where that was known."""
 
     @property
     def step_time_us(self) -> float:

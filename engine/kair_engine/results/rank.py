@@ -5,6 +5,7 @@ from typing import Literal
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results import TimedOn
+from kair_engine.results.step_bar import StepBar
 from kair_engine.trace.model import KairWarning
 
 StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest"]
@@ -105,3 +106,5 @@ class RankProfileResult:
     takes, or hosts do not run ahead."""
     slack_us_per_step: float | None = None
     """So much longer its host could take in every step before its device waits; null where hosts do not run ahead."""
+    bar: StepBar | None = None
+    """The same parts in one bar, in which the bubble is told from waiting for stragglers."""

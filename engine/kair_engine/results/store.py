@@ -8,7 +8,9 @@ from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Verdict
+from kair_engine.results.ledger import LedgerSummary
+from kair_engine.results.step_bar import StepBar
+from kair_engine.results.triage import DeviceRecord, Verdict
 from kair_engine.trace.model import KairWarning
 
 
@@ -32,15 +34,17 @@ class ListedJob:
     triaged_at: str | None
     """UTC, ISO 8601."""
     slowdown: float | None = None
-    """S, of all its steps; null, as the four below, before `kair jobs --whatif` or `kair fleet`."""
+    """S, of all its steps; null, as the five below, before `kair jobs --whatif` or `kair fleet`."""
     waste: float | None = None
-    """1 - 1/S."""
+    """Of the job's time, what undoing all findings together saves; 0 where nothing was found."""
     gpu_hours_per_day: float | None = None
-    """Of all devices of the job, what is wasted."""
+    """The same in hours of all devices of the job."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     cause: Cause | None = None
     """Of the finding that costs most; null too where nothing was found."""
+    bar: StepBar | None = None
+    """Where its steps go, of all ranks together; null too where no times are recorded."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +117,15 @@ class StragglerCost:
     job_hosts: tuple[str, ...]
     """All of the job."""
     slowdown: float | None
-    """S: step time over the step time without stragglers [W]; None where the job cannot be replayed."""
-    waste: float | None
-    """1 - 1/S."""
-    gpu_hours_per_day: float | None
-    """Of all devices of the job, what is wasted."""
+    """S: step time over the step time without any straggler [W]; None where the job cannot be replayed."""
+    waste: float
+    """Of the job's time, what undoing all findings together saves; 0 where nothing was found."""
+    gpu_hours_per_day: float
+    """The same in hours of all devices of the job."""
     recorded_at: str | None
     """When its first step began, UTC, ISO 8601; None where the recording's clock does not tell."""
+    bar: StepBar | None = None
+    """Where its steps go, of all ranks together; null where no times are recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +170,9 @@ class FleetGroup:
     worst_slowdown: float | None
     """The largest S of the group."""
     gpu_hours_per_day: float
-    """Wasted by all of them."""
+    """Of all of them, what undoing what was found saves."""
     waste: float | None
-    """Of their devices' time."""
+    """The same as a share of their devices' time."""
 
 
 @dataclass(frozen=True)
@@ -206,9 +212,9 @@ class FleetResult:
     worst_slowdown: float | None
     """The largest S of all."""
     waste: float | None
-    """Of the time of all jobs' devices."""
+    """Of the time of all jobs' devices, what undoing what was found saves; None without a job."""
     gpu_hours_per_day: float
-    """Wasted by all jobs."""
+    """The same in hours."""
     cost_per_day: float | None
     """In the currency of what a GPU hour costs; None where that was not given."""
     distribution: tuple[ShareOfJobs, ...]
@@ -219,3 +225,9 @@ class FleetResult:
     """Those that are accused most often first."""
     warnings: tuple[KairWarning, ...]
     """About jobs that are left out."""
+    ledger: LedgerSummary | None = None
+    """How predictions came out; null where none was made."""
+    records: tuple[DeviceRecord, ...] = ()
+    """Devices, hosts and links that are slow in job after job."""
+    bar: StepBar | None = None
+    """Where the steps of all jobs go, every device's time alike; null without a job."""

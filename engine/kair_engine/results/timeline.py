@@ -140,6 +140,32 @@ class TimelineDelay:
 
 
 @dataclass(frozen=True)
+class FixedTimeline:
+    """The same step as a replay has it with fixes made: the same rows in the same windows, on the same clock."""
+
+    fixes: tuple[str, ...]
+    """All that are made together, as they were asked for."""
+    recorded_step_time_us: float
+    """The step replayed as recorded, as `kair whatif` of this step has it: what is saved is the difference to it."""
+    step_time_us: float
+    """With the fixes made."""
+    saved_us: float
+    """By how much the step is then shorter; negative where it is longer."""
+    step_us: float
+    """Where the step then ends on the clock."""
+    delayed: TimelineOperation
+    """The operation that the timeline is around, as it is then."""
+    rows: tuple[TimelineRow, ...]
+    """Those of the timeline, in its order."""
+    collectives: tuple[TimelineCollective, ...]
+    """As in the timeline."""
+    collectives_in_view: int
+    """How many there are then, listed or not."""
+    under: tuple[TimelineOperation, ...]
+    """What then runs under the cursor."""
+
+
+@dataclass(frozen=True)
 class TimelineResult:
     """One step's ranks over time. Times are on the job's clock, from the step's earliest begin."""
 
@@ -174,3 +200,5 @@ class TimelineResult:
     most of it."""
     earliest_us: float = 0.0
     """Where the first operation of the step begins: before 0 where hosts run ahead."""
+    fixed: FixedTimeline | None = None
+    """The same step with fixes made; null where none were asked for."""

@@ -11,9 +11,12 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.confirm import ConfirmRun
+from kair_engine.results.evidence import Difference, Explanation, Happening
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
+from kair_engine.results.step_bar import StepBar
 from kair_engine.results.whatif import Fix, FixPrice
+from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import KairWarning
 
 EvidenceKind = Literal[
@@ -56,6 +59,7 @@ EvidenceKind = Literal[
     "larger_batch",
     "sample_time",
     "same_inputs",
+    "whole_device",
     "stopped",
     "profiler",
     "device_idle",
@@ -147,6 +151,50 @@ class RankedRank:
 
 
 @dataclass(frozen=True)
+class TrackRecord:
+    """How predictions for one cause came out: what a step was shorter by, once the job ran without it."""
+
+    came: int
+    """Of so many the job ran without it."""
+    came_true: int
+    """Of so many of those the prediction was right within a tenth."""
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """A device, host or link that is slower than its peers in job after job, tested anew with each."""
+
+    kind: Literal["device", "host", "nic"]
+    """What it is of."""
+    name: str
+    """A device's UUID; where that is unknown its address behind the host; a host; a link behind its host."""
+    jobs: int
+    """Runs in which it had peers, since the change where there was one."""
+    slow_in: int
+    """In how many of them it was slower than these by a hundredth of the step or more."""
+    slow_share: float
+    """By how much, as a share of the step: the median over those."""
+    jobs_before: int
+    """Runs before the change; 0 where there was none."""
+    slow_before: int
+    """In how many of them it was slow."""
+    since: str | None
+    """When the first run after the change was, UTC, ISO 8601; null where there was none."""
+    driver_before: str | None
+    """The driver's version before the change; null where that did not change."""
+    driver_since: str | None
+    """The driver's version after it."""
+    chance: float
+    """At most so likely would any unit of the store come to this by chance, however often one looks."""
+    by_address: bool
+    """Whether a device is known by its address alone: it may be another one since."""
+    always_rank: int | None
+    """The rank that it had in all of these runs, whose own work it may be; null where it had several."""
+    ranks: tuple[Rank, ...] = ()
+    """Who runs on it in this job; empty where no job was asked about."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One culprit."""
 
@@ -186,6 +234,12 @@ class Finding:
     """
     framework: str | None = None
     """Of the job: `torch`, or `xla` (JAX, TensorFlow); null where that is not known."""
+    devices: tuple[str, ...] = ()
+    """Of its ranks, as one looks them up: `node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0`; empty where none is known."""
+    explanations: tuple[Explanation, ...] = ()
+    """What telemetry and logs say of the parts that could make it so; empty where there is no evidence."""
+    track_record: TrackRecord | None = None
+    """How earlier prices for this cause came out, in the same store; null where fewer than five did."""
 
 
 @dataclass(frozen=True)
@@ -245,3 +299,13 @@ class TriageResult:
     """Steps of the history that were looked at, sampled or not; 0 where none is known."""
     confirmed: ConfirmRun | None = None
     """What `kair confirm` found last of the rank that is accused first, else of any; null where it was not asked."""
+    differences: tuple[Difference, ...] = ()
+    """What few ranks have and the others have not, what changed since the attempt before or since a healthy job."""
+    happenings: tuple[Happening, ...] = ()
+    """Events near the begin of what was found."""
+    sources: tuple[EvidenceSource, ...] = ()
+    """Where evidence beside the recording is from; empty where there is none."""
+    records: tuple[DeviceRecord, ...] = ()
+    """Of the job's devices, hosts and links those that are slow in job after job of the store."""
+    bar: StepBar | None = None
+    """Where the GPU-time of the steps goes; null where no times are recorded."""

@@ -14,6 +14,7 @@ from typing import Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.results import TimedOn
+from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import KairWarning, Layout
 
 
@@ -104,6 +105,9 @@ class InfoResult:
     """Whether each stream has a queue that deep, or all of a process share it; null where no depth is known."""
     attempts: tuple[Attempt, ...] = ()
     """Of a captured job, the last at the end."""
+    identities: tuple[RankIdentity, ...] = ()
+    """Who the ranks are: process, device, software, as recordings and capture tell it; only ranks of which any of that
+    is known, by rank."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ class StepsResult:
     steps: tuple[StepTime, ...]
     step_time_us: float
     """The mean over the complete steps of the median rank's time (of the longest rank's, where no collective makes
-    ranks wait for one another): the step time of all commands."""
+    ranks wait for one another): the step time of all commands. Of that rank's steps where one was asked about."""
     warnings: tuple[KairWarning, ...]
     scopes: tuple[ScopeTime, ...] = ()
     """Those of a captured job, where they were asked for; the largest changes first."""
@@ -203,15 +207,17 @@ class TypeTime:
     total_us: float
     """Self time over the chosen steps and all ranks. What runs at once counts each by itself."""
     share: float
-    """Of the time of all types."""
+    """Of the ranks' time, what is not in the background: a moment of a rank counts for one type alone."""
     median_us: float
-    """Per step, the median of the ranks that have any."""
+    """Per step, the median rank; this and what follows is without what runs in the background."""
     min_us: float
-    """Per step, of the rank that spent least."""
+    """Per step, of the rank that spent least: 0 where a rank spent nothing."""
     max_us: float
     """Per step, of the rank that spent most."""
     max_rank: Rank
     """The rank that spent most."""
+    background_us: float = 0.0
+    """Of `total_us`, what ran while the rank did something else that counts: transfers behind kernels, say."""
 
 
 @dataclass(frozen=True)
@@ -223,9 +229,9 @@ class OperatorTime:
     type: OperatorType
     """What the time is spent on."""
     total_us: float
-    """Self time over the chosen steps and all ranks."""
+    """Self time over the chosen steps and all ranks, also what ran in the background."""
     share: float
-    """Of the time of all types."""
+    """Of the ranks' time."""
     calls: float
     """Per step, the mean of the ranks that ran it."""
     ranks: int
@@ -254,7 +260,7 @@ class OperatorsResult:
     steps: tuple[int, ...]
     step_time_us: float
     total_us: float
-    """The time of all types: what shares are parts of."""
+    """The time of all types; what runs at once counts each by itself."""
     by_type: tuple[TypeTime, ...]
     """Those that there are, the largest first."""
     operators: tuple[OperatorTime, ...]
@@ -264,6 +270,8 @@ class OperatorsResult:
     unlisted_us: float
     """The time of those that are not listed."""
     warnings: tuple[KairWarning, ...]
+    ranks_time_us: float = 0.0
+    """How long the steps took all ranks together: what shares are parts of."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,11 @@ class StepPrice:
     """As of the whole job, whose launch delays decide whether they are taken apart."""
     launch_by_dp_rank: dict[int, float] | None = None
     launch_by_stage: dict[int, float] | None = None
+    saved_by_operator_type_us: dict[str, float] = field(default_factory=dict)
+    """As of the whole job: what the fix of one part saves of this step alone."""
+    saved_by_dp_rank_us: dict[int, float] = field(default_factory=dict)
+    saved_by_stage_us: dict[int, float] = field(default_factory=dict)
+    saved_by_rank_us: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,8 +184,12 @@ class Remedy:
 class WhatifResult:
     """The job without its stragglers, and what each part of it costs [W].
 
-    S of a part is the step time where only that part is as recorded and everything else ideal, over the ideal: 1.0
-    costs nothing. All are ratios of mean step times. What was not worked out is empty, or None.
+    What a part costs is what its fix saves of the recorded job: the replayed step less that with this part like its
+    peers, `saved_by_…_us`. It is the price of `kair whatif --fix` of the same part.
+
+    S of a part, `by_…`, looks from the other side: the step time where only that part is as recorded and everything
+    else ideal, over the ideal; 1.0 adds nothing. All are ratios of mean step times. What was not worked out is empty,
+    or None.
     """
 
     slowdown: float
@@ -245,9 +254,20 @@ class WhatifResult:
     by_host: dict[str, float] = field(default_factory=dict)
     """Where several ranks share a host, and there are several hosts."""
     gpu_hours_per_day: float = 0.0
-    """Of all devices of the job, what is wasted."""
+    """Of all devices of the job, what it would save without any straggler: more than any fix does."""
     cost_per_day: float | None = None
-    """In the currency of what a GPU hour costs; None where that was not given."""
+    """Of these, in the currency of what a GPU hour costs; None where that was not given."""
+    saved_by_operator_type_us: dict[str, float] = field(default_factory=dict)
+    """What a step saves with this kind of time, or operation type, like on peers; the largest first."""
+    saved_by_dp_rank_us: dict[int, float] = field(default_factory=dict)
+    saved_by_stage_us: dict[int, float] = field(default_factory=dict)
+    saved_by_host_us: dict[str, float] = field(default_factory=dict)
+    saved_by_rank_us: dict[int, float] = field(default_factory=dict)
+    """Of very large jobs only of those ranks that can save most."""
+    saved_by_rank_at_most_us: dict[int, float] = field(default_factory=dict)
+    """Of the other ranks: the fix of each saves no more."""
+    saved_heatmap_us: tuple[tuple[float, ...], ...] = ()
+    """In the places of `heatmap`: what the fix of every worker saves, or at most saves."""
     only_fixes: bool = False
     """Fixes were priced and nothing else: that there are no causes says nothing."""
     absorbed: tuple[AbsorbedFix, ...] = ()

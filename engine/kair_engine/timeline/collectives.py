@@ -84,7 +84,11 @@ class Collectives:
     @cached_property
     def total_wait_ns(self) -> Ints:
         """Each instance's waiting, summed over its members."""
-        return _reduce(np.add, self.wait_ns, self.starts)
+        return self.added_up(self.wait_ns)
+
+    def added_up(self, of_members: Ints) -> Ints:
+        """Each instance's sum of a figure of its members."""
+        return _reduce(np.add, of_members, self.starts)
 
     @cached_property
     def last(self) -> Ints:

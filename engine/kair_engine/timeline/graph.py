@@ -17,6 +17,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.stats import median
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.roles import PeerGroups, logical_keys
+from kair_engine.timeline.self_time import issuing_rows
 from kair_engine.trace.operations import SCOPE, STEP_SCOPE, SYNC, Operations, lane_order, latest_ended
 
 SHORTEST_WAIT_NS = 500_000
@@ -170,13 +171,30 @@ def _wait_for_communication(ops: Operations, threads: Ints, communication: Ints,
     waited = (ended != NONE) & (idle >= SHORTEST_WAIT_NS)
     waited &= 2 * (ops.end_ns[ended] - ops.end_ns[before]) >= idle
     waited &= ops.start_ns[ended] <= ops.end_ns[before]
+    # In an operator that goes on after what is nested in it, a thread waited only if that ended with the collective.
+    free = _free_at(ops, before, rows)
+    waited &= (free == ops.end_ns[before]) | (free - ops.end_ns[ended] < NOTED_LATE_NS)
     predecessor[rows[waited]] = ended[waited]
 
 
+def _free_at(ops: Operations, before: Ints, rows: Ints) -> Ints:
+    """When the thread of each of `rows` was done with `before`, and with all around that which was over by then."""
+    free, around = ops.end_ns[before].copy(), ops.nesting.parent[before]
+    while (over := (around != NONE) & (ops.end_ns[around] <= ops.start_ns[rows])).any():
+        free[over] = np.maximum(free[over], ops.end_ns[around[over]])
+        around = np.where(over, ops.nesting.parent[around], NONE)
+    return free
+
+
 def _issued_by(ops: Operations, threads: Ints, communication: Ints, predecessor: Ints) -> None:
-    """A collective on a thread of its own was issued by what the rank's program had last begun."""
-    program = threads[ops.of_program[threads]]
-    predecessor[communication] = latest_ended(ops, communication, program, ends=ops.start_ns)
+    """A collective on a thread of its own was issued by what hands communication over, else by what was begun last.
+
+    What the program begins next, before the other thread has taken up the collective, issued it not.
+    """
+    issuing, program = issuing_rows(ops), threads[ops.of_program[threads]]
+    issuer = latest_ended(ops, communication, issuing, ends=ops.start_ns)
+    last_begun = latest_ended(ops, communication, program, ends=ops.start_ns)
+    predecessor[communication] = np.where(issuer == NONE, last_begun, issuer)
 
 
 MOST = 100

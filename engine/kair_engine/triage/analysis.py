@@ -9,6 +9,7 @@ those that stand -> verdict                      verdict.py
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -20,9 +21,12 @@ from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix
+from kair_engine.step_bar import bar_of_job, bubble_of
 from kair_engine.timeline.coverage import NOT_COMPARED
+from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
@@ -73,6 +77,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         warnings=tuple(dict.fromkeys(warnings)),
         together=stands.costs.together,
         parts=raised.parts,
+        bar=_bar(seen),
         absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
     )
 
@@ -126,6 +131,18 @@ def _left_unexplained(seen: Looked, raised: Raised, stands: _Standing) -> tuple[
     if seen.explained or stands.undecided or raised.untold or stands.gated.contradicted:
         return ()
     return tuple(unexplained(seen.replays, stands.gated.findings, stands.costs.fixes, seen.step_time_ns / 1e3))
+
+
+def _bar(seen: Looked) -> StepBar | None:
+    """Where the steps go; what ranks wait for others divided by the replay of the ideal job."""
+    role_of = roles(seen.trace)
+    one_program = len(set(role_of.values())) == 1
+    model = None
+    if not one_program:
+        with suppress(InputError, UsageError):
+            model = seen.replays.model()
+    role = [role_of[rank].name for rank in seen.trace.job.ranks]
+    return bar_of_job(seen.tables.parts, role, bubble_of(model, one_program=one_program))
 
 
 def _saving_us(replays: Replays, rank: Rank) -> float:

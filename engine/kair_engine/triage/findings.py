@@ -7,7 +7,7 @@ import numpy as np
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST
+from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
 from kair_engine.localize.batch_shares import batch_share
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
@@ -25,6 +25,7 @@ from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is
 from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
+from kair_engine.triage.ranks.whole_device import slower_throughout
 from kair_engine.triage.ranks.work_reasons import OF_LARGER_BATCHES
 
 
@@ -75,6 +76,10 @@ def rank_finding(
         is_stopped=is_stopped(held.values()),
         given=measured.given,
     )
+    throughout = _throughout(job, largest, diagnosis)
+    # What is slower in every kernel is told once, and not of each.
+    in_all = [one for one in suspect.anomalies if one.operator is None]
+    against = in_all if throughout and in_all else suspect.anomalies
     share = batch_share(job, measured.samples, largest)
     if share is not None and share.is_larger and {one.kind for one in diagnosis.evidence} & OF_LARGER_BATCHES:
         diagnosis = Diagnosis("compute")  # what the job gave it more, it does not take so much longer for
@@ -92,7 +97,8 @@ def rank_finding(
         lost_ns=_time_lost_ns(job, suspect),
         step_time_ns=step_time,
         evidence=(
-            *rank_evidence(found, blamed, suspect.anomalies, ranks=ranks, operator=operator, step_time_ns=step_time),
+            *throughout,
+            *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
             *diagnosis.evidence,
             *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
             *asleep_evidence(job, measured.processor, largest),
@@ -107,6 +113,14 @@ def rank_finding(
         p_value=p_value if p_value < NO_TEST else None,
         since=largest.since,
     )
+
+
+def _throughout(job: JobExcess, largest: Anomaly, diagnosis: Diagnosis) -> tuple[Evidence, ...]:
+    """That a device is slower in all that it runs, where its ranks compute longer and nothing else explains it."""
+    if diagnosis.cause != "compute" or diagnosis.operator is not None:
+        return ()
+    found = slower_throughout(job, largest)
+    return () if found is None else (found,)
 
 
 def new_finding(

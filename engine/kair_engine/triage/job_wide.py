@@ -122,3 +122,15 @@ def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) ->
             step_time_ns=step_time_ns,
             evidence=(Evidence("exposed", {"exposed_us": spent_us, "share_of_step": share}),),
         )
+
+
+def without_stopped_waits(more: Sequence[Finding], told: Sequence[Finding], step_time_ns: float) -> Iterator[Finding]:
+    """The findings, without exposed communication of one rank alone that goes by while its own threads stand still.
+
+    They may stand still in all of it: it is told where what is left beyond that is still a good part of the step.
+    """
+    stopped_us = sum(finding.time_lost_us_per_step for finding in told if finding.cause == "contention")
+    for one in more:
+        left_us = one.time_lost_us_per_step - stopped_us
+        if one.cause != _CAUSE or not stopped_us or left_us * 1e3 >= NOTABLE_SHARE[_CAUSE] * step_time_ns:
+            yield one

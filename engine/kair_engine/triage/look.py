@@ -23,6 +23,7 @@ from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import with_unnamed_collectives
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Verdict
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
 from kair_engine.timeline.inputs import batch_bytes, samples_of
@@ -47,6 +48,8 @@ class StepTables:
     excess: JobExcess
     tally: Tally
     devices: DeviceTally
+    parts: StepPartsTally
+    """Where the time of steps goes; of the first of them."""
     together: Ints | None
     """Of large steps, who is replayed together."""
 
@@ -98,16 +101,17 @@ def step_tables(trace: Trace, replays: Replays) -> StepTables:
     # What stays in memory is read at one go: steps that share their codes are replayed together.
     first = next(each_step(trace), None) if trace.memory is not None else None
     of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    devices, together = DeviceTally.of(trace), None
-    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty())
+    devices, divided, together = DeviceTally.of(trace), StepPartsTally.of(trace), None
+    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty(), divided=divided.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part, of_devices, units_of_part in over_parts(trace, look):
+    for excesses, part, of_devices, parts_of_steps, units_of_part in over_parts(trace, look):
         steps += excesses
         tally.add(part)
         devices.add(of_devices)
+        divided.add(parts_of_steps)
         together = units_of_part if together is None else together
-    return StepTables(of_job(trace, of, steps), tally, devices, together)
+    return StepTables(of_job(trace, of, steps), tally, devices, divided, together)
 
 
 def _look_at(
@@ -116,31 +120,35 @@ def _look_at(
     of: JobRoles,
     empty: Tally,
     devices: DeviceTally,
+    divided: StepPartsTally,
     keep: Callable[[Synchronisation], None] | None = None,
-) -> tuple[list[StepExcess], Tally, DeviceTally, Ints | None]:
+) -> tuple[list[StepExcess], Tally, DeviceTally, StepPartsTally, Ints | None]:
     together: list[Ints | None] = []
-    tally, devices = empty.empty(), devices.empty()
+    tally, devices, divided = empty.empty(), devices.empty(), divided.empty()
 
     def look(ops: Operations) -> StepExcess:
         sync = synchronise(ops)
         if keep is not None:
             keep(sync)
         devices.look(ops)
+        divided.look(ops, sync)
         tally_step(tally, sync, of.role_in(ops))
         return step_excess(rank_times(ops), sync, of)
 
     def of_ranks(ops: Operations) -> RankTimes:
         devices.look(ops)
+        divided.look_at_some(ops)
         return rank_times(ops)
 
     def look_large(step: LargeStep, times: list[RankTimes]) -> StepExcess:
         excess, seen = excess_and_detail(step, times, of)
         tally_detail(tally, seen, of)
+        divided.look_at_meetings(seen.sync)
         together.append(units(seen.sync, of.ranks, share_replayed(part)))
         return excess
 
     excesses = list(of_steps(part, look, of_ranks, look_large))
-    return excesses, tally, devices, next(iter(together), None)
+    return excesses, tally, devices, divided, next(iter(together), None)
 
 
 def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:

@@ -26,6 +26,7 @@ from kair_engine.triage.job_wide import (
     parts_of_step,
     without_late_ends,
     without_shared_cores,
+    without_stopped_waits,
 )
 from kair_engine.triage.late_launches import late_launches
 from kair_engine.triage.look import Looked
@@ -80,7 +81,8 @@ def _of_all(
     patterns = tuple(job_patterns(found, to_be_priced=True))
     wide = (*job_wide_findings(trace, patterns, step_time_ns), *shared.findings(found.job))
     known = {finding.cause for finding in wide}
-    return *wide, *(one for one in more if not one.ranks and one.cause not in known)
+    others = [one for one in more if not one.ranks and one.cause not in known]
+    return *wide, *without_stopped_waits(others, wide, step_time_ns)
 
 
 def _findings_of(

@@ -1,7 +1,7 @@
 """Every operator's time on every rank, by type, summed over the chosen steps."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +10,11 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
+from kair_engine.results.rank import StepPart
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
-from kair_engine.timeline.clocks import synchronise
+from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, step_time_ns, tail_gap_ns, unshared_ns
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps, with_steps_before
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
@@ -33,15 +35,17 @@ def operator_times(
 ) -> OperatorsResult:
     """How long every operator ran: self time, as pinpoint has it, of collectives their waiting too.
 
-    The types are of all operators. Listed are at most `limit`, the longest first, those whose name contains `operator`
-    and whose type is `only` where these are given; with `by_rank` each rank's time. Of recordings with a device what
-    runs on it counts, and of its threads what fetches input; without one, what threads do.
+    The types are of all operators, and each moment of a rank counts once in them, for the part of the step that `kair
+    rank` has it in: what else runs meanwhile runs in the background. Listed are at most `limit`, the longest first,
+    those whose name contains `operator` and whose type is `only` where these are given; with `by_rank` each rank's
+    time. Of recordings with a device what runs on it counts, and of its threads what fetches input; without one, what
+    threads do.
     Raises UsageError without a step.
     """
     require_steps(trace)
     trace = with_collectives_marked(trace)
-    sums = _Sums(np.array(trace.job.ranks, dtype=np.int64))
-    deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
+    sums = _Sums(np.array(trace.job.ranks, dtype=np.int64), trace.steps)
+    deque(of_steps(with_steps_before(trace), sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
     chosen = [key for key in sums.of if _is_asked_for(key, operator, only)]
     listed = list(sums.operators(chosen, by_rank=by_rank))
     types = tuple(sums.types())
@@ -50,6 +54,7 @@ def operator_times(
         steps=trace.steps,
         step_time_us=step_time_ns(trace, synchronised=sums.synchronised) / 1e3,
         total_us=sums.total_us,
+        ranks_time_us=sums.ranks_time_us,
         by_type=types,
         operators=tuple(listed[:limit]),
         total_operators=len(listed),
@@ -80,35 +85,77 @@ class _Sum:
         return np.where(self.telling > 0, self.given / np.maximum(self.telling, 1.0), np.nan)
 
 
+_PART_OF_TYPE: Final[dict[OperatorType, StepPart | None]] = {
+    "compute": "compute",
+    "memory": "compute",
+    "communication": "communication",
+    "waiting": "waiting",
+    "unmatched": None,
+    "input": "input",
+    "garbage_collection": "host",
+    "idle": "host",
+}
+"""In which part of a step a type's time counts; None: in what UNKNOWN has."""
+
+
 class _Sums:
     """Adds up steps as they pass."""
 
-    def __init__(self, ranks: Ints) -> None:
+    def __init__(self, ranks: Ints, steps: Sequence[int]) -> None:
         self._ranks = ranks
+        self._chosen = frozenset(steps)
         self._steps = np.zeros(len(ranks))
         """That each rank recorded."""
         self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(*(np.zeros(len(ranks)) for _ in range(4))))
         self.synchronised = False
+        self._divided = PartsOfSteps(ranks)
+        self._spent_ns = np.zeros((len(_PART_OF_TYPE), len(ranks)))
+        """Of the step that is passing, by type; what runs at once counts each."""
+        self._once_ns = np.zeros_like(self._spent_ns)
+        """Of all steps: each moment counts once."""
+        self._ranks_time_ns = 0.0
 
     def add(self, ops: Operations) -> None:
-        """Takes in one step."""
-        self.add_by_themselves(ops)
-        self._add_meetings(ops)
+        """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
+        sync = synchronise(ops)
+        parts = self._divided.of_step(ops, sync)
+        if ops.step in self._chosen:
+            self.add_by_themselves(ops)
+            self._add_meetings(ops, sync)
+            self._balance(ops, _of_types(self._spent_ns, parts))
 
     def add_by_themselves(self, ops: Operations) -> None:
         """Takes in what ranks do by themselves in a step, be it of some ranks only."""
+        if ops.step not in self._chosen:
+            return
         own = unshared_ns(ops)
         for of_type, rows in _rows_of_types(ops):
             self._count(of_type, ops, rows, own)
+        place = np.searchsorted(self._ranks, ops.ranks)
         idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
-        self.of["idle", None].spent_ns[np.searchsorted(self._ranks, ops.ranks)] += idle
+        self.of["idle", None].spent_ns[place] += idle
+        self._spent_ns[_TYPES.index("idle"), place] += idle
 
     def add_large(self, step: LargeStep, _: object) -> None:
         """Takes in how the ranks of a step met; the rest of it was taken in some ranks at a time."""
-        self._add_meetings(step.operations())
+        ops = step.operations()
+        if ops.step in self._chosen:
+            self._add_meetings(ops, synchronise(ops))
+            # What ran at once in it nobody looked at: communication does so at the most, and it comes last.
+            length = np.zeros(len(self._ranks))
+            length[np.searchsorted(self._ranks, ops.ranks)] = ops.length_ns
+            filled = np.minimum(np.cumsum(self._spent_ns[_FILLING], axis=0), length)
+            once = np.empty_like(filled)
+            once[_FILLING] = np.diff(filled, axis=0, prepend=0.0)
+            self._balance(ops, once)
 
-    def _add_meetings(self, ops: Operations) -> None:
-        sync = synchronise(ops)
+    def _balance(self, ops: Operations, once_ns: Floats) -> None:
+        """Ends a step, of whose types so much counts."""
+        self._once_ns += once_ns
+        self._spent_ns[:] = 0.0
+        self._ranks_time_ns += float(ops.length_ns.sum())
+
+    def _add_meetings(self, ops: Operations, sync: Synchronisation) -> None:
         self.synchronised |= len(sync.collectives) > 0
         self._steps[np.searchsorted(self._ranks, ops.ranks)] += 1
         met, own = sync.collectives.row, np.zeros(len(ops), dtype=np.int64)
@@ -117,7 +164,10 @@ class _Sums:
         matched[met] = True
         self._count("communication", ops, np.flatnonzero(matched), own)
         self._count("unmatched", ops, np.flatnonzero(ops.communication & ~matched), ops.duration_ns)
-        self._count("waiting", ops, np.flatnonzero(matched), np.maximum(ops.duration_ns - own, 0))
+        waited = np.zeros(len(ops), dtype=np.int64)
+        # As blame has it: a send that does not block is over when its thread goes on.
+        waited[met] = sync.collectives.wait_ns
+        self._count("waiting", ops, np.flatnonzero(matched), waited)
 
     def _count(self, of_type: OperatorType, ops: Operations, rows: Ints, spent_ns: Ints) -> None:
         names, name = np.unique(ops.name[rows], return_inverse=True)
@@ -125,6 +175,7 @@ class _Sums:
         cell = name.reshape(-1) * ranks + ops.rank[rows]
         spent = np.bincount(cell, spent_ns[rows], len(names) * ranks).reshape(len(names), ranks)
         calls = np.bincount(cell, minlength=len(names) * ranks).reshape(len(names), ranks)
+        self._spent_ns[_TYPES.index(of_type), place] += spent.sum(axis=0)
         for at, code in enumerate(names.tolist()):
             of = self.of[of_type, ops.name_text[code]]
             of.spent_ns[place] += spent[at]
@@ -144,16 +195,24 @@ class _Sums:
         """Of all types."""
         return float(sum(of.spent_ns.sum() for of in self.of.values())) / 1e3
 
+    @property
+    def ranks_time_us(self) -> float:
+        """How long all ranks took for the steps together."""
+        return self._ranks_time_ns / 1e3
+
     def types(self) -> Iterator[TypeTime]:
         """Those on which any time was spent, the largest first."""
         spent: dict[OperatorType, Floats] = {}
         for (of_type, _), of in self.of.items():
             spent[of_type] = spent.get(of_type, 0.0) + of.spent_ns
-        for of_type, ns in sorted(spent.items(), key=lambda item: -item[1].sum()):
-            if ns.sum() > 0:
-                total, share = self._totals(ns)
-                median, least, most, rank = self._over_ranks(ns, ns > 0)
-                yield TypeTime(of_type, total, share, median, least, most, rank)
+        once = {of_type: self._once_ns[_TYPES.index(of_type)] for of_type in spent}
+        for of_type in sorted(spent, key=lambda one: (-once[one].sum(), -spent[one].sum(), one)):
+            if (total := float(spent[of_type].sum()) / 1e3) > 0:
+                counted = float(once[of_type].sum()) / 1e3
+                # A rank that has nothing of a type has 0 of it.
+                over_ranks = self._over_ranks(once[of_type], self._steps > 0)
+                share = self._share(counted)
+                yield TypeTime(of_type, total, share, *over_ranks, background_us=max(total - counted, 0.0))
 
     def operators(self, keys: list[_Key], *, by_rank: bool) -> Iterator[OperatorTime]:
         """Those on which any time was spent, the largest first."""
@@ -161,14 +220,14 @@ class _Sums:
         for key in sorted(keys, key=lambda key: (-float(self.of[key].spent_ns.sum()), key[0], key[1] or "")):
             of, (of_type, name) = self.of[key], key
             ran = (of.calls > 0) | (of.spent_ns > 0)
-            total, share = self._totals(of.spent_ns)
+            total = float(of.spent_ns.sum()) / 1e3
             median, least, most, rank = self._over_ranks(of.spent_ns, ran)
             given, tells = of.given_a_call, bool(of.telling.any())
             yield OperatorTime(
                 operator=name,
                 type=of_type,
                 total_us=total,
-                share=share,
+                share=self._share(total),
                 calls=float((of.calls[ran] / self._steps[ran]).mean()),
                 ranks=int(np.count_nonzero(ran)),
                 median_us=median,
@@ -182,9 +241,8 @@ class _Sums:
                 else (),
             )
 
-    def _totals(self, ns: Floats) -> tuple[float, float]:
-        total = float(ns.sum()) / 1e3
-        return total, total / self.total_us
+    def _share(self, us: float) -> float:
+        return us / self.ranks_time_us if self._ranks_time_ns else 0.0
 
     def _per_step_us(self, ns: Floats) -> Floats:
         return ns / np.maximum(self._steps, 1) / 1e3
@@ -195,6 +253,34 @@ class _Sums:
         most = int(np.argmax(np.where(ran, each, -1.0)))
         of = each[ran]
         return float(np.median(of)), float(of.min()), float(of.max()), Rank(int(self._ranks[most]))
+
+
+_TYPES: Final = tuple(_PART_OF_TYPE)
+_FILLING: Final = [
+    _TYPES.index(of_type)
+    for of_type in (
+        "compute",
+        "memory",
+        "idle",
+        "input",
+        "garbage_collection",
+        "communication",
+        "waiting",
+        "unmatched",
+    )
+]
+
+
+def _of_types(spent_ns: Floats, parts_ns: Floats) -> Floats:
+    """(types × ranks): how a step's parts (PARTS and UNKNOWN × ranks) divide into what was spent on types, ns.
+
+    Types of one part share it as they were spent, as far as that goes.
+    """
+    of_part = np.array([UNKNOWN if part is None else PARTS.index(part) for part in _PART_OF_TYPE.values()])
+    there = np.zeros_like(parts_ns)
+    np.add.at(there, of_part, spent_ns)
+    share = np.divide(np.minimum(parts_ns, there), there, out=np.zeros_like(there), where=there > 0)
+    return np.asarray(spent_ns * share[of_part])
 
 
 def _rows_of_types(ops: Operations) -> Iterator[tuple[OperatorType, Ints]]:

@@ -15,11 +15,11 @@ from kair_engine.timeline.clocks import Clocks, Synchronisation, synchronise
 from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import step_time_ns
+from kair_engine.timeline.step_parts import timed_on
 from kair_engine.trace.columns import count_operations
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
 from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
-from kair_engine.views.step_parts import timed_on
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -77,6 +77,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         timed_on=timed_on(job),
         launch_queue_depth={rank: queue.depth for rank, queue in sorted(job.launch_queue.items())},
         launch_queue_per_stream=usual_queue(job.launch_queue.values()).per_stream if job.launch_queue else None,
+        identities=tuple(job.identity[rank] for rank in sorted(job.identity)),
     )
 
 
@@ -151,8 +152,8 @@ def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
     return tuple(OperatorUse(name, counts[name], tuple(sorted(phases[name]))) for name in names)
 
 
-def steps(trace: Trace) -> StepsResult:
-    """The time of every recorded step on every rank, and over the ranks."""
+def steps(trace: Trace, only_rank: int | None = None) -> StepsResult:
+    """The time of every recorded step on every rank, and over the ranks; of one rank alone where it is named."""
     times, marks = trace.job.step_times, trace.job.host_times or trace.job.step_times
     chosen, usable = set(trace.steps), set(trace.job.steps)
     origin = min(times.begin_ns, default=0)
@@ -169,7 +170,7 @@ def steps(trace: Trace) -> StepsResult:
         )
         for rank, step, begin, length, operations, on_host in zip(*columns, strict=True)
         # An incomplete step belongs to the answer only where every step was asked for.
-        if step in chosen or (step not in usable and chosen == usable)
+        if (step in chosen or (step not in usable and chosen == usable)) and only_rank in (None, rank)
     ]
     rows.sort(key=lambda row: (row.step, row.rank))
     by_step: dict[int, list[StepTime]] = defaultdict(list)
@@ -178,7 +179,9 @@ def steps(trace: Trace) -> StepsResult:
     slowest = [max(of_step, key=lambda row: row.duration_us) for of_step in by_step.values()]
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
-    return StepsResult(tuple(summaries), tuple(rows), _step_time_us(trace), (), timed_on=timed_on(trace.job))
+    of_rank = [row.duration_us for row in rows if row.complete] or [0.0]
+    mean_us = _step_time_us(trace) if only_rank is None else float(np.mean(of_rank))
+    return StepsResult(tuple(summaries), tuple(rows), mean_us, (), timed_on=timed_on(trace.job))
 
 
 def _step_time_us(trace: Trace) -> float:

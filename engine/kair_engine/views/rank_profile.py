@@ -18,28 +18,28 @@ from kair_engine.localize.large_step_detail import matched_close_up, with_some_p
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
+from kair_engine.step_bar import bar_of_rank, bubble_by_roles
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.graph import longest_scopes, spans_ns, within
 from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.self_time import own_ns
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps, timed_on, with_steps_before
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, host_of, require_rank, require_steps
 from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
-from kair_engine.views.step_parts import PARTS, UNKNOWN, device_ends, step_parts, timed_on
 
 _TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
 """Of the step: communication with unknown members that a warning tells of."""
-_LONG_AGO_NS = -(1 << 61)
 
 
 def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     """Where the rank's step time goes, and its completion curve: means over the chosen steps that it recorded.
 
-    Parts as step_parts.py divides a step. On a device a step begins when that is done with the step before, and ends
-    when it is done with this one. The curve is [K] stage 1's F as a share of the rank's operations, at POINTS times
-    from the rank's own begin of the step up to the longest step; distances are those of the mean curves.
+    Parts as step_parts.py divides a step, which takes as long as `kair steps` says. The curve is [K] stage 1's F as a
+    share of the rank's operations, at POINTS times from the rank's own begin of the step up to the longest step;
+    distances are those of the mean curves.
     Raises UsageError for a rank that left no trace in the chosen steps.
     """
     require_steps(trace)
@@ -47,7 +47,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     trace = with_collectives_marked(trace)
     trace = _recorded_by(trace, rank)
     role_of = roles(trace)
-    read = _with_steps_before(trace)
+    read = with_steps_before(trace)
     seen, of_some = with_some_peers(read, rank, role_of)
     members = np.array([one for one in seen.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
     width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
@@ -77,6 +77,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
         timed_on=timed_on(trace.job),
         ahead_us=None if sums.leads is None else sums.leads.ahead_us([rank]),
         slack_us_per_step=None if sums.leads is None else sums.leads.slack_us([rank]),
+        bar=bar_of_rank(sums.parts_ns(rank), rank, bubble_by_roles(trace, (rank,))[1], len(trace.steps), alone=alone),
     )
 
 
@@ -111,11 +112,10 @@ class _Sums:
         self._seen = np.zeros(len(members))
         self._leads: list[tuple[Ints, Lead]] = []
         self.subgraphs = SubgraphSums(members)
-        self._free_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
-        """Per member, when its device was done with the step before."""
+        self._divided = PartsOfSteps(members)
 
     def add(self, ops: Operations) -> None:
-        """Takes in one step; one that was not chosen only tells when its devices were done."""
+        """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
         self._add(ops, lambda: synchronise(ops))
 
     def add_large(self, step: LargeStep, _looked: list[None]) -> None:
@@ -124,21 +124,17 @@ class _Sums:
         self._add(sync.collectives.ops, lambda: sync)
 
     def _add(self, ops: Operations, matched: Callable[[], Synchronisation]) -> None:
-        chosen = np.isin(ops.ranks, self._members)
-        place = np.searchsorted(self._members, ops.ranks[chosen])
-        done = device_ends(ops)
+        sync = matched()
+        parts = self._divided.of_step(ops, sync)
         if ops.step in self._steps:
-            end = np.maximum(ops.begin_ns + ops.length_ns, done)
-            begin = ops.begin_ns.copy()
-            begin[chosen] = np.minimum(np.maximum(begin[chosen], self._free_ns[place] - ops.origin_ns), end[chosen])
-            sync = matched()
-            self._parts_ns[:, place] += step_parts(ops, sync, chosen, begin, end)[:, chosen]
+            chosen = np.isin(ops.ranks, self._members)
+            place = np.searchsorted(self._members, ops.ranks[chosen])
+            self._parts_ns += parts
             self.subgraphs.add(ops, sync)
             self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
             self._seen[place] += 1
             if ops.runs_ahead:
                 self._leads.append((ops.ranks, lead(ops)))
-        self._free_ns[place] = done[chosen] + ops.origin_ns
 
     @property
     def leads(self) -> Leads | None:
@@ -147,6 +143,11 @@ class _Sums:
             return None
         ranks = np.unique(np.concatenate([of_step for of_step, _ in self._leads]))
         return Leads.of(ranks, [(np.searchsorted(ranks, of_step), known) for of_step, known in self._leads])
+
+    def parts_ns(self, rank: int) -> Floats:
+        """(PARTS and UNKNOWN): of the rank's mean step."""
+        mine = int(np.searchsorted(self._members, rank))
+        return np.asarray(self._parts_ns[:, mine] / max(float(self._seen[mine]), 1.0))
 
     def means(self, rank: int) -> _Role:
         """Of the rank and its peers."""
@@ -172,15 +173,6 @@ def _recorded_by(trace: Trace, rank: int) -> Trace:
     if not steps:
         raise UsageError(f"rank {rank} recorded none of the chosen steps")
     return replace(trace, steps=steps)
-
-
-def _with_steps_before(trace: Trace) -> Trace:
-    """Where there are devices, the trace with the step before each chosen one too: they may still be at it."""
-    if not trace.job.has_device:
-        return trace
-    known = trace.job.steps
-    before = {known[at - 1] for at, step in enumerate(known) if at and step in set(trace.steps)}
-    return replace(trace, steps=tuple(sorted(before.union(trace.steps))))
 
 
 def _longest_ns(trace: Trace, members: Ints) -> int:

@@ -7,19 +7,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from kair_engine.arrays import Ints
+from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Position, rank_at
 from kair_engine.results.timeline import (
     NO_ARRIVAL,
     TimelineCollective,
+    TimelineDelay,
     TimelineOperation,
     TimelineResult,
     TimelineRow,
     TimelineStop,
 )
+from kair_engine.timeline.step_parts import timed_on
 from kair_engine.trace.model import KairWarning, Trace, require_rank, require_steps, short_warning
-from kair_engine.views.step_parts import timed_on
 from kair_engine.views.timeline_focus import (
     Asked,
     Focus,
@@ -134,6 +135,38 @@ def _seen(step: PreparedStep, view: View) -> _Seen:
     return _Seen(result, focus)
 
 
+def as_drawn(recorded: PreparedStep, view: View, drawn: TimelineResult, step: PreparedStep) -> TimelineResult:
+    """What `step`, the same one replayed, has in the rows and windows of `drawn`, the view of it as recorded.
+
+    It is around the same operation, and has no path: what was waited for is another question there.
+    """
+    asked = _asked(recorded, view)
+    focus = recorded.once(asked, lambda: find_focus(recorded, asked))
+    seen = step.remembered(replace(view, cursor=None), lambda: _seen_as(step, view, drawn, focus))
+    return replace(seen, under=_under(step, focus, view, seen.window_us))
+
+
+def _seen_as(step: PreparedStep, view: View, drawn: TimelineResult, focus: Focus) -> TimelineResult:
+    edges = _windows(round(drawn.begin_us * 1e3), round(drawn.end_us * 1e3), drawn.windows)
+    in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
+    marked = _longest_waits(step, in_view, max(drawn.windows // _WINDOWS_A_COLLECTIVE, 1))
+    imposed = _imposed(step, in_view)
+    shown = []
+    for row in drawn.rows:
+        if row.lane is None:
+            first, last, place = np.searchsorted(step.ops.ranks, (row.first_rank, row.last_rank, row.rank)).tolist()
+            shown.append(_Shown(place, np.arange(first, last + 1), float(imposed[place])))
+    return replace(
+        drawn,
+        around=TimelineDelay(operation(step, focus.row), None, False, None, None, 0.0),
+        step_us=step.length_ns / 1e3,
+        rows=tuple(_rows(step, view, shown, edges, marked)),
+        collectives=tuple(_collective(step, int(one)) for one in marked[:_MOST_COLLECTIVES]),
+        collectives_in_view=len(in_view),
+        path=(),
+    )
+
+
 # What is asked.
 
 
@@ -172,8 +205,12 @@ def _edges(step: PreparedStep, focus: Focus, view: View) -> Ints:
     end = end if view.end_us is None else round(view.end_us * 1e3)
     if end <= begin:
         raise UsageError("the range of time is empty", "--from has to be before --to")
+    return _windows(begin, end, view.windows)
+
+
+def _windows(begin: int, end: int, windows: int) -> Ints:
     # A window lasts a nanosecond at least.
-    return np.asarray(np.linspace(begin, max(end, begin + view.windows), view.windows + 1).round().astype(np.int64))
+    return np.asarray(np.linspace(begin, max(end, begin + windows), windows + 1).round().astype(np.int64))
 
 
 # Rows.
@@ -194,8 +231,7 @@ def _shown_ranks(step: PreparedStep, view: View, in_view: Ints, always: Sequence
     Those of the blame path come before that. Where nobody waited for any of a group, who waited least counts as worst.
     """
     places = _within(step, view)
-    waits = step.sync.collectives.total_wait_ns[in_view]
-    imposed = np.bincount(step.last_rank[in_view], weights=waits, minlength=len(step.ops.ranks))
+    imposed = _imposed(step, in_view)
     cuts = np.linspace(0, len(places), min(view.rows, len(places)) + 1).round().astype(np.int64).tolist()
     shown = []
     for low, high in pairwise(cuts):
@@ -206,6 +242,12 @@ def _shown_ranks(step: PreparedStep, view: View, in_view: Ints, always: Sequence
             position = int(group[np.argmax(here) if here.any() else np.argmin(step.waited_ns[group])])
         shown.append(_Shown(position, group, float(imposed[position])))
     return shown
+
+
+def _imposed(step: PreparedStep, in_view: Ints) -> Floats:
+    """Per rank (position), what others waited for it in these collectives, ns."""
+    waits = step.sync.collectives.total_wait_ns[in_view]
+    return np.bincount(step.last_rank[in_view], weights=waits, minlength=len(step.ops.ranks)).astype(float)
 
 
 def _within(step: PreparedStep, view: View) -> Ints:

@@ -22,11 +22,11 @@ from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.timeline.roles import logical_keys, role_codes, roles
 from kair_engine.timeline.self_time import host_gap_ns, own_ns
+from kair_engine.timeline.step_parts import PARTS, collective_own_ns, device_ends, moments
 from kair_engine.trace.large_steps import LargeStep, large_steps
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import COMPUTE, GC, HOST, INPUT, MEMORY, SCOPE, SYNC, Operations
-from kair_engine.views.step_parts import PARTS, collective_own_ns, device_ends, moments
 
 MOST_LANES: Final = 12
 """Threads and streams of a rank that are drawn, the busiest of each."""
@@ -41,13 +41,15 @@ class Lane(NamedTuple):
     name: str
 
 
-def lane_moments(ops: Operations, own: Ints) -> list[tuple[Lane, Ints, SmallInts]]:
+def lane_moments(ops: Operations, own: Ints, shown: Sequence[Lane] | None = None) -> list[tuple[Lane, Ints, SmallInts]]:
     """(lane, times, codes) of the threads and streams of one rank: from each time to the next what the code says.
 
     `ops` are that rank's operations, `own` has the self time of what is a member of a collective, else NONE. Streams
-    come first, then threads; of each the busiest.
+    come first, then threads; of each the busiest. Those of `shown` instead, where that is given.
     """
     rows = np.flatnonzero(ops.kind != SCOPE)
+    if shown is not None:
+        return [(lane, *_moments(ops, own, rows[ops.lane[rows] == lane.code])) for lane in shown]
     lanes = np.unique(ops.lane[rows])
     busy = {int(lane): int(ops.duration_ns[rows[ops.lane[rows] == lane]].sum()) for lane in lanes}
     least = BUSY_SHARE * int(ops.length_ns[0])
@@ -209,6 +211,8 @@ class PreparedStep:
     """A code per rank of the step."""
     held: Ints
     """The ranks (positions) whose operations are all there; of the others it is their communication."""
+    recorded: "PreparedStep | None" = None
+    """The step as recorded, where this is the same one replayed: its threads and streams are those that are drawn."""
     _doings: dict[int, Doings] = field(default_factory=dict)
     _lanes: dict[int, tuple[tuple[Lane, Doings], ...]] = field(default_factory=dict)
     _views: dict[Hashable, Any] = field(default_factory=dict)
@@ -395,7 +399,8 @@ class PreparedStep:
         """The threads and streams of a rank, and what each does."""
         if rank not in self._lanes:
             one = np.array([rank], dtype=np.int64)
-            found = lane_moments(self.part(one), self._collective_own_ns[self._rows(one)])
+            shown = None if self.recorded is None else [lane for lane, _ in self.recorded.lanes(rank)]
+            found = lane_moments(self.part(one), self._collective_own_ns[self._rows(one)], shown)
             self._lanes[rank] = tuple(
                 (lane, Doings(self.on_clock(time, np.full(len(time), rank)), code)) for lane, time, code in found
             )

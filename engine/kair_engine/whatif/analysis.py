@@ -24,7 +24,7 @@ from kair_engine.results.whatif import AbsorbedFix, Fix, SlowdownCause, StepPric
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import Leads, leads_of
 from kair_engine.trace.large_steps import LargeStep, large_steps, most_operations
-from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.model import Job, Layout, Trace
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
 from kair_engine.whatif.prices import (
     SLOW,
@@ -33,6 +33,7 @@ from kair_engine.whatif.prices import (
     causes_of,
     each_and_all,
     fix_prices,
+    largest_first,
     mean_ratios,
     pattern_of,
     price,
@@ -101,10 +102,13 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
     """The same of a model."""
     _require(model, fixes, gpu_cost)
     found = model.attribute(each_and_all(fixes))
+    removed = model.removed(found)
     alone = _answer(model, found.replayed, fixes, gpu_cost)
     _, recorded, _, ideal, *_ = found.replayed.times
     cost, launch = _slowdowns(found.parts, ideal), model.launch_delays(found.replayed)
     delays = None if launch is None else _slowdowns(launch, recorded)
+    saved, at_most = _savings(removed.parts, recorded), {rank: ns / 1e3 for rank, ns in removed.at_most_ns.items()}
+    most = {**at_most, **saved.ranks}
     host = _ranks_of_worst_host(model, cost)
     slowest, last, of_host = model.effects([found.slowest, model.last_stage, host], found.replayed)
     symptoms = model.symptoms(found.replayed)
@@ -123,6 +127,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         causes = (*guilty, *causes)
         # Of few hosts one has too many ranks to stand out by number.
         pattern = "few_workers" if guilty and pattern == "diffuse" else pattern
+    causes = tuple(_at_its_price(cause, saved, alone.step_time_us - alone.ideal_step_time_us) for cause in causes)
     of_noise = found.notices_of_noise if pattern in {"diffuse", "unknown"} else ()
     return replace(
         alone,
@@ -132,6 +137,13 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         by_rank=cost.ranks,
         by_rank_approximate=dict(found.by_rank_approximate),
         by_host=cost.hosts,
+        saved_by_operator_type_us=saved.kinds,
+        saved_by_dp_rank_us=saved.dp_ranks,
+        saved_by_stage_us=saved.stages,
+        saved_by_host_us=saved.hosts,
+        saved_by_rank_us=saved.ranks,
+        saved_by_rank_at_most_us=at_most,
+        saved_heatmap_us=tuple(map(tuple, _placed(most, model.job.layout, found.heatmap.shape).tolist())),
         heatmap=tuple(map(tuple, found.heatmap.tolist())),
         m_w=None if slowest is None else slowest.share_removed,
         slowest_ranks=found.slowest,
@@ -146,7 +158,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         pattern=pattern,
         causes=causes,
         remedies=tuple(one for one in model.remedies(recorded) if one.remedy in _remedies_for(causes)),
-        per_step=_attributed(alone.per_step, found, launch),
+        per_step=_attributed(alone.per_step, found, removed.parts, launch),
         warnings=(*alone.warnings, *found.warnings, *of_noise),
     )
 
@@ -257,6 +269,48 @@ def _slowdowns(parts: OfParts[Floats], base: Floats) -> OfParts[float]:
     return OfParts(of(parts.kinds), of(parts.stages), of(parts.dp_ranks), of(parts.hosts), of(parts.ranks))
 
 
+def _savings(fixed: OfParts[Floats], recorded: Floats) -> OfParts[float]:
+    """By how much the mean step is shorter with the fix of every part, µs, the largest first."""
+    now = float(recorded.mean())
+
+    def of(times: Mapping[Key, Floats]) -> dict[Key, float]:
+        return largest_first({part: (now - float(steps.mean())) / 1e3 for part, steps in times.items()})
+
+    return OfParts(of(fixed.kinds), of(fixed.stages), of(fixed.dp_ranks), of(fixed.hosts), of(fixed.ranks))
+
+
+def _at_its_price(cause: SlowdownCause, saved: OfParts[float], lost_us: float) -> SlowdownCause:
+    """The cause with the share that the fix of its one rank, or host, saves: it has no other price than that."""
+    if cause.cause != "slow_workers" or lost_us <= 0:
+        return cause
+    price = saved.hosts.get(cause.host) if cause.host is not None else None
+    if len(cause.ranks) == 1:
+        price = saved.ranks.get(cause.ranks[0])
+    return cause if price is None else replace(cause, share=price / lost_us)
+
+
+def _placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...]) -> Floats:
+    """Ranks' values in a heatmap of a shape: (stages × dp ranks), or all ranks in one row."""
+    ranks = sorted(of_ranks)
+    stage_of, dp_of = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
+    places = {rank: (stage_of.get(rank, 0), dp_of.get(rank, 0)) for rank in ranks}
+    stages, dp_ranks = (sorted({place[at] for place in places.values()}) for at in (0, 1))
+    if len(set(places.values())) == len(ranks) and shape == (len(stages), len(dp_ranks)):
+        result = np.zeros(shape)
+        for rank, (stage, dp) in places.items():
+            result[stages.index(stage), dp_ranks.index(dp)] = of_ranks[rank]
+        return result
+    return np.array([[of_ranks[rank] for rank in ranks]])
+
+
+def _step_savings(fixed: Mapping[Key, Floats], recorded: Floats) -> list[dict[Key, float]]:
+    """The same of every step by itself."""
+    return [
+        largest_first({part: (now - float(steps[at])) / 1e3 for part, steps in fixed.items()})
+        for at, now in enumerate(recorded.tolist())
+    ]
+
+
 def _per_step(replayed: ReplayedSteps, recorded: Floats, ideal: Floats) -> tuple[StepPrice, ...]:
     columns = zip(replayed.steps, replayed.measured.tolist(), recorded.tolist(), ideal.tolist(), strict=True)
     return tuple(
@@ -272,15 +326,27 @@ def _per_step(replayed: ReplayedSteps, recorded: Floats, ideal: Floats) -> tuple
 
 
 def _attributed(
-    steps: Sequence[StepPrice], found: Attribution, launch: OfParts[Floats] | None
+    steps: Sequence[StepPrice], found: Attribution, fixed: OfParts[Floats], launch: OfParts[Floats] | None
 ) -> tuple[StepPrice, ...]:
-    """The steps with S of each part in each of them."""
+    """The steps with S of each part in each of them, and what its fix saves (`fixed` are the step times with that)."""
     _, recorded, _, ideal, *_ = found.replayed.times
     parts = found.parts
     kinds, dp_ranks = step_ratios(parts.kinds, ideal), step_ratios(parts.dp_ranks, ideal)
     stages, ranks = step_ratios(parts.stages, ideal), step_ratios(parts.ranks, ideal)
+    saved = [_step_savings(of, recorded) for of in (fixed.kinds, fixed.dp_ranks, fixed.stages)]
+    of_ranks = _step_savings(fixed.ranks, recorded)
     result = [
-        replace(step, by_operator_type=kinds[at], by_dp_rank=dp_ranks[at], by_stage=stages[at], by_rank=ranks[at])
+        replace(
+            step,
+            by_operator_type=kinds[at],
+            by_dp_rank=dp_ranks[at],
+            by_stage=stages[at],
+            by_rank=ranks[at],
+            saved_by_operator_type_us=saved[0][at],
+            saved_by_dp_rank_us=saved[1][at],
+            saved_by_stage_us=saved[2][at],
+            saved_by_rank_us=of_ranks[at],
+        )
         for at, step in enumerate(steps)
     ]
     if launch is None:

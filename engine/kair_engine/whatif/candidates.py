@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from kair_engine.causes import Cause
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
-from kair_engine.trace.model import Layout
 from kair_engine.whatif.fixes import has_text
 from kair_engine.whatif.pipeline.rows import TYPES
 from kair_engine.whatif.prices import Key
 
 MIN_COST = 0.0005
-"""A part that costs less than this share of the ideal step, 0.0 % as printed, is not worth a fix."""
+"""A part whose fix saves less than this share of the step, 0.0 % as printed, is not worth one."""
 _RANKS, _OTHERS = 4, 3
 """How many of the costliest of each sort."""
 
@@ -27,7 +26,7 @@ class Candidate:
     cause: Cause | None = None
     """Of that finding."""
     costs: float | None = None
-    """Of a part: what it alone adds to the ideal step, as a share of it."""
+    """Of a part: what its fix saves, as a share of the recorded step."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,11 @@ class Worker:
 
     rank: int
     costs_us: float
-    """Per step: what it alone adds to the ideal step."""
+    """Per step: what its fix saves."""
     costs: float
-    """The same as a share of the ideal step."""
-    slowdown: float
+    """The same as a share of the recorded step."""
     exact: bool
-    """False where it costs at most so much: an approximation, or a bound."""
+    """False where it costs at most so much."""
 
 
 def candidates(result: WhatifResult, findings: Sequence[Finding]) -> tuple[Candidate, ...]:
@@ -57,53 +55,37 @@ def candidates(result: WhatifResult, findings: Sequence[Finding]) -> tuple[Candi
     return tuple(found.values())
 
 
-def workers(
-    result: WhatifResult, layout: Layout | None, ranks: Sequence[int], step: StepPrice | None = None
-) -> tuple[Worker, ...]:
+def workers(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker, ...]:
     """Every rank that is priced, in the mean or in one step, the costliest first."""
     if step is not None:
-        exact, rest, ideal_us = step.by_rank, {}, step.ideal_us
+        exact, at_most, step_us = step.saved_by_rank_us, {}, step.replayed_us
     else:
-        exact, ideal_us = result.by_rank, result.ideal_step_time_us
-        rest = result.by_rank_approximate or _bounds(result, layout, ranks)
-    known = {**{rank: (value, False) for rank, value in rest.items()}, **{rank: (v, True) for rank, v in exact.items()}}
-    found = (_worker(rank, value, ideal_us, is_exact) for rank, (value, is_exact) in known.items())
-    return tuple(sorted(found, key=lambda one: (-one.slowdown, one.rank)))
+        exact, at_most, step_us = result.saved_by_rank_us, result.saved_by_rank_at_most_us, result.step_time_us
+    known = {rank: (saved_us, rank in exact) for rank, saved_us in {**at_most, **exact}.items()}
+    found = (_worker(rank, saved_us, step_us, is_exact) for rank, (saved_us, is_exact) in known.items())
+    # What was replayed stands before what costs no more than a bound.
+    return tuple(sorted(found, key=lambda one: (not one.exact, -one.costs_us, one.rank)))
 
 
-def _worker(rank: int, slowdown: float, ideal_us: float, exact: bool) -> Worker:
-    costs = max(slowdown - 1, 0.0)
-    return Worker(rank, costs * ideal_us, costs, slowdown, exact)
-
-
-def _bounds(result: WhatifResult, layout: Layout | None, ranks: Sequence[int]) -> dict[int, float]:
-    """The heatmap's values by rank: its rows are stages, its columns data-parallel ranks, or all ranks are one row."""
-    if len(result.heatmap) == 1:
-        return dict(zip(sorted(ranks), result.heatmap[0], strict=False))
-    if layout is None:
-        return {}
-    places = {rank: (layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, 0)) for rank in ranks}
-    stages, dp_ranks = (sorted({place[at] for place in places.values()}) for at in (0, 1))
-    return {
-        rank: result.heatmap[stages.index(stage)][dp_ranks.index(dp)]
-        for rank, (stage, dp) in places.items()
-        if stages.index(stage) < len(result.heatmap) and dp_ranks.index(dp) < len(result.heatmap[0])
-    }
+def _worker(rank: int, saved_us: float, step_us: float, exact: bool) -> Worker:
+    costs_us = max(saved_us, 0.0)
+    return Worker(rank, costs_us, costs_us / step_us if step_us else 0.0, exact)
 
 
 def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
-    kinds = set(result.by_operator_type) <= set(FIX_KINDS)
-    known = {name: value for name, value in result.by_operator_type.items() if name in (*FIX_KINDS, *TYPES)}
-    for name, costs in _costly(known, _OTHERS):
+    of_types, step_us = result.saved_by_operator_type_us, result.step_time_us
+    kinds = set(of_types) <= set(FIX_KINDS)
+    known = {name: value for name, value in of_types.items() if name in (*FIX_KINDS, *TYPES)}
+    for name, costs in _costly(known, step_us, _OTHERS):
         yield Fix(kinds=tuple(kind for kind in FIX_KINDS if kind == name)) if kinds else Fix(operators=(name,)), costs
-    yield from ((Fix(stages=(stage,)), costs) for stage, costs in _costly(result.by_stage, _OTHERS))
-    yield from ((Fix(hosts=(host,)), costs) for host, costs in _costly(result.by_host, _OTHERS))
-    by_rank = result.by_rank or result.by_rank_approximate
-    yield from ((Fix(ranks=(rank,)), costs) for rank, costs in _costly(by_rank, _RANKS))
+    stages, hosts, ranks = result.saved_by_stage_us, result.saved_by_host_us, result.saved_by_rank_us
+    yield from ((Fix(stages=(stage,)), costs) for stage, costs in _costly(stages, step_us, _OTHERS))
+    yield from ((Fix(hosts=(host,)), costs) for host, costs in _costly(hosts, step_us, _OTHERS))
+    yield from ((Fix(ranks=(rank,)), costs) for rank, costs in _costly(ranks, step_us, _RANKS))
 
 
-def _costly(parts: Mapping[Key, float], most: int) -> Iterator[tuple[Key, float]]:
-    """The mapping's first few, which is ordered."""
-    for name, slowdown in list(parts.items())[:most]:
-        if slowdown - 1 >= MIN_COST:
-            yield name, slowdown - 1
+def _costly(saved_us: Mapping[Key, float], step_us: float, most: int) -> Iterator[tuple[Key, float]]:
+    """The mapping's first few, which is ordered: each with the share of the step that its fix saves."""
+    for name, saved in list(saved_us.items())[:most]:
+        if saved >= MIN_COST * step_us:
+            yield name, saved / step_us

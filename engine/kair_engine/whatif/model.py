@@ -16,6 +16,7 @@ from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix, HostStops, PartEffect, Remedy, SlowdownCause
 from kair_engine.trace.model import Job, KairWarning
+from kair_engine.trace.operations import Operations
 from kair_engine.whatif.prices import OfParts
 
 if TYPE_CHECKING:
@@ -106,6 +107,19 @@ Foreseen = Callable[[HostStops | None], Sequence[Counterfactual]]
 """What will be asked next, given how the threads of the first steps stood still. To be wrong costs a replay."""
 
 
+@dataclass(frozen=True)
+class MovedStep:
+    """Where the operations of one step would lie with fixes made: ns on each rank's own clock, as recorded."""
+
+    ops: Operations
+    """The step as recorded, whose rows and ranks the arrays are of."""
+    start_ns: Ints
+    end_ns: Ints
+    begin_ns: Ints
+    """Per rank, of its step."""
+    length_ns: Ints
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
     """Who costs what."""
@@ -121,10 +135,23 @@ class Attribution:
     """(stages × dp ranks), or all ranks in one row: every worker's S, where that was not worked out more than that."""
     slowest: tuple[int, ...]
     """The ranks that M_W takes away, the costliest first."""
+    excess_ns: Mapping[int, float] = field(default_factory=dict)
+    """Per rank, of the mean step, by how much its operations exceed their peers' ideal in sum: no more is saved without
+    that."""
     warnings: tuple[KairWarning, ...] = ()
     """What the figures do not say."""
     notices_of_noise: tuple[KairWarning, ...] = ()
     """The same where nobody stands out."""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What each part costs: the job as recorded, but for this part, which is like its peers."""
+
+    parts: OfParts[Floats]
+    """Step times (steps), ns, of the fix of each part."""
+    at_most_ns: Mapping[int, float]
+    """Of ranks that were not replayed, because they are too many: the mean step is shorter by no more."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +217,9 @@ class Model(Protocol):
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made. Raises InputError where no step can be replayed."""
 
+    def removed(self, found: Attribution) -> Removed:
+        """What the fix of each part saves, of the parts of which `found` says what they do alone."""
+
     def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
         """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
 
@@ -198,6 +228,12 @@ class Model(Protocol):
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause; `replayed` are the baselines."""
+
+    def waits_if_ideal(self) -> Mapping[int, float]:
+        """Per rank, how long it waits for others in the mean ideal step, ns; of those ranks that are replayed.
+
+        Raises InputError where no step can be replayed.
+        """
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still; None where none did, or threads are not recorded."""
@@ -213,6 +249,12 @@ class Model(Protocol):
 
     def timeline(self) -> "Iterator[Event | Slice]":
         """Trace events of the job as recorded, and of the ideal one."""
+
+    def moved(self, fixes: Sequence[Fix]) -> MovedStep:
+        """Where the operations of the first step would lie with all of `fixes` made, in the step by itself.
+
+        Raises InputError where that step cannot be replayed by itself.
+        """
 
 
 class ReplayCache:

@@ -6,7 +6,7 @@ Chooses the parts of a job that are priced alone, each by a scenario in which al
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,7 @@ def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         parts=times,
         heatmap=_heatmap(trace.job.layout, by_rank | {rank: 1 + share for rank, share in at_most.items()}),
         slowest=_slowest(by_rank, len(ranks)),
+        excess_ns=prices.excess_ns,
         warnings=tuple(_limits(ranks, at_most)),
         notices_of_noise=(_NOISE,),
     )
@@ -115,6 +116,33 @@ LARGEST = 500_000_000
 """Operations × scenarios that are replayed, about 10 seconds. Beyond, only the ranks that can cost most are priced."""
 FEWEST_RANKS = 16
 Key = TypeVar("Key", bound=Hashable)
+
+
+MOST_REMOVED: Final = 64
+"""Ranks whose fix is replayed by itself: for more the analysis would take half as long again."""
+
+
+def removed_parts(trace: Trace, found: Attribution) -> tuple[OfParts[Fix], dict[int, float]]:
+    """(the fix of each part, what the fix of each rank that is left out saves of the mean step at most, ns).
+
+    Ranks are left out where all are too many: the fix of one saves no more than it exceeds its peers.
+    """
+    parts, ranks, layout = found.parts, trace.job.ranks, trace.job.layout
+    members: dict[int, list[int]] = {dp: [] for dp in parts.dp_ranks}
+    for rank in ranks:
+        if layout is not None and layout.dp_rank.get(rank) in members:
+            members[layout.dp_rank[rank]].append(rank)
+    most = min(most_scenarios(trace), MOST_REMOVED)
+    chosen = costliest_ranks(found.excess_ns, most) if len(ranks) > 1 else []
+    fixes = OfParts(
+        kinds={kind: Fix(kinds=(kind,)) for kind in FIX_KINDS},
+        stages={stage: Fix(stages=(stage,)) for stage in parts.stages},
+        dp_ranks={dp: Fix(ranks=tuple(of)) for dp, of in members.items()},
+        hosts={host: Fix(hosts=(host,)) for host in parts.hosts},
+        ranks={rank: Fix(ranks=(rank,)) for rank in chosen},
+    )
+    left_out = set(found.excess_ns).difference(chosen) if chosen else set()
+    return fixes, {rank: found.excess_ns[rank] for rank in sorted(left_out)}
 
 
 def priced_parts(trace: Trace) -> OfParts[Fix]:

@@ -68,6 +68,16 @@ def step_batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronis
         del syncs, role  # or they are still there while the next ones are read
 
 
+def steady_step(trace: Trace) -> "SteadyBatch":
+    """The one chosen step of a job whose hosts run ahead, of which every operation's time can be asked."""
+    from kair_engine.whatif.operators.steady_state import SteadyBatch  # most jobs synchronise
+
+    windows = partial(_in_windows, most_rows=np.inf)
+    ((syncs, role, places, processor),) = _read(trace, (), windows)
+    steps = [sync.collectives.ops for sync in syncs]
+    return SteadyBatch(steps, syncs, role, places, queues=trace.job.launch_queue, processor=processor, whole=True)
+
+
 def _read(
     trace: Trace,
     synchronised: Sequence[Synchronisation],
@@ -139,9 +149,9 @@ class Batch:
         """What of its parts is stops."""
         return self._durations.stopped
 
-    def values_ns(self, at: int, fix: Fix) -> Floats:
-        """The parts of the `at`-th step, in their order, with the fix made."""
-        return np.asarray(self._durations.values_ns([fix])[self.dependencies.parts.step == at])
+    def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
+        """The parts of the `at`-th step, in their order, with all of `fixes` made."""
+        return np.asarray(self._durations.values_ns(fixes)[self.dependencies.parts.step == at])
 
     def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""

@@ -57,7 +57,12 @@ class NodeParts:
     @property
     def delay(self) -> Bools:
         """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
-        return np.asarray(self.key % (REST + 1) == GAP)
+        return np.asarray(self.part == GAP)
+
+    @property
+    def part(self) -> Ints:
+        """Which part of its operation: OWN, GAP or REST."""
+        return np.asarray(self.key % (REST + 1))
 
 
 def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:

@@ -29,13 +29,15 @@ from kair_engine.whatif.model import (
     Baseline,
     Counterfactual,
     Foreseen,
+    MovedStep,
     Parts,
+    Removed,
     ReplayCache,
     ReplayedSteps,
     Symptoms,
 )
-from kair_engine.whatif.operators.attribution import attribute, effects, known_steps
-from kair_engine.whatif.operators.batches import Batch, batches, replayed_steps
+from kair_engine.whatif.operators.attribution import attribute, effects, known_steps, removed_parts
+from kair_engine.whatif.operators.batches import Batch, batches, replayed_steps, steady_step, step_batches
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, inexact_replay, nothing_fits, replay_error
@@ -243,6 +245,13 @@ class OperatorModel:
         """Who costs what, and the step times with fixes made."""
         return attribute(self._trace, fixes)
 
+    def removed(self, found: Attribution) -> Removed:
+        """What the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
+        fixes, at_most = removed_parts(self._trace, found)
+        # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
+        replayed = self.replay([(Fix(),), *((one,) for one in fixes.all())])
+        return Removed(fixes.mapped(replayed.times[1:]), at_most)
+
     def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
         """Of groups of ranks what goes away without each, and what each does alone."""
         return effects(self._trace, groups, replayed)
@@ -250,6 +259,16 @@ class OperatorModel:
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """None: microbatches are not told apart."""
         return Symptoms()
+
+    def waits_if_ideal(self) -> Mapping[int, float]:
+        """Per rank, ns; by a replay of the first steps, each by itself."""
+        from kair_engine.whatif.operators.ideal_waiting import SAMPLE, waits_in_ideal  # of all questions few need it
+
+        kept = [batch for batch in self._kept if isinstance(batch, Batch)]
+        if kept:
+            return waits_in_ideal(kept)
+        steps = self.steps[: max(SAMPLE // max(*self._operations.values(), 1), 1)]
+        return waits_in_ideal(step_batches(self._trace.select(steps), 1))
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still."""
@@ -286,6 +305,16 @@ class OperatorModel:
         from kair_engine.whatif.operators.timeline import operator_timeline  # few ask for it
 
         return operator_timeline(self._trace)
+
+    def moved(self, fixes: Sequence[Fix]) -> MovedStep:
+        """Where the operations of the first step would lie with all of `fixes` made."""
+        from kair_engine.whatif.operators.timeline import moved_steady_step, moved_step  # few ask for it
+
+        step = self._trace.select(self.steps[:1])
+        if self.job.host_times is not None:
+            return moved_steady_step(steady_step(step), fixes)
+        batch = next(step_batches(step, 1))
+        return moved_step(batch, fixes)
 
     def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         self._keep_batches()

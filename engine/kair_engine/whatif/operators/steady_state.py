@@ -13,6 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
+from kair_engine.results.whatif import Fix
 from kair_engine.stats import median_by
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.host_time import ProcessorTimes
@@ -191,8 +192,12 @@ class SteadyBatch:
         *,
         queues: Mapping[int, LaunchQueue],
         processor: ProcessorTimes | None = None,
+        whole: bool = False,
     ) -> None:
-        """`queues` are the ranks' launch queues, where they are known; see `Batch` for the rest."""
+        """`queues` are the ranks' launch queues, where they are known; `whole`: every operation's time will be asked.
+
+        See `Batch` for the rest.
+        """
         self.steps, self.syncs, self.role = steps, syncs, role
         self._synchronised = any(len(sync.collectives) > 0 for sync in syncs)
         window = window_of(steps, syncs)
@@ -205,6 +210,7 @@ class SteadyBatch:
         steady = steady_graph(of, window, earlier, queues, took)
         self.dependencies = _dependencies(steady, parts, steps, window)
         self._laps = _Laps.of(steady, of)
+        self._whole = WholeWindow(window, of, steady) if whole else None
         self._devices = _with_device(window.ops)
         """Per rank whether it has one: who recorded none tells of no device's period."""
         have = window.ops.ranks[self._devices]
@@ -236,6 +242,15 @@ class SteadyBatch:
         ]
         return None, (np.array(measured), self._of_ranks(of_ranks.swapaxes(0, 1)[self._devices]))
 
+    def last_lap(self, fixes: tuple[Fix, ...]) -> "LastLap":
+        """When everything ends in the last lap with all of `fixes` made; of a batch that was made `whole`."""
+        assert self._whole is not None
+        parts, durations = self.dependencies.parts, self._changed(fixes)
+        values = self._durations.values_ns(fixes)[parts.own]
+        own = np.bincount(parts.node[parts.own], weights=values, minlength=len(self._recorded)).astype(float)
+        begin, end = self._laps.last_lap(self._whole.steady, durations)
+        return LastLap(self._whole, own, begin, end)
+
     def _changed(self, of: Counterfactual) -> Floats:
         node, change = self._durations.changed(of)
         return np.asarray(
@@ -245,6 +260,28 @@ class SteadyBatch:
     def _of_ranks(self, times: Floats) -> Floats:
         """Of times whose first axis is ranks the step's: all are as long where ranks wait for one another."""
         return np.asarray(np.median(times, axis=0) if self._synchronised else times.max(axis=0))
+
+
+@dataclass(frozen=True)
+class WholeWindow:
+    """A batch's steps as one, and both graphs of it."""
+
+    window: Window
+    graph: StepGraph
+    steady: SteadyGraph
+
+
+@dataclass(frozen=True)
+class LastLap:
+    """The last lap of a batch, in which all is as it always is; ns since the first lap began."""
+
+    whole: WholeWindow
+    own_ns: Floats
+    """Per node what its operation takes by itself."""
+    begin_ns: Floats
+    """Per rank of the window, when its device had done the lap before."""
+    end_ns: Floats
+    """Per node of the steady graph; NaN of those that wait for one another in a circle."""
 
 
 @dataclass(frozen=True)
@@ -269,14 +306,43 @@ class _Laps:
 
     def lengths(self, durations: Sequence[Floats]) -> Floats:
         """(steps × ranks × scenarios): how long each step of the last lap takes, ns, given all nodes' durations."""
-        nodes = self.small.graph.nodes
-        end = np.empty((nodes * self.laps, len(durations)))
-        for at, of in enumerate(durations):
-            end[self.plan.place, at] = np.tile(self.small.durations(of), self.laps)
-        replay(self.plan, end)
+        nodes, end = self.small.graph.nodes, self._replayed(durations)
         last = self.plan.place[self.step_end + (self.laps - 1) * nodes]
         before = self.plan.place[self.step_end[-1] + (self.laps - 2) * nodes]
         return np.diff(end[last], axis=0, prepend=end[before][None])
+
+    def last_lap(self, steady: SteadyGraph, durations: Floats) -> tuple[Floats, Floats]:
+        """(per rank, when the lap before was over; per node of one lap when it ends in the last), ns.
+
+        What the laps before leave to wait for is known; so one lap of the whole graph is enough.
+        """
+        nodes, small = steady.graph.nodes, self.small.graph.nodes
+        of_laps = self._replayed([durations])[self.plan.place, 0]
+        waited, after = [], []
+        for back, edges in steady.waiting:
+            waited.append(of_laps[self.small.place[edges.before] + (self.laps - 1 - back) * small])
+            after.append(edges.after)
+        until, then = np.concatenate(waited), np.concatenate(after)
+        outside = nodes + np.arange(len(until))
+        graph = Graph(
+            nodes + len(until),
+            np.concatenate((steady.graph.before, outside)),
+            np.concatenate((steady.graph.after, then)),
+            np.concatenate((steady.graph.group, np.full(len(until), NONE))),
+        )
+        of = plan(graph)
+        end = np.empty((graph.nodes, 1))
+        end[of.place, 0] = np.concatenate((durations, until))
+        replay(of, end)
+        return of_laps[self.step_end[-1] + (self.laps - 2) * small], end[of.place, 0][:nodes]
+
+    def _replayed(self, durations: Sequence[Floats]) -> Floats:
+        """(places of the plan × scenarios)."""
+        end = np.empty((self.small.graph.nodes * self.laps, len(durations)))
+        for at, of in enumerate(durations):
+            end[self.plan.place, at] = np.tile(self.small.durations(of), self.laps)
+        replay(self.plan, end)
+        return end
 
 
 def _repeated(small: Contraction, steady: SteadyGraph, laps: int) -> Graph:

@@ -110,6 +110,8 @@ _FEWEST = 4
 """An operation must have been seen this many times."""
 _USUAL, _FAST = 0.25, 0.05
 """Quantiles of its times: half of them can hold a stop."""
+_OF_MANY: Final = 20
+"""An operator whose calls are no longer told apart must have been called so often for one of them to be a stop."""
 
 
 def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
@@ -130,6 +132,32 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (anywhere.usual - anywhere.fast))
     beyond = value - usual
     result[rows] = np.where((beyond > least) & (anywhere.times >= _FEWEST), beyond, 0.0)
+    return result
+
+
+def stops_among_calls_ns(parts: NodeParts, operator: Ints, calls_before: Bools) -> Floats:
+    """Per part, how much longer its thread took than for other calls of the operator; 0 where that is no stop.
+
+    Of recordings of so few steps and ranks that no operation is seen often enough to know its usual time: one step of
+    one rank. `operator` has a number per part, equal for all calls in a phase; `calls_before` says whether it was
+    called before, as first calls load libraries. Only for threads that launch work for devices: what these take does
+    not depend on how large that work is. A thread stands still wherever it is: where the long calls are of few
+    operators, those are long themselves.
+    """
+    result = np.zeros(len(parts.value_ns))
+    rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
+    if len(rows):
+        rows = rows[_anywhere(parts, rows).times < _FEWEST]
+    if not len(rows):
+        return result
+    value, of_calls = parts.value_ns[rows], _quantiles(dense(operator[rows][None]), parts.value_ns[rows])
+    least = np.maximum(
+        np.maximum(SHORTEST_NS, LONGER_BY * of_calls.usual), OUT_OF_NOISE * (of_calls.usual - of_calls.fast)
+    )
+    beyond = value - of_calls.usual
+    stopped = (beyond > least) & (of_calls.times >= _OF_MANY) & calls_before[rows]
+    if len(np.unique(parts.name[rows[stopped]])) >= _FEWEST_NAMES:
+        result[rows] = np.where(stopped, beyond, 0.0)
     return result
 
 
@@ -280,8 +308,21 @@ class StoppedParts:
     @cached_property
     def found_ns(self) -> Floats:
         """Per part, what of it is a stop of the program's own threads, as far as measurements bear it out."""
-        found = np.where(self._of(lambda ops: ops.of_profiler), 0.0, stops_ns(self._parts))
+        found = np.maximum(stops_ns(self._parts), self._among_calls_ns)
+        found = np.where(self._of(lambda ops: ops.of_profiler), 0.0, found)
         return found if self.measured is None else self.measured.borne_out_ns(found)
+
+    @property
+    def _among_calls_ns(self) -> Floats | float:
+        """The same of operations that were seen too seldom, beside other calls of their operators."""
+        if not any(ops.has_device for ops in self._recorded):
+            return 0.0
+        parts, phase = self._parts, np.zeros(len(self._parts.row), dtype=np.int64)
+        for at, ops in enumerate(self._recorded):
+            mine = np.flatnonzero((parts.step == at) & (parts.row != NONE))
+            phase[mine] = ops.phase[parts.row[mine]]
+        operator = dense(np.stack((parts.name.astype(np.int64), phase, parts.role, parts.part)))
+        return stops_among_calls_ns(parts, operator, self._of(lambda ops: ops.occurrence > 0))
 
     @cached_property
     def of_threads_ns(self) -> Floats:

@@ -4,21 +4,25 @@ Moves a step's operations to where a replay has them begin and end.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace, host_of
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, Operations
-from kair_engine.whatif.model import Baseline
+from kair_engine.whatif.model import Baseline, MovedStep
 from kair_engine.whatif.operators.batches import Batch, step_batches
 from kair_engine.whatif.operators.dependencies import GAP, REST, own_times_of_devices, step_graphs, times_of_events
 from kair_engine.whatif.operators.step_graph import StepGraph
 from kair_engine.whatif.replay import Piece, critical_path, waits
 from kair_engine.whatif.trace_events import CRITICAL, Event, arrows, lane, process
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.operators.steady_state import SteadyBatch
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,68 @@ def _by_lane(graph: StepGraph, rows: Ints, known: list[_Moments]) -> Iterator[tu
             yield part, _Moments(lane[of], was[of], now[of])
 
 
+def moved_step(batch: Batch, fixes: Sequence[Fix]) -> MovedStep:
+    """The one step of a batch with all of `fixes` made. Raises InputError where it waits for itself in a circle."""
+    ((graph, _),) = step_graphs(batch.steps, batch.syncs, batch.role)
+    end = batch.replayed([tuple(fixes)], None).end[batch.plan.place, 0]
+    if np.isnan(end).any():
+        raise InputError(f"step {graph.ops.step} cannot be replayed: its operations wait for one another in a circle")
+    ops, ahead = graph.ops, graph.offset_ns[graph.ops.rank]
+    times = replayed_times(graph, batch.values_ns(0, fixes), end)
+    begin, over = (np.rint(end[nodes] + graph.offset_ns).astype(np.int64) for nodes in (graph.begin, graph.end))
+    start, ended = (np.rint(of + ahead).astype(np.int64) for of in (times.start, times.end))
+    return MovedStep(ops, start, ended, begin, over - begin)
+
+
+def moved_steady_step(batch: "SteadyBatch", fixes: Sequence[Fix]) -> MovedStep:
+    """The same of a job whose hosts run ahead, as the step is where it comes again and again.
+
+    The lap is laid where the recorded step is: the median rank begins it when it began that. Raises InputError as
+    `moved_step` does.
+    """
+    lap, (ops,) = batch.last_lap(tuple(fixes)), batch.steps
+    if np.isnan(lap.end_ns).any():
+        raise InputError(f"step {ops.step} cannot be replayed: its operations wait for one another in a circle")
+    graph, window = lap.whole.graph, lap.whole.window
+    offset = graph.offset_ns
+    over = lap.end_ns[lap.whole.steady.step_end[-1]]
+    # Who recorded no device tells of no step of it.
+    told = over > lap.begin_ns
+    # Times of a window count from its first step's origin, which is this one's.
+    shift = float(np.median((ops.begin_ns - offset - lap.begin_ns)[told])) if told.any() else 0.0
+    end = lap.end_ns[: len(graph.time_ns)] + shift
+    times = _moved_window(graph, lap.own_ns[: len(end)], end)
+    ahead = offset[window.ops.rank]
+    start, ended = ops.start_ns.copy(), ops.end_ns.copy()
+    start[window.row] = np.rint(times.start + ahead).astype(np.int64)
+    ended[window.row] = np.rint(times.end + ahead).astype(np.int64)
+    begin = np.where(told, np.rint(lap.begin_ns + shift + offset).astype(np.int64), ops.begin_ns)
+    length = np.where(told, np.rint(over - lap.begin_ns).astype(np.int64), ops.length_ns)
+    return MovedStep(ops, start, ended, begin, length)
+
+
+def _moved_window(graph: StepGraph, own_ns: Floats, end: Floats) -> OperationTimes:
+    """With other ends of the nodes: as `replayed_times`, where each node's own time is known."""
+    ops, recorded = graph.ops, recorded_times(graph)
+    start, over = recorded.start.copy(), recorded.end.copy()
+    rows = np.flatnonzero(graph.over != NONE)
+    start[rows], over[rows] = end[graph.arrival[rows]], end[graph.over[rows]]
+    alone = rows[graph.arrival[rows] == graph.over[rows]]
+    start[alone] = over[alone] - own_ns[graph.over[alone]]
+    over = np.maximum(over, start)
+    events = graph.events
+    kept = np.flatnonzero(events.kept)
+    known = [_Moments(ops.lane_key[events.row[kept]], graph.time_ns[graph.host], end[graph.host])]
+    for rows, moments in _by_lane(graph, np.flatnonzero(graph.over == NONE), known):
+        if not len(moments.was):
+            continue
+        was, now = moments.was, np.maximum.accumulate(moments.now)
+        for times in (start, over):
+            before, after = np.minimum(times[rows] - was[0], 0.0), np.maximum(times[rows] - was[-1], 0.0)
+            times[rows] = np.interp(times[rows], was, now) + before + after
+    return OperationTimes(start, over)
+
+
 _TITLES: Final = ("recorded", "ideal")
 _STREAMS: Final = 1000
 """Streams' rows come below those of threads."""
@@ -140,7 +206,9 @@ def operator_timeline(trace: Trace) -> Iterator[Event]:
                     continue
                 shift = (graph.ops.origin_ns - origin) / 1e3
                 path = paths.of(at) if known else []
-                times = replayed_times(graph, batch.values_ns(at, Fix()), of_step) if number else recorded_times(graph)
+                times = (
+                    replayed_times(graph, batch.values_ns(at, [Fix()]), of_step) if number else recorded_times(graph)
+                )
                 critical = _on_path(graph, [piece.node - first[at] for piece in path])
                 yield from _operations(graph.ops, times, critical, shift, lanes)
                 pieces = list(paths.events(at, path, shift))

@@ -16,13 +16,16 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.whatif import Fix, PartEffect, Remedy
+from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
     Foreseen,
+    MovedStep,
     Parts,
+    Removed,
     ReplayCache,
     ReplayedSteps,
     Symptoms,
@@ -68,7 +71,7 @@ class PipelineModel:
     ideal_is_published = True
 
     def __init__(self, trace: Trace) -> None:
-        self.job = trace.job
+        self.job, self._trace = trace.job, trace
         self._times, self._left_out = replayable(trace)
         self._rows = self._times.rows
         self.steps = self._rows.steps
@@ -128,6 +131,29 @@ class PipelineModel:
             warnings=(too_many,) if of.workers is None else (),
         )
 
+    def removed(self, found: Attribution) -> Removed:
+        """What the fix of each part saves: as `kair whatif --fix` prices it."""
+        fixed, excess = self._durations.of((Fix(),)), self._durations.excess_ns()
+        kinds, stages, dp_ranks = found.parts.kinds, found.parts.stages, found.parts.dp_ranks
+        costliest = sorted(excess, key=lambda rank: (-excess[rank], rank))
+        affordable = _LARGEST_REMOVED // max(len(self._rows), 1) - len(kinds) - len(dp_ranks)
+        most = min(max(affordable, _FEWEST_REMOVED), _MOST_REMOVED)
+        chosen, place, types = costliest[:most], {rank: at for at, rank in self._rank_of.items()}, of_types(self._rows)
+        of_ranks = [both(of_dp_rank(place[rank][0]), of_stage(place[rank][1])) for rank in chosen]
+        # None of these fixes is about two ranks of a stage: each time the others of it are the peers.
+        choices = [*(types[kind] for kind in kinds), *map(of_dp_rank, dp_ranks), *of_ranks]
+        times = iter(self._times.steps_with_some(choices, fixed))
+        # A whole stage has no peers in it: as with `--fix`, the published ideal stands for them.
+        of_stages = np.minimum(self._times.own_ns, self._times.ideal_ns)
+        parts = OfParts(
+            kinds=dict(zip(kinds, times, strict=False)),
+            stages=dict(zip(stages, self._times.steps_with_some([*map(of_stage, stages)], of_stages), strict=True)),
+            dp_ranks=dict(zip(dp_ranks, times, strict=False)),
+            hosts={},
+            ranks=dict(zip(chosen, times, strict=True)),
+        )
+        return Removed(parts, {rank: excess[rank] for rank in sorted(costliest[most:])})
+
     def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
         """Of groups of ranks what goes away without each, and what each does alone."""
         told = [0 < len(ranks) < len(self._rank_of) for ranks in groups]
@@ -145,6 +171,12 @@ class PipelineModel:
             last_stage_excess(self._times),
             tuple(irregular),
         )
+
+    def waits_if_ideal(self) -> Mapping[int, float]:
+        """Per rank, ns."""
+        from kair_engine.whatif.pipeline.ideal_waiting import waits_in_ideal  # of all questions few need it
+
+        return waits_in_ideal(self._times, self._rank_of)
 
     def host_stops(self) -> None:
         """None: threads are not recorded."""
@@ -167,6 +199,15 @@ class PipelineModel:
         from kair_engine.whatif.pipeline.timeline import pipeline_timeline  # few ask for it
 
         return pipeline_timeline(self._times, self._rank_of)
+
+    def moved(self, fixes: Sequence[Fix]) -> MovedStep:
+        """Where the operations of the first step would lie with all of `fixes` made, without launch delays."""
+        from kair_engine.whatif.pipeline.timeline import moved_step  # few ask for it
+
+        if len(self.steps) > 1:
+            return PipelineModel(self._trace.select(self.steps[:1])).moved(fixes)
+        ops = load_step(self._trace, self.steps[0])
+        return moved_step(self._times, ops, self._rank_of, self._durations.of(fixes))
 
     def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
         return ReplayedSteps(self.steps, self._measured, np.stack([self._steps(one) for one in counterfactuals]))
@@ -201,6 +242,10 @@ def _means(replayed: ReplayedSteps) -> tuple[float, float]:
 
 _LARGEST = 300_000_000
 """Operations × scenarios that are replayed one by one where ranks do not run alike."""
+_LARGEST_REMOVED = 40_000_000
+"""Operations × fixes of parts that are replayed."""
+_FEWEST_REMOVED, _MOST_REMOVED = 16, 64
+"""Ranks whose fix is replayed by itself, whatever the size of the job: the analysis takes half as long again for it."""
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,14 @@ class FixedDurations:
                 durations = np.where(mask, np.minimum(durations, ideal), durations)
         return durations
 
+    def excess_ns(self) -> dict[int, float]:
+        """Per rank by how much its operations exceed their peers' ideal in sum, of the mean step."""
+        rows = self.times.rows
+        over = np.maximum(self.times.own_ns - self.peers_ideal(), 0.0)
+        worker = rows.dp * rows.pp_size + rows.stage
+        of_worker = np.bincount(worker, weights=over, minlength=rows.dp_size * rows.pp_size) / len(rows.steps)
+        return {rank: float(of_worker[dp * rows.pp_size + stage]) for (dp, stage), rank in self.rank_of.items()}
+
     def parts(self) -> Parts:
         """Every operation of every step is a part."""
         rows = self.times.rows

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
-from kair_engine.whatif.pipeline.rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows
+from kair_engine.arrays import NONE, Floats, Ints, dense
+from kair_engine.trace.operations import SCOPE, Operations
+from kair_engine.whatif.model import MovedStep
+from kair_engine.whatif.pipeline.rows import COMMUNICATION, TRANSFERS, TYPES, PipelineRows, turns
 from kair_engine.whatif.pipeline.times import PipelineTimes
 from kair_engine.whatif.replay import Piece, critical_path, starts, waits
 from kair_engine.whatif.trace_events import CRITICAL, Event, Slice, arrows, lane, process
@@ -50,6 +52,47 @@ def pipeline_timeline(times: PipelineTimes, rank_of: dict[tuple[int, int], int])
             yield from pieces
             yield from arrows(pieces, first=drawn)
             drawn += len(pieces)
+
+
+def moved_step(
+    times: PipelineTimes, ops: Operations, rank_of: dict[tuple[int, int], int], durations: Floats
+) -> MovedStep:
+    """The one step of `times` with these durations of its rows; `ops` are the same step's operations.
+
+    All ranks begin together, without launch delays, when the first of them began. Operations of types that the model
+    does not know stay where they are.
+    """
+    rows, end = times.rows, times.ends(durations)
+    begun = starts(times.graph, end)
+    number = np.zeros((rows.dp_size, rows.pp_size), dtype=np.int64)
+    for place, rank in rank_of.items():
+        number[place] = rank
+    known = np.full(max(ops.name_text, default=0) + 1, NONE)
+    for code, text in ops.name_text.items():
+        known[code] = TYPES.index(text) if text in TYPES else NONE
+    kind = known[ops.name]
+    shown = np.flatnonzero((kind != NONE) & (ops.kind != SCOPE))
+    told = _in_turn(number[rows.dp, rows.stage], rows.type, rows.start_ns)
+    asked = _in_turn(ops.ranks[ops.rank[shown]], kind[shown], ops.start_ns[shown])
+    row_of = {key: row for row, key in enumerate(told)}
+    of_row = np.array([row_of.get(key, NONE) for key in asked], dtype=np.int64)
+    shown, of_row = shown[of_row != NONE], of_row[of_row != NONE]
+    first = int(ops.start_ns[shown].min(initial=0)) if len(shown) else 0
+    start, over = ops.start_ns.copy(), ops.end_ns.copy()
+    start[shown], over[shown] = (np.rint(of[of_row]).astype(np.int64) + first for of in (begun, end))
+    begin, last = ops.begin_ns.copy(), ops.begin_ns.copy()
+    np.minimum.at(begin, ops.rank[shown], start[shown])
+    np.maximum.at(last, ops.rank[shown], over[shown])
+    return MovedStep(ops, start, over, begin, last - begin)
+
+
+def _in_turn(rank: Ints, kind: Ints, start: Ints | Floats) -> list[tuple[int, int, int]]:
+    """Of each row its rank, its type, and the how many-th of that type on that rank it is."""
+    order = np.lexsort((start, kind, rank))
+    family = dense(np.stack((rank, kind.astype(np.int64))))
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = turns(family[order])
+    return list(zip(rank.tolist(), kind.tolist(), turn.tolist(), strict=True))
 
 
 def _critical(times: PipelineTimes, end: Floats) -> Iterator[list[Piece]]:

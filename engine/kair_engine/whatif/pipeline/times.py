@@ -88,27 +88,40 @@ class PipelineTimes:
 
     def steps_if(self, recorded: Sequence[Choice]) -> Floats:
         """(scenarios × steps): every step's time where the chosen operations are as recorded and all others ideal."""
-        result = np.empty((len(recorded), len(self.rows.steps)))
+        return self._steps_choosing(recorded, self.own_ns, self.ideal_ns)
+
+    def steps_with_some(self, changed: Sequence[Choice], durations: Floats) -> Floats:
+        """(scenarios × steps): every step's time where the chosen operations take these durations of all rows.
+
+        All others are as recorded.
+        """
+        return self._steps_choosing(changed, durations, self.own_ns)
+
+    def _steps_choosing(self, chosen: Sequence[Choice], durations: Floats, otherwise: Floats) -> Floats:
+        result = np.empty((len(chosen), len(self.rows.steps)))
         for of in self.alike:
-            result[:, of.steps] = self.alike_steps_if(of, recorded)
+            result[:, of.steps] = self._alike_steps_choosing(of, chosen, durations, otherwise)
         return result
 
     def alike_steps_if(self, of: AlikeSteps, recorded: Sequence[Choice]) -> Floats:
-        """The same of some steps."""
-        result = np.empty((len(recorded), len(of.steps)))
-        masks = np.stack([choice(of.rows)[of.in_step] for choice in recorded], axis=2)[..., None]
-        # Alike steps have the same types, and those one ideal.
-        ideal = self.ideal_ns[of.at[:, :, :1]][:, :, None]
+        """As `steps_if`, of some steps."""
+        return self._alike_steps_choosing(of, recorded, self.own_ns, self.ideal_ns)
+
+    def _alike_steps_choosing(
+        self, of: AlikeSteps, chosen: Sequence[Choice], durations: Floats, otherwise: Floats
+    ) -> Floats:
+        result = np.empty((len(chosen), len(of.steps)))
+        masks = np.stack([choice(of.rows)[of.in_step] for choice in chosen], axis=2)[..., None]
         for steps in parts_of(len(of.steps), AT_ONCE // len(of.rows)):
-            own = self.own_ns[of.at[:, :, steps]][:, :, None]
-            parts = list(parts_of(len(recorded), AT_ONCE // own.size))
+            ours, others = (of_row[of.at[:, :, steps]][:, :, None] for of_row in (durations, otherwise))
+            parts = list(parts_of(len(chosen), AT_ONCE // ours.size))
             # One array for all parts: fresh memory has to be paged in, which takes a sixth of the time.
-            room = np.empty(own.size * max(part.stop - part.start for part in parts))
+            room = np.empty(ours.size * max(part.stop - part.start for part in parts))
             for part in parts:
                 mask = masks[:, :, part]
-                ends = room[: own.size * mask.shape[2]].reshape(*mask.shape[:3], -1)
-                ends[:] = ideal
-                np.copyto(ends, own, where=mask)
+                ends = room[: ours.size * mask.shape[2]].reshape(*mask.shape[:3], -1)
+                ends[:] = others
+                np.copyto(ends, ours, where=mask)
                 result[part, steps] = step_times(of, ends)
         return result
 

@@ -3,6 +3,7 @@
 Whose times the steps of a job have.
 """
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from kair_engine.results.rank import StepPart
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.timeline.self_time import INPUT_PHASE
-from kair_engine.trace.model import Job
+from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Operations, latest_ended, nest
 
 PARTS: Final[tuple[StepPart, ...]] = ("compute", "communication", "waiting", "input", "host", "rest")
@@ -51,13 +52,77 @@ def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: 
     Without a device, what a thread does itself (compute, input, garbage collection) comes before communication.
     `chosen`, `begin_ns` and `end_ns` have an entry per rank of the step; the other ranks' columns are 0.
     """
-    found = _all_spans(ops, collective_own_ns(ops, sync))
+    return parts_between(ops, collective_own_ns(ops, sync), chosen, begin_ns, end_ns)
+
+
+def parts_between(ops: Operations, own: Ints, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
+    """The same; `own` is what `collective_own_ns` gives, or NONE of all where nobody knows who met."""
+    found = _all_spans(ops, own)
     found = found.only(chosen[found.rank])
     begin, end = np.maximum(found.begin, begin_ns[found.rank]), np.minimum(found.end, end_ns[found.rank])
     inside = found._replace(begin=begin, end=end).only(begin < end)
     spent = _time_in_parts(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
     spent[_HOST] += np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=0)
     return spent
+
+
+class PartsOfSteps:
+    """Divides steps one after another, each from its begin to its end: the time of a rank that all commands print.
+
+    What a device still does of a step once that is over on its rank falls into the next one, and counts there. Steps
+    must come in order; of one whose step before was not shown, such a rest is not known.
+    """
+
+    def __init__(self, members: Ints) -> None:
+        """`members` are the ranks that are divided, in order."""
+        self._members = members
+        self._done_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
+        """When each member's device was done with the step before, absolute."""
+        self._over_ns = self._done_ns.copy()
+        """When that step was over on its rank."""
+        self._rest_ns = np.zeros((UNKNOWN + 1, len(members)))
+        """What its device did in between."""
+
+    def of_step(self, ops: Operations, sync: Synchronisation | None) -> Floats:
+        """(PARTS and UNKNOWN × members) in ns, which add up to how long the step took each rank; 0 without it.
+
+        Without `sync`, which is of some ranks by themselves, all communication is UNKNOWN.
+        """
+        own = np.full(len(ops), NONE, dtype=np.int64) if sync is None else collective_own_ns(ops, sync)
+        chosen = np.isin(ops.ranks, self._members)
+        place = np.searchsorted(self._members, ops.ranks[chosen])
+        over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
+        begin = ops.begin_ns.copy()
+        begin[chosen] = np.clip(self._done_ns[place] - ops.origin_ns, begin[chosen], over[chosen])
+        result = np.zeros((UNKNOWN + 1, len(self._members)))
+        result[:, place] = parts_between(ops, own, chosen, begin, over)[:, chosen]
+        result[:, place] += self._rest_ns[:, place] * self._share_of_rest(
+            ops.begin_ns[chosen], over[chosen], place, ops.origin_ns
+        )
+        late = chosen & (done > over)
+        self._rest_ns[:, place] = (
+            parts_between(ops, own, late, over, np.maximum(over, done))[:, chosen] if late.any() else 0
+        )
+        self._done_ns[place], self._over_ns[place] = done[chosen] + ops.origin_ns, over[chosen] + ops.origin_ns
+        return result
+
+    def _share_of_rest(self, begin: Ints, over: Ints, place: Ints, origin_ns: int) -> Floats:
+        """Which part of the rest of the step before lies in this one."""
+        before, done = self._over_ns[place] - origin_ns, self._done_ns[place] - origin_ns
+        inside = np.clip(done, begin, over) - np.clip(before, begin, over)
+        return np.asarray(np.where(done > before, inside / np.maximum(done - before, 1), 0.0))
+
+
+_LONG_AGO_NS: Final = -(1 << 61)
+
+
+def with_steps_before(trace: Trace) -> Trace:
+    """Where there are devices, the trace with the step before each chosen one too: they may still be at it."""
+    if not trace.job.has_device:
+        return trace
+    known = trace.job.steps
+    before = {known[at - 1] for at, step in enumerate(known) if at and step in set(trace.steps)}
+    return replace(trace, steps=tuple(sorted(before.union(trace.steps))))
 
 
 class Moments(NamedTuple):

@@ -1,0 +1,285 @@
+"""Where the GPU-time of a step goes: parts of all ranks' steps that add up, with the bubble told from other waiting.
+
+What a rank waits for others divides by the ideal job, in which nothing takes longer than on its peers: what it waits
+there too is bubble, and no rank is at fault for it. The rest it waits for stragglers.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.errors import InputError, UsageError
+from kair_engine.localize.unnamed_collectives import with_collectives_marked
+from kair_engine.ranks import Rank
+from kair_engine.results.step_bar import (
+    BAR_PARTS,
+    JOB_WIDE_PARTS,
+    BarPart,
+    BubbleFrom,
+    PartOfBar,
+    PartOfJobWide,
+    RankBar,
+    StepBar,
+)
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.roles import roles
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps
+from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import Operations
+from kair_engine.whatif.analysis import model_asked_of
+from kair_engine.whatif.model import Model
+
+SAMPLE: Final = 1_000_000
+"""Operations of the first steps that are divided, more or less: a step is divided as a whole."""
+MOST_RANKS: Final = 64
+"""Whose own bars are told."""
+_COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
+
+
+@dataclass
+class StepPartsTally:
+    """Adds up the parts of steps as they pass, which come in order."""
+
+    ranks: Ints
+    chosen: frozenset[int]
+    """The steps that are divided."""
+    steps_end_together: bool
+    """Whether a rank that is done waits until all are: where a step is no more than its operations."""
+    parts_ns: Floats = field(init=False)
+    """(PARTS and UNKNOWN × ranks), summed over steps."""
+    seen: Ints = field(init=False)
+    """(ranks): in how many steps each was."""
+    steps: int = 0
+    _divided: PartsOfSteps = field(init=False)
+    _pending_ns: Floats = field(init=False)
+    """Of a large step, whose ranks are looked at in turns."""
+
+    def __post_init__(self) -> None:
+        self.parts_ns = np.zeros((UNKNOWN + 1, len(self.ranks)))
+        self.seen = np.zeros(len(self.ranks), dtype=np.int64)
+        self._divided = PartsOfSteps(self.ranks)
+        self._pending_ns = np.zeros_like(self.parts_ns)
+
+    @classmethod
+    def of(cls, trace: Trace) -> "StepPartsTally":
+        """An empty one, for the first steps that fit into the sample, and one at least."""
+        steps, held = list[int](), 0
+        for step, of_step in operations_of_steps(trace).items():
+            held += of_step
+            if steps and held > SAMPLE:
+                break
+            steps.append(step)
+        return cls(np.array(trace.job.ranks, dtype=np.int64), frozenset(steps), trace.job.format == "whatif")
+
+    def empty(self) -> "StepPartsTally":
+        """Another one for the same steps."""
+        return StepPartsTally(self.ranks, self.chosen, self.steps_end_together)
+
+    def add(self, other: "StepPartsTally") -> None:
+        """Adds what other steps came to."""
+        self.parts_ns += other.parts_ns
+        self.seen += other.seen
+        self.steps += other.steps
+
+    def look(self, ops: Operations, sync: Synchronisation) -> None:
+        """Divides a step, if it is chosen."""
+        if ops.step in self.chosen:
+            self._count(ops, self._divided.of_step(ops, sync))
+
+    def look_at_some(self, ops: Operations) -> None:
+        """Divides the time of some ranks of a large step, whose communication is not matched yet."""
+        if ops.step in self.chosen:
+            self._pending_ns += self._divided.of_step(ops, None)
+
+    def look_at_meetings(self, sync: Synchronisation) -> None:
+        """Ends a large step: its exposed communication divides into waiting and transfer as all of it does."""
+        ops = sync.collectives.ops
+        if ops.step not in self.chosen:
+            return
+        known = sync.collectives
+        of_rank, count = ops.rank[known.row], len(ops.ranks)
+        own = np.minimum(sync.own_ns[known.instance], known.duration_ns).astype(float)
+        transfer = np.bincount(of_rank, weights=own, minlength=count)
+        waited = np.bincount(of_rank, weights=known.duration_ns - own, minlength=count)
+        unknown = (
+            np.bincount(ops.rank, weights=ops.duration_ns * ops.communication, minlength=count) - transfer - waited
+        )
+        shares = np.stack((transfer, waited, np.maximum(unknown, 0.0)))
+        shares /= np.maximum(shares.sum(axis=0), 1.0)
+        place, parts = np.searchsorted(self.ranks, ops.ranks), self._pending_ns
+        self._pending_ns = np.zeros_like(parts)
+        exposed = parts[UNKNOWN].copy()
+        parts[UNKNOWN] = 0.0
+        for part, share in zip((_TRANSFER, _WAITING, UNKNOWN), shares, strict=True):
+            parts[part, place] += exposed[place] * share
+        self._count(ops, parts)
+
+    def _count(self, ops: Operations, parts: Floats) -> None:
+        place = np.searchsorted(self.ranks, ops.ranks)
+        self.parts_ns += parts
+        self.seen[place] += 1
+        self.steps += 1
+        if self.steps_end_together and len(place):
+            over = ops.begin_ns + ops.length_ns
+            left = float(over.max() - ops.begin_ns.min()) - parts[:, place].sum(axis=0)
+            self.parts_ns[_WAITING, place] += np.maximum(left, 0.0)
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """What ranks wait in the ideal job too."""
+
+    ns: Mapping[int, float]
+    """Per rank and step; of a rank that is not in it, what others of its role wait."""
+    known_from: BubbleFrom | None
+
+
+NO_REPLAY: Final = Bubble({}, None)
+
+
+def bubble_of(model: Model | None, *, one_program: bool) -> Bubble:
+    """Of ranks that all run one program none, as alike ranks arrive together; else what a replay of the ideal job says.
+
+    `model` is of the same job; None where it cannot be replayed, or need not be.
+    """
+    if one_program:
+        return Bubble({}, "one_program")
+    try:
+        return NO_REPLAY if model is None or not model.fits_memory() else Bubble(model.waits_if_ideal(), "replay")
+    except (InputError, UsageError):
+        return NO_REPLAY
+
+
+def bar_of(trace: Trace) -> StepBar | None:
+    """Of a recording of which nothing is known yet: its first steps are read, and replayed if need be."""
+    trace, tally = with_collectives_marked(trace), StepPartsTally.of(trace)
+    some = trace.select([step for step in trace.steps if step in tally.chosen])
+
+    def look(ops: Operations) -> None:
+        tally.look(ops, synchronise(ops))
+
+    def look_large(step: LargeStep, _: list[None]) -> None:
+        tally.look_at_meetings(synchronise(step.operations()))
+
+    deque(of_steps(some, look, tally.look_at_some, look_large), maxlen=0)
+    return bar_of_job(tally, *bubble_by_roles(trace))
+
+
+def bubble_by_roles(trace: Trace, named: Sequence[int] = ()) -> tuple[list[str], Bubble]:
+    """(the role of every rank, the bubble of a job that no model was made of yet).
+
+    Of steps that are too large for a replay some ranks stand for all, those that are `named` among them.
+    """
+    role_of = roles(trace)
+    role = [role_of[rank].name for rank in trace.job.ranks]
+    if len(set(role)) == 1:
+        return role, bubble_of(None, one_program=True)
+    try:
+        model = model_asked_of(trace, named=named)
+    except (InputError, UsageError):
+        return role, NO_REPLAY
+    return role, bubble_of(model, one_program=False)
+
+
+def bar_of_jobs(jobs: Sequence[tuple[StepBar, int]]) -> StepBar | None:
+    """Of several jobs with so many devices each: every device's time counts alike. None without a job."""
+    devices = sum(of_job for _, of_job in jobs)
+    if not devices:
+        return None
+    bars = [bar for bar, _ in jobs]
+    weight = np.array([of_job for _, of_job in jobs]) / devices
+    step = float(weight @ np.array([bar.step_time_us for bar in bars]))
+    shares = weight @ np.array([[bar.share(part) for part in BAR_PARTS] for bar in bars])
+    wide = weight @ np.array([[one.share for one in bar.job_wide] for bar in bars])
+    known = {bar.bubble_from for bar in bars}
+    return StepBar(
+        step_time_us=step,
+        parts=tuple(
+            PartOfBar(part, share * step, share) for part, share in zip(BAR_PARTS, shares.tolist(), strict=True)
+        ),
+        job_wide=_job_wide(step, wide.tolist()),
+        bubble_from=None if None in known else "replay" if "replay" in known else "one_program",
+        steps=sum(bar.steps for bar in bars),
+    )
+
+
+def _job_wide(step_us: float, shares: Sequence[float]) -> tuple[PartOfJobWide, ...]:
+    return tuple(
+        PartOfJobWide(part, share * step_us, share) for part, share in zip(JOB_WIDE_PARTS, shares, strict=True)
+    )
+
+
+def bar_of_job(tally: StepPartsTally, role: Sequence[str], bubble: Bubble) -> StepBar | None:
+    """The mean over ranks and steps; `role` has a name per rank. None where no step was divided."""
+    seen = np.flatnonzero(tally.seen > 0)
+    if not len(seen) or tally.parts_ns.sum() <= 0:
+        return None
+    alone = len(tally.ranks) == 1
+    of_role = _of_roles(tally.ranks, role, bubble)
+    ranks = tally.ranks[seen].tolist()
+    divided = np.stack(
+        [
+            _divided(tally.parts_ns[:, place] / tally.seen[place], of_role[place], alone=alone)
+            for place in seen.tolist()
+        ],
+        axis=1,
+    )
+    weight = tally.seen[seen] / tally.seen[seen].sum()
+    mean, parts = divided @ weight, (tally.parts_ns[:, seen] / tally.seen[seen]) @ weight
+    stragglers = divided[BAR_PARTS.index("stragglers")]
+    longest = sorted(range(len(ranks)), key=lambda at: (-stragglers[at], ranks[at]))[:MOST_RANKS]
+    bars = tuple(RankBar(Rank(ranks[at]), _parts_told(divided[:, at])) for at in longest)
+    return _bar(mean, parts, bubble, tally.steps, () if alone else bars)
+
+
+def bar_of_rank(parts_ns: Floats, rank: int, bubble: Bubble, steps: int, *, alone: bool) -> StepBar:
+    """Of one rank: `parts_ns` (PARTS and UNKNOWN) is of the mean step; `alone` where no other rank is recorded."""
+    return _bar(_divided(parts_ns, bubble.ns.get(rank, 0.0), alone=alone), parts_ns, bubble, steps, ())
+
+
+def _bar(divided: Floats, parts: Floats, bubble: Bubble, steps: int, ranks: tuple[RankBar, ...]) -> StepBar:
+    whole = max(float(divided.sum()), 1e-9)
+    return StepBar(
+        step_time_us=float(divided.sum()) / 1e3,
+        parts=_parts_told(divided),
+        job_wide=_job_wide(whole / 1e3, [float(parts[part]) / whole for part in (_INPUT, _HOST)]),
+        bubble_from=bubble.known_from,
+        steps=steps,
+        ranks=ranks,
+    )
+
+
+def _divided(parts_ns: Floats, ideal_waiting_ns: float, *, alone: bool) -> Floats:
+    """(BAR_PARTS) of (PARTS and UNKNOWN); of one rank alone all communication is with members that are not known."""
+    bubble = min(float(parts_ns[_WAITING]), ideal_waiting_ns)
+    unknown = float(parts_ns[UNKNOWN])
+    of: dict[BarPart, float] = {
+        "compute": float(parts_ns[_COMPUTE]),
+        "bubble": bubble,
+        "communication": float(parts_ns[_TRANSFER]) + (unknown if alone else 0.0),
+        "stragglers": float(parts_ns[_WAITING]) - bubble,
+        "job_wide": float(parts_ns[_INPUT] + parts_ns[_HOST]),
+        "other": float(parts_ns[_REST]) + (0.0 if alone else unknown),
+    }
+    return np.array([max(of[part], 0.0) for part in BAR_PARTS])
+
+
+def _parts_told(divided: Floats) -> tuple[PartOfBar, ...]:
+    whole = max(float(divided.sum()), 1e-9)
+    return tuple(PartOfBar(part, ns / 1e3, ns / whole) for part, ns in zip(BAR_PARTS, divided.tolist(), strict=True))
+
+
+def _of_roles(ranks: Ints, role: Sequence[str], bubble: Bubble) -> list[float]:
+    """Per rank its waiting in the ideal job; where it was not replayed the mean of its role's."""
+    of_role: dict[str, list[float]] = {}
+    for rank, name in zip(ranks.tolist(), role, strict=True):
+        if rank in bubble.ns:
+            of_role.setdefault(name, []).append(bubble.ns[rank])
+    mean = {name: float(np.mean(values)) for name, values in of_role.items()}
+    return [bubble.ns.get(rank, mean.get(name, 0.0)) for rank, name in zip(ranks.tolist(), role, strict=True)]
