@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from kair_tui.cli import completion
 from kair_tui.cli.registry import COMMANDS, Entry, find
@@ -25,7 +26,8 @@ def program() -> click.Group:
     return Commands(
         "kair",
         help="Which rank slows a distributed training job down, in which operator, why, and how sure that is.",
-        epilog="kair COMMAND --help tells more; kair help WORD what a word of the answers means. "
+        epilog="kair traces/ is kair triage traces/. kair COMMAND --help tells more; kair help WORD what a word of the "
+        "answers means. "
         "Exit: 0 answered, 1 failed, 2 wrong usage, 3 bad input, 10 --fail-on.",
         context_settings=SETTINGS,
         params=[
@@ -48,6 +50,21 @@ class Commands(click.Group):
         """The command of that name, or None."""
         entry = find(cmd_name)
         return None if entry is None else command(entry)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its arguments; where the first word is no command but a job's name or path, its triage."""
+        if find(args[0]) is None:
+            from kair_tui.cli.job import names_a_job  # what is no command costs the start a little more
+
+            if names_a_job(args[0]):
+                args = ["triage", *args]
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, else files: a job's path is its triage."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The commands under their headings, without importing one."""

@@ -1,49 +1,27 @@
-"""The conditions of `--fail-on`: what a script hears of through the exit status."""
+"""The conditions of `--fail-on`: what a script hears of through the exit status.
+
+They are those of `when` and `expect`, about the one answer of the command: its fields stand without a name before them.
+Some answers have shorthands besides, which are fields of a named answer too: `straggler`, `$t.straggler`.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from typing import Any, Final, get_args, get_type_hints
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.watch import AlertKind, WatchResult
+from kair_tui.cli.conditions import Comparison, Joined, ValueOf, parse_condition
+from kair_tui.cli.conditions import Condition as Parsed
+from kair_tui.cli.field_values import check_condition
+from kair_tui.cli.fields import Named, NamedType, field_of, field_type, listed, nearest_of
+from kair_tui.cli.registry import find
+from kair_tui.cli.words import Reference, Word, field_named, literal, unquoted
 
-Found = Literal["straggler", "job_wide", "inconclusive", "finding"]
-"""Verdicts, and any finding at all."""
-_SLOWDOWN = re.compile(r"slowdown\s*(>=|>)\s*(\d+(?:\.\d*)?|\.\d+)")
-_HINT: Final = f"use {', '.join(get_args(Found))}, or 'slowdown>1.05'"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Something found, a slowdown beyond a limit, a machine that is `slower` than its peers, or an alert."""
-
-    what: Found | AlertKind | Literal["slowdown", "slower", "alert"]
-    limit: float = 1.0
-    inclusive: bool = False
-
-    def is_met(self, result: TriageResult | LocalizeResult | ProbeResult | WatchResult) -> bool:
-        """Whether `result` found it."""
-        if isinstance(result, WatchResult):
-            return any(self.what in ("alert", alert.kind) for alert in result.open_alerts())
-        if isinstance(result, ProbeResult):
-            return result.verdict == "confirmed"
-        if isinstance(result, LocalizeResult):
-            return bool(result.slow_links) or any(row.flagged for row in result.scores)
-        if self.what == "slowdown":
-            slowdown = slowdown_of(result)
-            return slowdown >= self.limit if self.inclusive else slowdown > self.limit
-        return bool(result.findings) if self.what == "finding" else result.verdict == self.what
-
-    def rests_on_estimates(self, result: TriageResult | LocalizeResult | ProbeResult) -> bool:
-        """Whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
-        if self.what != "slowdown" or not isinstance(result, TriageResult) or not self.is_met(result):
-            return False
-        sure = tuple(finding for finding in result.findings if finding.priced_by == "replay")
-        return not self.is_met(replace(result, findings=sure))
+_SLOWDOWN: Final = "slowdown"
 
 
 def slowdown_of(result: TriageResult) -> float:
@@ -54,29 +32,181 @@ def slowdown_of(result: TriageResult) -> float:
     return max(found, default=1.0)
 
 
+def _accuses(result: LocalizeResult) -> bool:
+    return bool(result.slow_links) or any(row.flagged for row in result.scores)
+
+
+def _is_open(kind: AlertKind) -> Callable[[WatchResult], bool]:
+    return lambda result: any(alert.kind == kind for alert in result.open_alerts())
+
+
+def _is_slower(result: ProbeResult) -> bool:
+    return result.verdict == "confirmed"
+
+
+_SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
+    "triage": {
+        "straggler": lambda result: result.verdict == "straggler",
+        "job_wide": lambda result: result.verdict == "job_wide",
+        "inconclusive": lambda result: result.verdict == "inconclusive",
+        "finding": lambda result: bool(result.findings),
+        _SLOWDOWN: slowdown_of,
+    },
+    "localize": {"straggler": _accuses},
+    "probe": {"slower": _is_slower},
+    "watch": {
+        **{kind: _is_open(kind) for kind in get_args(AlertKind)},
+        "alert": lambda result: bool(result.open_alerts()),
+    },
+}
+"""By command, what its answer is asked for by one word."""
+
+
+def shorthand_types(command: str) -> dict[str, Any]:
+    """The shorthands of the command's answer, and of which type they are."""
+    return {name: float if name == _SLOWDOWN else bool for name in _SHORTHANDS.get(command, ())}
+
+
+def shorthands_of(command: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What the shorthands are of an answer."""
+    return {name: value_of(result) for name, value_of in _SHORTHANDS.get(command, {}).items()}
+
+
+def described(command: str) -> NamedType:
+    """What is known of a command's answer before it came: its type, its main table, its shorthands."""
+    entry = find(command)
+    assert entry is not None  # the command is being asked
+    return NamedType(get_type_hints(entry.load())["return"], entry.load_view().main, shorthand_types(command))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition about one answer."""
+
+    command: str
+    main: str | None
+    asked: Parsed
+
+    def is_met(self, result: Any) -> bool:  # noqa: ANN401
+        """Whether `result` is so. Raises UsageError where it lacks what is compared, as a finding that is not there."""
+        return self.asked.holds(self._value_of(result))
+
+    def rests_on_estimates(self, result: Any) -> bool:  # noqa: ANN401
+        """Whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
+        of_slowdown = any(one.path[:1] == (_SLOWDOWN,) for one in self.asked.references)
+        if not of_slowdown or not isinstance(result, TriageResult) or not self.is_met(result):
+            return False
+        sure = tuple(finding for finding in result.findings if finding.priced_by == "replay")
+        return not self.is_met(replace(result, findings=sure))
+
+    def _value_of(self, result: Any) -> ValueOf:  # noqa: ANN401
+        from kair_tui.render.document import to_plain
+
+        shorthands = shorthands_of(self.command, result)
+
+        def value_of(reference: Reference) -> Any:  # noqa: ANN401
+            if reference.path[0] in shorthands:
+                return field_of(reference, Named(None, None, shorthands))
+            return field_of(reference, Named(to_plain(replace(result, warnings=())), self.main))
+
+        return value_of
+
+
 def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...]:
-    """`straggler,inconclusive`, `slowdown>1.05`, each also by itself. Raises UsageError for anything else."""
-    return tuple(_parsed(one, command) for text in texts for one in text.split(","))
+    """`straggler,verdict == inconclusive`, `slowdown>1.05`, each also by itself.
+
+    Raises UsageError for what is no condition, a field that the answer does not have, a value that a field never has.
+    """
+    answer = described(command)
+    return tuple(_parsed(one.strip(), command, answer) for text in texts for one in _alternatives(text))
 
 
-def _parsed(text: str, command: str) -> Condition:
-    wanted = text.strip().lower()
-    if command == "probe":
-        if wanted != "slower":
-            raise UsageError(f"--fail-on {text.strip()!r} is not a condition", "use --fail-on slower")
-        return Condition("slower")
-    if command == "watch":
-        for kind in (*get_args(AlertKind), "alert"):
-            if wanted == kind:
-                return Condition(kind)
-        known = ", ".join((*get_args(AlertKind), "alert"))
-        raise UsageError(f"--fail-on {text.strip()!r} is not a condition", f"use {known}")
-    match = _SLOWDOWN.fullmatch(wanted)
-    if match is None and wanted not in get_args(Found):
-        raise UsageError(f"--fail-on {text.strip()!r} is not a condition", _HINT)
-    if command != "triage" and wanted != "straggler":
-        what = "a slowdown" if match else f"{wanted!r}"
+def _parsed(text: str, command: str, answer: NamedType) -> Condition:
+    try:
+        condition = _about(parse_condition(text), answer, command)
+    except UsageError as error:
+        raise UsageError(f"--fail-on {text!r} is not a condition: {error}", error.hint or _hint(answer)) from None
+    for reference in condition.references:
+        _require_here(reference, text, command, answer)
+    try:
+        check_condition(condition, lambda _: answer)
+    except UsageError as error:
+        raise UsageError(f"--fail-on {text!r}: {error}", error.hint) from None
+    return Condition(command, answer.main, condition)
+
+
+_LIST: Final = re.compile(r"\bin\s+[^\s()]+$")
+"""A list of values at the end: what stands behind its comma belongs to it, unless a blank does."""
+
+
+def _alternatives(text: str) -> Iterator[str]:
+    """The conditions between commas; those in quotes, in brackets, and in a list behind `in` are no such commas."""
+    begin = depth = 0
+    for at in unquoted(text, ",()"):
+        if text[at] != ",":
+            depth += 1 if text[at] == "(" else -1
+        elif depth <= 0 and not (_LIST.search(text[begin:at]) and not text[at + 1 : at + 2].isspace()):
+            yield text[begin:at]
+            begin = at + 1
+    yield text[begin:]
+
+
+def _about(condition: Parsed, answer: NamedType, command: str) -> Parsed:
+    """The condition with the bare words that are fields as such.
+
+    Left of a comparison stands a field, right of it a value; where the left one is a number or in quotes, and before
+    `in` a list of the answer, it is the other way round.
+    """
+    if isinstance(condition, Joined):
+        return Joined(condition.how, tuple(_about(part, answer, command) for part in condition.parts))
+    for word in (condition.left, condition.right):
+        if word is not None and word.references:
+            raise UsageError(f"{word.references[0]}: here fields stand without a name", "verdict == straggler")
+    left, right = _field(condition.left), condition.right and _field(condition.right)
+    turned = condition.sign == "in" and right is not None and not _is_there(left, answer) and _is_there(right, answer)
+    if left is not None and not turned:
+        return replace(condition, left=left)
+    if left is None and right is None:
+        raise UsageError("it asks for no field")
+    return Comparison(condition.left, condition.sign, right)
+
+
+def _field(word: Word) -> Word | None:
+    """The word as a field; None where it is a number or the like, in quotes, or no path."""
+    text = word.text or ""
+    named = None if word.quoted or not isinstance(literal(text), str) else field_named(text)
+    if named is None:
+        return None
+    first, *rest = named.path
+    shorthand = str(first).lower()
+    is_word = not rest and any(shorthand in known for known in _SHORTHANDS.values())
+    return Word((Reference("", (shorthand,)) if is_word else named,))
+
+
+def _is_there(word: Word | None, answer: NamedType) -> bool:
+    if word is None or word.reference is None:
+        return False
+    try:
+        field_type(word.reference, answer)
+    except UsageError:
+        return False
+    return True
+
+
+def _require_here(reference: Reference, text: str, command: str, answer: NamedType) -> None:
+    """Raises UsageError for a lone word that is neither a field nor a shorthand of this command."""
+    name = str(reference)
+    if _is_there(Word((reference,)), answer):
+        return
+    if command == "localize" and name in _SHORTHANDS["triage"]:
+        what = "a slowdown" if name == _SLOWDOWN else f"{name!r}"
         raise UsageError(f"{command} does not report {what}", "use --fail-on straggler, or kair triage")
-    if match is not None:
-        return Condition("slowdown", float(match[2]), inclusive=match[1] == ">=")
-    return Condition(next(found for found in get_args(Found) if found == wanted))
+    if name == text:
+        near = nearest_of(name, [*answer.shorthands])
+        raise UsageError(f"--fail-on {text!r} is not a condition", f"did you mean {near}?" if near else _hint(answer))
+
+
+def _hint(answer: NamedType) -> str:
+    """What may be asked of the command."""
+    words = [f"'{name}>1.05'" if name == _SLOWDOWN else name for name in answer.shorthands]
+    return f"use {listed(words, ' or ')}, or compare a field: FIELD == VALUE"

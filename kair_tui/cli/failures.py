@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     ANSWERED = 0
     """Answered, whether or not a straggler was found."""
     FAILED = 1
-    """The analysis failed: a defect of Kair."""
+    """The analysis failed: a defect of Kair. Or a command that `--yes` let run failed."""
     USAGE = 2
     """Wrong usage or configuration."""
     INPUT = 3
@@ -105,6 +105,8 @@ def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--rank":
+        return "kair rank JOB --rank R tells where one rank's time goes"
     if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
         return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"

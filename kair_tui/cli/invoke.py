@@ -26,12 +26,14 @@ from kair_tui.cli.options import (
     Diagnostics,
     EngineChoice,
     FailOn,
+    FilesOfJob,
     Following,
     JobChoice,
     Presentation,
     PresentationOfFile,
     StorePlace,
     own_arguments,
+    presentation_of,
     take,
     takes_cache,
     takes_progress,
@@ -83,7 +85,15 @@ def analysed(
         baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
         own |= {} if baseline is None else {"baseline": baseline}
     with blaming_files(trace), on_workers(entry, arguments, trace) as given:
-        return answer_about(entry, entry.load()(given, **own), trace)
+        result = entry.load()(given, **own)
+    return _with_report(answer_about(entry, result, trace), entry, trace, own)
+
+
+def _with_report(answer: Answer, entry: Entry, about: Trace | StoreSession, own: dict[str, Any]) -> Answer:
+    """The answer with what writes its report, of a command that has one."""
+    if not entry.has_report:
+        return answer
+    return replace(answer, report=lambda: entry.load_markdown()(about, answer.result, own))
 
 
 def with_notes(answer: Answer, trace: Trace) -> Answer:
@@ -119,8 +129,10 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> A
 
         fetch_jobs(root)
     session = StoreSession(Store(root), progress)
-    result = entry.load()(session, **own_arguments(entry, arguments))
-    return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+    own = own_arguments(entry, arguments)
+    result = entry.load()(session, **own)
+    answer = Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+    return _with_report(answer, entry, session, own)
 
 
 def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
@@ -139,7 +151,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
     presenter = presenter_of(entry, arguments)
-    choice = take(JobChoice, arguments)
+    choice = take(FilesOfJob, arguments)
     parse_steps(choice.step)
     tidy(take(StorePlace, arguments).store)
     conditions = conditions_of(entry, arguments)
@@ -149,6 +161,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
             take(StorePlace, arguments).store,
             progress=progress,
             note=presenter.note,
+            files=choice.files,
             reads_history=entry.reads_history,
         )
         answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
@@ -162,7 +175,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
-    choice, quiet = take(JobChoice, arguments), take(PresentationOfFile, arguments).quiet
+    choice, quiet = take(FilesOfJob, arguments), take(PresentationOfFile, arguments).quiet
     parse_steps(choice.step)
 
     def note(text: str) -> None:
@@ -170,7 +183,8 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
             say(f"kair: {text}")
 
     with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
-        trace = open_job(choice.job, take(StorePlace, arguments).store, progress=progress, note=note)
+        store = take(StorePlace, arguments).store
+        trace = open_job(choice.job, store, progress=progress, note=note, files=choice.files)
         written = written_file(entry, arguments, trace)
     write_answer(written)
     for warning in warnings_in_words(trace.job.warnings):
@@ -217,7 +231,7 @@ def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _wanted(arguments: dict[str, Any]) -> JobWanted:
-    shared = (take(group, arguments) for group in (JobChoice, StorePlace, Diagnostics))
+    shared = (take(group, arguments) for group in (FilesOfJob, StorePlace, Diagnostics))
     return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
 
 
@@ -261,14 +275,16 @@ _RUN: Final = {
 
 
 def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:
-    """The exit status of an answer: whether `--fail-on` found what it names."""
-    return ExitCode.FOUND if any(one.is_met(answer.result) for one in conditions) else ExitCode.ANSWERED
+    """The exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
+    if any(one.is_met(answer.result) for one in conditions):
+        return ExitCode.FOUND
+    return int(getattr(answer.result, "exit_status", ExitCode.ANSWERED))
 
 
 def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
     """How the command's answer is written. Raises UsageError for a field that it does not have."""
     result_type = get_type_hints(entry.load())["return"]
-    return Presenter(take(Presentation, arguments), entry.load_view, result_type)
+    return Presenter(presentation_of(entry, arguments), entry.load_view, result_type)
 
 
 def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":

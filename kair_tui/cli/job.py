@@ -53,6 +53,8 @@ class JobWanted:
 
     job: str | None = None
     step: str = "all"
+    files: Sequence[Path] = ()
+    """More files of the job, where several make it up."""
     store: Path | None = None
     debug: bool = False
     """Whether defects are told with their traceback."""
@@ -69,6 +71,13 @@ class JobSource:
     """True for a job of the store, whose folder `path` is."""
     why: str | None = None
     """Why it was taken, where none was named."""
+    more: tuple[Path, ...] = ()
+    """The other files, where several were named as one job."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All that was named."""
+        return (self.path, *self.more)
 
 
 def open_job(
@@ -77,15 +86,16 @@ def open_job(
     *,
     progress: "Progress",
     note: "Callable[[str], None]",
+    files: Sequence[Path] = (),
     reads_history: bool = False,
 ) -> Trace:
     """The trace of `job`, or of the job in use, in which case `note` is told which one that is.
 
-    Raises InputError where there is none. With `reads_history` a job that is watched need not be sampled: its trace has
-    no steps.
+    `files` are others that belong to it. Raises InputError where there is none. With `reads_history` a job that is
+    watched need not be sampled: its trace has no steps.
     """
     try:
-        source = locate(job, chosen_store)
+        source = locate(job, chosen_store, files)
     except InputError:
         if reads_history and (watched := _watched(job or os.environ.get("KAIR_JOB", ""), chosen_store)) is not None:
             return watched
@@ -115,9 +125,14 @@ def tidy(chosen_store: Path | None) -> None:
         remove_unwritten(data_root() / kind)
 
 
-def locate(job: str | None, chosen_store: Path | None) -> JobSource:
-    """Where `job`, or the job in use, is. Raises InputError where there is none, UsageError for an empty name."""
+def locate(job: str | None, chosen_store: Path | None, files: Sequence[Path] = ()) -> JobSource:
+    """Where `job`, or the job in use, is; with more `files`, where the one job is that they are together.
+
+    Raises InputError where there is none, UsageError for an empty name, or several jobs.
+    """
     root = store_root(chosen_store)
+    if job is not None and files:
+        return _of_files([Path(job), *files], root)
     why = None
     mirrors = is_mirror(root)
     if mirrors and job is None:
@@ -138,6 +153,40 @@ def locate(job: str | None, chosen_store: Path | None) -> JobSource:
     if _looks_like_path(job):
         raise InputError(f"{path}: no such file or folder")
     raise unknown_job(job, root)
+
+
+def _of_files(paths: Sequence[Path], root: Path) -> JobSource:
+    """Several files, or folders, that are one job, which has the name of the folder that all are in."""
+    for path in paths:
+        if path.exists():
+            continue
+        if is_stored(str(path), root):
+            raise UsageError(
+                f"{path} is a job of the store: several files make one job, several jobs do not",
+                "kair compare JOB1 JOB2",
+            )
+        raise InputError(f"{path}: no such file or folder")
+    common = Path(os.path.commonpath([path.resolve() if path.is_dir() else path.resolve().parent for path in paths]))
+    return JobSource(common.name or "trace", paths[0], False, more=tuple(paths[1:]))
+
+
+def names_a_job(word: str) -> bool:
+    """Whether a first word, which is no command, is there as a file or folder, or as a job of the store in use."""
+    if not word.strip():
+        return False
+    if Path(word).exists():
+        return True
+    root = store_root(None)
+    return is_stored(word, root) or (not _looks_like_path(word) and (root / word / "capture").is_dir())
+
+
+def sources_of(job: Job) -> list[str]:
+    """The files and folders that a job was read from, as they were named.
+
+    Of several `source` has a list; a name that has a comma of its own is told by what there is.
+    """
+    parts = job.source.split(", ")
+    return parts if len(parts) > 1 and all(map(os.path.exists, parts)) else [job.source]
 
 
 def _fetch(root: Path, job: str | None) -> None:
@@ -161,8 +210,12 @@ def open_source(source: JobSource, *, progress: "Progress") -> Trace:
     limit_memory(memory_limit())
     if source.stored:
         return _store(source.path.parent).open(source.path.name)
-    from kair_engine.recording.opening import open_trace
+    from kair_engine.recording.opening import open_sources, open_trace
 
+    if source.more:
+        return open_sources(
+            source.paths, name=source.name, cache=cache_root(), cache_limit=cache_limit(), progress=progress
+        ).trace
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
 
 

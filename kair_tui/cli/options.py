@@ -19,7 +19,7 @@ from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.registry import Entry
-from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture
+from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture, FormatOfVerdict
 
 LARGEST: Final = 1e12
 """Of a number that need not be whole: what is worked out of larger ones may leave the floats."""
@@ -166,6 +166,8 @@ def require_paper(method: str, clock: str) -> None:
 
 
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
+ONLY_RANK: Final = Option("-r, --rank", "Only this rank, or it first.", metavar="R", minimum=0)
+"""Of commands about all ranks. Their parameter is not called `rank`: a shell's rank in focus is not theirs."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,16 @@ class JobChoice:
 
 
 @dataclass(frozen=True)
-class JobToShow(JobChoice):
+class FilesOfJob(JobChoice):
+    """The same where a shell's pattern may name the files of one job."""
+
+    files: Annotated[
+        Sequence[Path], Argument("More trace files, or folders, of the same job: kair triage traces/*.gz.")
+    ] = ()
+
+
+@dataclass(frozen=True)
+class JobToShow(FilesOfJob):
     """The same for the full screen, where the job can be chosen too."""
 
     job: Annotated[
@@ -207,7 +218,7 @@ class FailOn:
         Option(
             "--fail-on",
             "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
-            "slowdown>1.05. Set apart by commas, or repeated.",
+            "slowdown>1.05. Or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
             metavar="WHAT",
         ),
     ] = ()
@@ -219,7 +230,11 @@ class FailOnSlower(FailOn):
 
     fail_on: Annotated[
         Sequence[str],
-        Option("--fail-on", "With --compare: exit with status 10 if the suspect is slower.", metavar="slower"),
+        Option(
+            "--fail-on",
+            "With --compare: exit with status 10 if the suspect is slower, or a condition holds: FIELD == VALUE.",
+            metavar="WHAT",
+        ),
     ] = ()
 
 
@@ -232,7 +247,7 @@ class FailOnAlert(FailOn):
         Option(
             "--fail-on",
             "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
-            "rank_died, or any alert. Set apart by commas, or repeated.",
+            "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
             metavar="WHAT",
         ),
     ] = ()
@@ -341,6 +356,21 @@ class PresentationOfPicture(Presentation):
 
 
 @dataclass(frozen=True)
+class PresentationOfVerdict(Presentation):
+    """The same of an answer that is said on one line too."""
+
+    output: Annotated[
+        FormatOfVerdict, Option("-o, --output", "The output format; oneline is for chat, pager and job comments.")
+    ] = "table"
+    oneline: Annotated[bool, Option("--oneline", "The same as -o oneline.")] = False
+
+    @property
+    def format(self) -> AnyFormat:
+        """The format asked for, in whichever way."""
+        return "oneline" if self.oneline and not self.json else super().format
+
+
+@dataclass(frozen=True)
 class PresentationOfFile:
     """How the writing of a file is told."""
 
@@ -355,14 +385,14 @@ PROGRESS: Final = "progress"
 """Injected parameter (not an option): the caller's callback for progress."""
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
-    "trace": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
-    "file": (JobChoice, StorePlace, PresentationOfFile, Diagnostics),
+    "trace": (FilesOfJob, StorePlace, PresentationOfTable, Diagnostics),
+    "file": (FilesOfJob, StorePlace, PresentationOfFile, Diagnostics),
     "store": (StorePlace, PresentationOfTable, Diagnostics),
     "cache": (PresentationOfTable, Diagnostics),
     "machine": (PresentationOfTable, Diagnostics),
     "screen": (JobToShow, StorePlace, Diagnostics),
-    "shell": (JobChoice, StorePlace, Diagnostics),
-    "runbook": (JobChoice, StorePlace, PresentationOfTable, Diagnostics),
+    "shell": (FilesOfJob, StorePlace, Diagnostics),
+    "runbook": (FilesOfJob, StorePlace, PresentationOfTable, Diagnostics),
     "process": (StorePlace, Diagnostics),
     "running": (Following, FailOnAlert, StorePlace, PresentationOfTable, Diagnostics),
     "nothing": (Diagnostics,),
@@ -379,9 +409,7 @@ def parameters(entry: Entry) -> list[click.Parameter]:
 def groups(entry: Entry) -> tuple[type[Any], ...]:
     """The groups of shared options that a command takes."""
     chosen = GROUPS[entry.needs]
-    if entry.is_graph or entry.is_picture:
-        own = PresentationOfGraph if entry.is_graph else PresentationOfPicture
-        chosen = tuple(own if group is PresentationOfTable else group for group in chosen)
+    chosen = tuple(_presentation(entry) if group is PresentationOfTable else group for group in chosen)
     if entry.needs == "running":
         return chosen
     if entry.needs == "machine":
@@ -391,6 +419,19 @@ def groups(entry: Entry) -> tuple[type[Any], ...]:
     if entry.on_workers:
         chosen = (*chosen[:-2], EngineChoice, *chosen[-2:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
+
+
+def _presentation(entry: Entry) -> type[Presentation]:
+    if entry.is_graph:
+        return PresentationOfGraph
+    if entry.is_picture:
+        return PresentationOfPicture
+    return PresentationOfVerdict if entry.has_oneline else PresentationOfTable
+
+
+def presentation_of(entry: Entry, arguments: dict[str, Any]) -> Presentation:
+    """How the command's answer is to be written."""
+    return take(next(group for group in groups(entry) if issubclass(group, Presentation)), arguments)
 
 
 def take(group: type[Options], arguments: dict[str, Any]) -> Options:

@@ -85,7 +85,7 @@ def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: t
     """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
     if wanted.fields is None:
         return None
-    if wanted.format in (*GRAPH_FORMATS, "svg"):
+    if wanted.format in (*GRAPH_FORMATS, "svg", "oneline"):
         raise UsageError(f"--fields chooses columns of a table, and -o {wanted.format} has none")
     from kair_tui.render.tabular import chosen_fields, csv_names, field_names
 

@@ -47,6 +47,12 @@ class Entry:
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
     """Its answer can be written as one."""
+    has_oneline: bool = False
+    """Its answer can be written on one line: it takes `--oneline`."""
+    has_report: bool = False
+    """Its answer can be written as a report: its module has `markdown`, and `-o md` is the report."""
+    acts: bool = False
+    """Can do something to a job or a host: it is asked anew each time, and its options are written out."""
     fleeting: bool = False
     """Asked anew with every key, and answered at once: the full screen keeps few of its answers."""
     notes: str = ""
@@ -68,6 +74,11 @@ class Entry:
         """The function that answers."""
         run: Callable[..., Any] = self._module().run
         return run
+
+    def load_markdown(self) -> Callable[..., str]:
+        """The function that writes a result's report, of a command that has one."""
+        written: Callable[..., str] = self._module().markdown
+        return written
 
     def load_view(self) -> Any:  # noqa: ANN401
         """How its result is shown; only commands with a result have one."""
@@ -92,6 +103,22 @@ CONFIRM_NOTES: Final = """\
 Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
 confirmed: a rank holds up the job. withdrawn: it does not. shared: several do. not here: nobody, at this place.
 open: not decided; it says how many steps it would take. docs/methods/confirm.md has the method."""
+
+TICKET_NOTES: Final = """\
+Hosts are drained by the site's own command, of kair.toml in your configuration folder (or $KAIR_CONFIG):
+  [drain]
+  command = "scontrol update NodeName={host} State=DRAIN Reason={reason}"
+{host}, {reason}, {device} and {job} are filled in; no shell runs it, and nothing runs without --yes. Where none is set
+it is Slurm's or Kubernetes', whichever is seen."""
+
+EVIDENCE_NOTES: Final = """\
+A folder evidence/ beside traces is read by itself, by kair triage too. What is read: metrics of dcgm-exporter and
+node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes, PyTorch's memory.
+docs/evidence.md says how to get each of them."""
+
+MCP_NOTES: Final = """\
+A client starts it: pip install 'kair[mcp]' first. It reads what the user may read who runs it, or with --root what is
+below that folder and in the store. docs/json.md has the configuration of a client, and what it is told."""
 
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
@@ -119,14 +146,34 @@ COMMANDS: Final = (
         "The whole investigation: which rank, which operator, why, what it costs, what to do.",
         (
             "kair triage traces/",
+            "kair triage traces/*.pt.trace.json.gz",
             "kair triage job123 --json",
             "kair triage job123 --fail-on 'straggler,slowdown>1.05'",
             "kair triage job123 --report incident.html",
+            "kair triage job123 --oneline",
         ),
+        has_oneline=True,
+        has_report=True,
         fails_on=True,
         reads_history=True,
         takes_baseline=True,
         on_workers=True,
+    ),
+    Entry(
+        "ticket",
+        ANALYSES,
+        "A finding to hand over: Markdown with price, proofs, part and commands; how to drain its hosts.",
+        (
+            "kair ticket job123",
+            "kair ticket job123 --report incident.md --gpu-cost 2.5",
+            "kair ticket job123 --finding 2 --json",
+            "kair ticket job123 --drain",
+        ),
+        reads_history=True,
+        takes_baseline=True,
+        on_workers=True,
+        acts=True,
+        notes=TICKET_NOTES,
     ),
     Entry(
         "localize",
@@ -215,6 +262,13 @@ COMMANDS: Final = (
         ("kair sensitivity traces/", "kair sensitivity job123 --step 40-60 --fault slow_link --json"),
     ),
     Entry(
+        "forecast",
+        LOOKS,
+        "What ordinary noise would cost the job on more ranks, by cause, and how sure that is.",
+        ("kair forecast traces/", "kair forecast job123 --ranks 64,1024 --per-host 8 --json"),
+        reads_history=True,
+    ),
+    Entry(
         "frequency",
         LOOKS,
         "How often an operator or phase ran per window of time, on every rank.",
@@ -231,6 +285,16 @@ COMMANDS: Final = (
         ),
     ),
     Entry(
+        "collectives",
+        LOOKS,
+        "Bandwidth of groups and links beside their siblings, overlap, TFLOP/s of matrix products.",
+        (
+            "kair collectives traces/",
+            "kair collectives job123 --kind all_reduce --rank 3",
+            "kair collectives job123 --group tp --by-rank --json",
+        ),
+    ),
+    Entry(
         "timeline",
         LOOKS,
         "What every rank did over time around a delay: bars, arrivals, and the blame path through them.",
@@ -239,6 +303,7 @@ COMMANDS: Final = (
             "kair timeline job123 --around 3 --step 40",
             "kair timeline job123 --whole --unfold 3",
             "kair timeline job123 --around 3 -o svg > delay.svg",
+            "kair timeline job123 --fix rank=3+kind=compute",
         ),
         is_picture=True,
         fleeting=True,
@@ -296,6 +361,14 @@ COMMANDS: Final = (
         "How often stragglers occur in the store's jobs, what they cost, and on which hosts.",
         ("kair fleet", "kair fleet --gpu-cost 2.5", "kair fleet --report fleet.html", "kair fleet --json"),
         needs="store",
+        has_report=True,
+    ),
+    Entry(
+        "ledger",
+        STORE,
+        "What triage and mitigation predicted, and what came true; devices that are slow in job after job.",
+        ("kair ledger", "kair ledger --job job123", "kair ledger --json"),
+        needs="store",
     ),
     Entry(
         "use",
@@ -321,6 +394,19 @@ COMMANDS: Final = (
         ),
         needs="store",
         module="kair_tui.commands.import_",
+    ),
+    Entry(
+        "evidence",
+        STORE,
+        "Logs, metrics and counters of a job's hosts and devices: keep them with it, and what there is.",
+        (
+            "kair evidence job123",
+            "kair evidence add job123 dmesg-node-7.txt",
+            "kair evidence add job123 telemetry/ http://prometheus:9090",
+            "kair evidence traces/ --evidence telemetry/ --json",
+        ),
+        needs="store",
+        notes=EVIDENCE_NOTES,
     ),
     Entry(
         "cache",
@@ -382,6 +468,7 @@ COMMANDS: Final = (
             "kair mitigate simulate --ranks 16",
         ),
         needs="store",
+        acts=True,
     ),
     Entry(
         "watch",
@@ -395,6 +482,14 @@ COMMANDS: Final = (
         ),
         needs="running",
         fails_on=True,
+    ),
+    Entry(
+        "mcp",
+        MACHINES,
+        "The commands that look, for agents over the Model Context Protocol; nothing is changed.",
+        ("kair mcp", "kair mcp --root /data/traces", "kair mcp --store /shared/kair"),
+        needs="process",
+        notes=MCP_NOTES,
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

@@ -1,6 +1,7 @@
 """The history of steps that capture keeps of a job, and a job of which nothing was sampled yet."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from kair_engine.results.triage import TriageResult
 from kair_engine.results.watch import WatchResult
 from kair_engine.trace.model import Job, StepTimes, Trace
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
+
+if TYPE_CHECKING:
+    from kair_capture.agent.step_rows import Rows
+    from kair_engine.evidence.course import Course
 
 UNSAMPLED = "steps"
 """The format of a job of which only the history of steps is known."""
@@ -50,26 +55,23 @@ def unsampled(folder: Path) -> Trace | None:
     return Trace(job, (), ())
 
 
-def history_of(job: Job) -> StepHistory | None:
-    """What the coordinator keeps beside the recording; None of a job that was not captured.
+def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
+    """What the coordinator keeps beside the recording, of the last attempt or that one; None of a job that was not
+    captured.
 
     Raises InputError where it is damaged.
     """
-    if job.stored_in is None:
+    rows = _rows_of(job, attempt)
+    if rows is None or job.stored_in is None:
         return None
     import pyarrow as pa
 
-    from kair_capture.agent.ring_reader import UNFIT
-    from kair_capture.coordinator.step_log import last_attempt, read_all, script_scopes
+    from kair_capture.coordinator.step_log import script_scopes
     from kair_capture.places import JobPlaces
 
     folder = Path(job.stored_in).parent
     places = JobPlaces(folder.parent, folder.name)
-    if not places.steps.is_dir():
-        return None
     try:
-        rows = last_attempt(read_all(places.steps, MOST_CELLS))
-        rows = rows[(rows["flags"] & UNFIT) == 0]
         scopes = script_scopes(places.scopes, rows) if len(rows) else []
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"cannot read the steps of job {job.name}: {error}") from error
@@ -92,6 +94,31 @@ def history_of(job: Job) -> StepHistory | None:
     )
 
 
+def course_of_job(job: Job) -> "Course | None":
+    """The job's steps over time, sampled or not, with what ranks told of each; None where no time of a step is known.
+
+    Raises InputError where what is kept of them is damaged.
+    """
+    from kair_engine.evidence.course import course_of, course_of_times
+
+    rows = _rows_of(job)
+    if rows is None or not len(rows):
+        return course_of_times(job.step_times) if job.absolute_time else None
+    us = {name: rows[f"{name}_us"].astype(np.float64) for name in ("begin", "step", "self", "cpu", "delay", "gc")}
+    told = us["cpu"] > 0
+    spent = {
+        "process_gc_time": us["gc"],
+        "process_run_delay": np.where(told, us["delay"], np.nan),
+    }
+    if not job.has_device:
+        # Beside a device a thread sleeps for it as well.
+        asleep = np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0)
+        spent["process_blocked_time"] = np.where(told, asleep, np.nan)
+    begin, length = (np.asarray(rows[f"{name}_us"], np.int64) * 1000 for name in ("begin", "step"))
+    rank, step = (np.asarray(rows[name], np.int64) for name in ("rank", "step"))
+    return course_of(rank, step, begin, length, own_us=us["self"], spent_us=spent)
+
+
 def hang_of(job: Job) -> TriageResult | None:
     """The verdict on a job that is captured and stands still, or lost a rank and has not gone on; else None."""
     if job.stored_in is None:
@@ -105,6 +132,30 @@ def hang_of(job: Job) -> TriageResult | None:
     if status is None or status.hang is None or status.hang.over:
         return None
     return verdict_of(places, status.hang)
+
+
+def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
+    """Of the last attempt or that one, without sampled steps, which the profiler makes longer.
+
+    None of a job without any.
+    """
+    if job.stored_in is None:
+        return None
+    import pyarrow as pa
+
+    from kair_capture.agent.ring_reader import UNFIT
+    from kair_capture.coordinator.step_log import last_attempt, read_all
+    from kair_capture.places import JobPlaces
+
+    folder = Path(job.stored_in).parent
+    places = JobPlaces(folder.parent, folder.name)
+    if not places.steps.is_dir():
+        return None
+    try:
+        rows: Rows = last_attempt(read_all(places.steps, MOST_CELLS), attempt)
+        return rows[(rows["flags"] & UNFIT) == 0]  # type: ignore[no-any-return]  # of a structured array
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot read the steps of job {job.name}: {error}") from error
 
 
 def _status(path: Path) -> WatchResult | None:

@@ -1,5 +1,6 @@
 """`kair baseline`: healthy runs kept, to hold later ones against."""
 
+from dataclasses import replace as replaced
 from typing import Annotated
 
 from kair_engine.errors import UsageError
@@ -34,11 +35,13 @@ def run(
         raise UsageError(f"kair baseline {action} takes no job", "kair baseline save NAME JOB")
     if action == "save" and name is not None:
         from kair_engine.comparison.profile import profile_of
+        from kair_tui.cli.identities import identities_of
 
         trace = open_source(locate(job, session.store.root), progress=session.progress)
         steps = parse_steps(step).among(trace.job.steps)
         with blaming_files(trace):
             profile = profile_of(trace if steps is None else trace.select(steps))
+        profile = replaced(profile, identity=identities_of(trace.job))
         kept.save(name, profile, replace=replace)
     elif action == "use" and name is not None:
         kept.use(name)

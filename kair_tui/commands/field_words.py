@@ -93,6 +93,12 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "duration_us": "How long it took.",
     "duration_z": "How far its duration lies from its peers', in standard deviations.",
     "evidence": "What speaks for it, in the order in which it is told.",
+    "Explanation.joined_by": "What ties the evidence to the rank, in order of trust; null where nothing was looked at.",
+    "Explanation.unit": "Of own, peers and before; empty where they are numbers or texts.",
+    "Explanation.word": (
+        "explains: differs from peers, and its size and time fit; consistent: differs, and nothing speaks against it; "
+        "seen: peers have it too; excluded: well sampled, and absent; not_observed: no source tells."
+    ),
     "expected": "How often its peers ran it, the median.",
     "fault": "What was put into the recording.",
     "faults": "The smallest of each kind.",
@@ -104,12 +110,22 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "flagged": "Whether a test sets it apart from its peers.",
     "format": "Of the recording.",
     "group": "The name of the host, role, process group or pipeline edge.",
+    "Happening.entity": "What it happened to: `gpu:GPU-5f3e…`, `nic:mlx5_3/1`, `host`.",
+    "Happening.value": "The number that it comes with, as of an XID; null where it has none.",
     "host": "Where it runs; null where that is not recorded.",
     "Fix.hosts": "Empty for all.",
     "hosts": "The ranks of each host.",
     "ideal_step_time_us": "Replayed without any straggler, the mean over steps.",
     "peer_ideal_step_time_us": "Replayed with nothing longer than on its peers, the mean over steps.",
     "ideal_us": "Replayed without any straggler.",
+    "EvidenceSource.clock": (
+        "What its times are: kept by a time server (unix), by a host's own clock (host), since a host's start and made "
+        "Unix by an assumption (boot), or unknown."
+    ),
+    "EvidenceSource.first_ns": "Of its rows, the first, Unix; null where it has none.",
+    "EvidenceSource.last_ns": "The last of them.",
+    "EvidenceSource.longest_gap_s": "The longest time that nothing came.",
+    "EvidenceSource.rows": "Readings and events that it has.",
     "in_use": "Whether commands take it when no job is named.",
     "is_edge": "Whether the time went by before the operator began, idle.",
     "jobs": "By name.",
@@ -170,6 +186,10 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "role_in_path": "Who waited, who is to blame, or what lies between.",
     "roles": "The ranks of each role.",
     "root_causes": "The one that explains most waiting first.",
+    "saved_by_dp_rank_us": "Of a step, by the fix of one data-parallel rank.",
+    "saved_by_host_us": "Of a step, by the fix of one host.",
+    "saved_by_rank_us": "Of a step, by the fix of one rank.",
+    "saved_by_stage_us": "Of a step, by the fix of one pipeline stage.",
     "saved_us": "Per step.",
     "score": "How far it stands out; larger is more suspicious.",
     "scores": "Every rank, the most suspicious first.",

@@ -2,8 +2,9 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from kair_engine.errors import InputError
 from kair_engine.results.store import FleetJob, FleetResult, StragglerCost
@@ -21,8 +22,8 @@ GPU_COST: Final = Option(
 
 
 def money_per_day(cost: StragglerCost, gpu_cost: float | None) -> float | None:
-    """What the wasted hours of a day cost; None where they, or their price, are not known."""
-    return None if cost.gpu_hours_per_day is None or gpu_cost is None else cost.gpu_hours_per_day * gpu_cost
+    """What the wasted hours of a day cost; None where the price of one is not known."""
+    return None if gpu_cost is None else cost.gpu_hours_per_day * gpu_cost
 
 
 RENDERER = "kair_tui.render.fleet"
@@ -44,11 +45,35 @@ def run(
         raise InputError(f"no job in the store {session.store.told}", "kair import FOLDER --job NAME puts one there")
     costs, failed = costs_of(session, found)
     result = fleet_of(session.store.told, [*_rows(found, costs, gpu_cost)], [*damaged, *failed])
+    result = _with_ledger(session.store.root, result)
     if report is not None:
         from kair_tui.render.report.fleet import fleet_report
 
         write_report(report, fleet_report(result, _command(session, gpu_cost), made_now()))
     return result
+
+
+def markdown(session: StoreSession, result: FleetResult, own: Mapping[str, Any]) -> str:
+    """The report of the answer, as `-o md` writes it."""
+    from kair_tui.render.report.fleet import fleet_report
+    from kair_tui.render.report.markdown import markdown as in_markdown
+
+    return in_markdown(fleet_report(result, _command(session, own["gpu_cost"]), made_now()))
+
+
+def _with_ledger(store: Path, result: FleetResult) -> FleetResult:
+    """With how predictions came out, and who is slow in job after job."""
+    from kair_engine.ledger.rap_sheet import records_of
+    from kair_engine.ledger.summary import summary_of
+    from kair_tui.cli.ledger import looked_up
+
+    ledger = looked_up(store)
+    return replace(
+        result,
+        ledger=summary_of(ledger.entries) if ledger.entries else None,
+        records=records_of(ledger.runs),
+        warnings=(*result.warnings, *ledger.warnings),
+    )
 
 
 def _command(session: StoreSession, gpu_cost: float | None) -> str:

@@ -1,9 +1,10 @@
 """`kair frequency`: the time-frequency view."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from kair_engine.results.views import FrequencyResult
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import Trace, require_rank
 from kair_tui.cli.options import Option
 
 RENDERER = "kair_tui.render.frequency"
@@ -23,8 +24,19 @@ def run(
         Option("--scope", "Only what runs within this annotated scope, such as Optimizer.step.", metavar="NAME"),
     ] = None,
     windows: Annotated[int, Option("--windows", "The number of time windows.", metavar="N", minimum=1)] = 100,
+    only_rank: Annotated[
+        int | None, Option("-r, --rank", "Only this rank's windows; its peers are all others still.", "R", 0)
+    ] = None,
 ) -> FrequencyResult:
-    """Asks the engine."""
+    """Asks the engine. Raises UsageError for a rank that left no trace."""
     from kair_engine.views.frequency import frequency
 
-    return frequency(trace, operator=operator, phase=phase, scope=scope, windows=windows)
+    if only_rank is None:
+        return frequency(trace, operator=operator, phase=phase, scope=scope, windows=windows)
+    require_rank(trace, only_rank)
+    found = frequency(trace, operator=operator, phase=phase, scope=scope, windows=windows)
+    return replace(
+        found,
+        counts=tuple(row for row in found.counts if row.rank == only_rank),
+        degraded=tuple(row for row in found.degraded if row.rank == only_rank),
+    )

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from kair_engine.errors import InputError
 from kair_engine.results.store import ImportResult
+from kair_engine.trace.model import Job, KairWarning, short_warning
+from kair_tui.cli.evidence import FOLDER
 from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.places import cache_limit, cache_root
@@ -25,6 +28,7 @@ def run(
         sources, job, cache=cache_root(), cache_limit=cache_limit(), replace=replace, progress=session.progress
     )
     made = trace.job
+    told = _with_evidence_beside(sources, store.root / job, made)
     return ImportResult(
         store=str(store.root),
         name=made.name,
@@ -33,5 +37,20 @@ def run(
         ranks=made.ranks,
         steps=made.steps,
         operations=made.operations,
-        warnings=made.warnings,
+        warnings=(*made.warnings, *told),
     )
+
+
+def _with_evidence_beside(sources: Sequence[Path], folder: Path, job: Job) -> Sequence[KairWarning]:
+    """Keeps what lies in `evidence/` beside the traces with the job; what is wrong with it fails no import."""
+    beside = [
+        place for source in sources if (place := (source if source.is_dir() else source.parent) / FOLDER).is_dir()
+    ]
+    if not beside:
+        return ()
+    from kair_engine.recording.evidence_files import add_to_job
+
+    try:
+        return add_to_job(folder, list(dict.fromkeys(beside)), hosts=sorted(set(job.hosts.values())))[1]
+    except InputError as error:
+        return (short_warning("unreadable_file", f"the evidence beside the traces is left out: {error}"),)

@@ -73,6 +73,7 @@ def _cost(cost: "StragglerCost | None", gpu_cost: float | None) -> dict[str, Any
         "gpu_hours_per_day": cost.gpu_hours_per_day,
         "cost_per_day": money_per_day(cost, gpu_cost),
         "cause": cost.cause,
+        "bar": cost.bar,
     }
 
 

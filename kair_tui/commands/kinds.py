@@ -124,6 +124,11 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "Figures: samples, usual_samples, us_per_sample, usual_us_per_sample."
     ),
     "same_inputs": "What it spends longer on inputs as large as its peers'. Figures: excess_us_per_step.",
+    "whole_device": (
+        "It computes longer than its peers by the same ratio in nearly all kernels: of the mean step, and of the "
+        "kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels (so many tell it), peers "
+        "(of its role)."
+    ),
     "stopped": (
         "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
         "peers'. Figures: stopped_us_per_step, peers_us_per_step, perhaps between."

@@ -246,11 +246,13 @@ def _records_of(session: StoreSession, name: str) -> Iterator["Records"]:
 
 def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
     from kair_mitigate.draining import drain, drain_commands
+    from kair_tui.cli.configuration import drain_words
 
     if len(words) != 1:
         raise UsageError("which host?", "kair mitigate drain node7")
     try:
-        commands = drain_commands(words[0], f"kair: slow{f' in job {job}' if job else ''}")
+        reason = f"kair: slow{f' in job {job}' if job else ''}"
+        commands = drain_commands(words[0], reason, job=job or "", template=drain_words())
         if yes:
             drain(commands)
     except ValueError as error:

@@ -29,7 +29,10 @@ def require_form(path: Path | None) -> None:
 
 
 def write_report(path: Path, report: "Report") -> None:
-    """Writes the file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
+    """Writes the file whole or not at all; beside Markdown the pictures that are files of their own.
+
+    Raises UsageError or UnwritableError where it cannot be written.
+    """
     if path.suffix.lower() in _HTML:
         from kair_tui.render.report.html import html
 
@@ -37,7 +40,25 @@ def write_report(path: Path, report: "Report") -> None:
     else:
         from kair_tui.render.report.markdown import markdown
 
-        text = markdown(report)
+        text = markdown(report, _write_pictures(path, report))
+    _write(path, text)
+
+
+def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
+    """What was written beside the Markdown: `incident.timeline.svg`, by the pictures' names."""
+    from kair_tui.render.report.content import Picture
+    from kair_tui.render.report.pictures import document
+
+    written = dict[str, str]()
+    for picture in (block for section in report.sections for block in section.blocks):
+        if isinstance(picture, Picture) and picture.name:
+            file = path.with_suffix(f".{picture.name}.svg")
+            _write(file, document(picture))
+            written[picture.name] = file.name
+    return written
+
+
+def _write(path: Path, text: str) -> None:
     try:
         with atomic_write(path) as file:
             file.write(text.encode())

@@ -7,7 +7,7 @@ from typing import Annotated
 from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Argument, Option, Presentation
 from kair_tui.shell.runbooks import Runbook, offered, read_runbook, values_of
-from kair_tui.shell.session import RunResult
+from kair_tui.shell.session import NOTHING_RAN, RunResult
 
 RENDERER = "kair_tui.render.run"
 
@@ -35,14 +35,15 @@ def run(
 
     began = time.monotonic()
     session = open_session(wanted, presentation, place=f"{book.name}:")
-    script = session.script(for_people=presentation.format in ("table", "wide", "tree"), keep_going=keep_going)
+    for_people = presentation.format in ("table", "wide", "tree")
+    script = session.script(for_people=for_people, keep_going=keep_going)
     session.assign(values)
     script.run(book.statements)
     state = session.state
     took = (time.monotonic() - began) * 1e6
     job = None if state.source is None else state.source.name
-    result = RunResult(book.name, job, script.status, state.jobs_read, took, tuple(script.runs))
-    session.print_summary(result)
+    result = RunResult(book.name, job, script.status, script.summary, state.jobs_read, took, tuple(script.runs))
+    session.print_ending(result, for_people=for_people)
     return result
 
 
@@ -50,7 +51,7 @@ def _plan(book: Runbook, wanted: JobWanted, presentation: Presentation) -> RunRe
     from kair_tui.shell.batch import write_plan
     from kair_tui.shell.script import planned
 
-    result = RunResult(book.name, wanted.job, 0, 0, 0.0, tuple(planned(book.statements)))
+    result = RunResult(book.name, wanted.job, 0, NOTHING_RAN, 0, 0.0, tuple(planned(book.statements)))
     if presentation.format in ("table", "wide", "tree"):
         write_plan(book, wanted, presentation)
     return result

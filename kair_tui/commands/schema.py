@@ -1,5 +1,6 @@
 """`kair schema`: the JSON Schema (2020-12) of a command's document, derived from its result type."""
 
+import json
 from typing import Annotated, Any, get_type_hints
 
 from kair_engine.causes import CAUSES
@@ -106,7 +107,8 @@ def _answer_with(main: str | None) -> str:
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
     """A result's warnings stand beside its data in the document, in words."""
-    definitions.pop("KairWarning", None)
     definition = definitions[result]
     definition["properties"].pop("warnings", None)
     definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]
+    if '"#/$defs/KairWarning"' not in json.dumps(definitions):
+        definitions.pop("KairWarning", None)

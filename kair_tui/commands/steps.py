@@ -5,7 +5,7 @@ from typing import Annotated
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.views import StepsResult
-from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.model import Job, Trace, require_rank
 from kair_tui.cli.options import Option
 
 RENDERER = "kair_tui.render.steps"
@@ -27,13 +27,16 @@ def run(
             "--attempt", "With --scopes: which start of the job's processes. Default: the last.", metavar="N", minimum=1
         ),
     ] = None,
+    only_rank: Annotated[int | None, Option("-r, --rank", "Only this rank's steps.", metavar="R", minimum=0)] = None,
 ) -> StepsResult:
     """Asks the engine. Raises UsageError, InputError for the scopes of a job, or an attempt, that was not captured."""
     from kair_engine.views.overview import steps
 
     if attempt is not None and not scopes:
         raise UsageError("--attempt chooses whose scopes are told", f"kair steps --scopes --attempt {attempt}")
-    result = steps(trace)
+    if only_rank is not None:
+        require_rank(trace, only_rank)
+    result = steps(trace, only_rank)
     return _with_scopes(result, trace.job, attempt) if scopes else result
 
 

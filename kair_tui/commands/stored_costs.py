@@ -1,6 +1,7 @@
 """What stragglers cost the store's jobs: what is known already, and the rest worked out now and kept."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kair_engine.errors import KairError
 from kair_engine.results.store import StragglerCost
@@ -41,4 +42,9 @@ def _worked_out(session: StoreSession, name: str) -> StragglerCost:
         recording = Path(trace.job.stored_in)
         keep_verdict(recording, triaged.verdict, summary(triaged))
         keep_cost(recording, cost, trace.job.operations)
+        with suppress(KairError):  # its steps may be damaged, of which its recording knows nothing
+            from kair_tui.cli.ledger import put_down
+            from kair_tui.cli.step_history import history_of
+
+            put_down(trace.job, triaged, history_of(trace.job))
     return cost

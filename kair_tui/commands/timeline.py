@@ -3,13 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from kair_engine.errors import UsageError
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.trace.model import Trace
 from kair_tui.cli.job import OneEntryCache
 from kair_tui.cli.options import Option
+
+if TYPE_CHECKING:
+    from kair_engine.results.whatif import Fix
 
 RENDERER = "kair_tui.render.timeline"
 
@@ -19,7 +22,9 @@ def run(
     *,
     around: Annotated[
         int | None,
-        Option("--around", "The rank whose delay is in the middle. Default: the longest waited for.", "R", 0),
+        Option(
+            "--around, -r, --rank", "The rank whose delay is in the middle. Default: the longest waited for.", "R", 0
+        ),
     ] = None,
     operator: Annotated[
         str | None, Option("--operator", "Its operation whose name contains this, the latest of them.", metavar="NAME")
@@ -47,18 +52,33 @@ def run(
     cursor: Annotated[
         str | None, Option("--cursor", "What runs on a rank at a time: 3@1250.5, in µs as --from.", metavar="R@US")
     ] = None,
+    fix: Annotated[
+        Sequence[str],
+        Option(
+            "--fix",
+            "Draw the same step below as replayed with this fixed, as `kair whatif` takes it: rank=3+kind=compute. "
+            "Can be repeated. The whole step is in view, unless --from or --to is given.",
+            metavar="FIX",
+        ),
+    ] = (),
+    scale: Annotated[
+        Sequence[str],
+        Option("--scale", "The same with other durations: op='flash*':0.5. Can be repeated.", metavar="WHAT:FACTOR"),
+    ] = (),
     cache: OneEntryCache | None = None,
 ) -> TimelineResult:
     """Asks the engine. The step made ready stays in `cache` for the next question."""
     from kair_engine.views.timeline import View, asked_ranks, covers, step_to_show, timeline
     from kair_engine.views.timeline_prepared import prepare
 
+    texts = (*fix, *scale)
+    fixes = _fixes(fix, scale)
     view = View(
         rank=around,
         operator=operator,
         at_us=at,
         collectives=collectives,
-        whole=whole,
+        whole=whole or (bool(fixes) and begin is None and end is None),
         begin_us=begin,
         end_us=end,
         ranks=_range(ranks),
@@ -70,10 +90,22 @@ def run(
     if trace.job.host_times is None:
         _require_within_step({"--at": at, "--from": begin, "--to": end, "--cursor": view.cursor and view.cursor[1]})
     step = step_to_show(trace)
-    if cache is None:
-        return timeline(trace, view)
     make = partial(prepare, trace, step, asked_ranks(view), view.ranks)
-    return timeline(trace, view, cache.of(step, make, lambda known: covers(known, view)))
+    prepared = make() if cache is None else cache.of(step, make, lambda known: covers(known, view))
+    if not fixes:
+        return timeline(trace, view, prepared)
+    from kair_engine.views.timeline_replayed import replayed_step, timeline_with_fixes
+
+    replayed = prepared.once(("fixed", fixes), partial(replayed_step, trace, prepared, fixes))
+    return timeline_with_fixes(view, trace, prepared, replayed, texts)
+
+
+def _fixes(fix: Sequence[str], scale: Sequence[str]) -> "tuple[Fix, ...]":
+    if not fix and not scale:
+        return ()
+    from kair_engine.whatif.fixes import parse_fix, parse_scale
+
+    return (*map(parse_fix, fix), *map(parse_scale, scale))
 
 
 def _require_within_step(times: Mapping[str, float | None]) -> None:

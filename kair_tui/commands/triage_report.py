@@ -1,21 +1,24 @@
 """Asks for all that a triage's report shows besides the triage."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
+from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.job import step_text
+from kair_engine.whatif.fixes import fix_text
+from kair_tui.cli.evidence import without_password
+from kair_tui.cli.job import sources_of, step_text
 from kair_tui.cli.places import store_root
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.report.content import Report
-from kair_tui.render.report.triage import Ask, Found, triage_report
+from kair_tui.render.report.triage import Ask, Found, around, triage_report
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import whatif_in_words
@@ -45,8 +48,32 @@ def report_of(trace: Trace, triaged: TriageInWords, gpu_cost: float | None) -> R
         blame=blamed,
         whatif=priced,
         warnings=warnings_in_words(job.warnings, *warnings),
+        timeline=_timeline_of(trace, triaged),
+        fixed=_fixed_timeline(trace, triaged),
     )
-    return triage_report(found, _asker(trace, gpu_cost), made_now())
+    return triage_report(found, asker(trace, gpu_cost), made_now())
+
+
+def _timeline_of(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
+    """Around the first delay; None where nothing is found, or the recording has no times."""
+    from kair_tui.commands import timeline
+
+    if not triaged.findings or not trace.steps:
+        return None
+    drawn = _tried(partial(timeline.run, trace, around=around(triaged)))
+    return None if isinstance(drawn, str) else drawn
+
+
+def _fixed_timeline(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
+    """The slowest step with the first finding fixed; None where that cannot be replayed."""
+    from kair_tui.commands import timeline
+
+    fixes = triaged.findings[0].fix if triaged.findings and trace.steps else ()
+    if not fixes:
+        return None
+    plain, scales = ([fix_text(one) for one in fixes if one.is_scale is scaled] for scaled in (False, True))
+    drawn = _tried(partial(timeline.run, trace, fix=plain, scale=scales))
+    return None if isinstance(drawn, str) else drawn
 
 
 def _shown_ranks(triaged: TriageResult) -> list[Rank]:
@@ -63,17 +90,18 @@ def _tried(answer: Callable[[], Answered]) -> Answered | str:
         return f"Not to be had of this recording: {error}."
 
 
-def _asker(trace: Trace, gpu_cost: float | None) -> Ask:
-    """Makes the line that asks an analysis of this job and of these steps."""
+def asker(trace: Trace, gpu_cost: float | None, evidence: Sequence[str] = ()) -> Ask:
+    """Makes the line that asks an analysis of this job and of these steps; a triage of the named evidence, too."""
     job, kept = trace.job, trace.job.stored_in
-    of = job.source if kept is None else job.name
+    of = sources_of(job) if kept is None else [job.name]
     more = [] if trace.steps == job.steps else ["--step", step_text(trace.steps)]
     if kept is not None and (store := Path(kept).parent.parent) != store_root(None):
         more += ["--store", str(store)]
 
     def ask(analysis: str, *options: str) -> str:
         price = [] if gpu_cost is None or analysis not in ("triage", "whatif") else ["--gpu-cost", f"{gpu_cost:g}"]
+        named = [word for one in evidence for word in ("--evidence", without_password(one))]
         # Operators' and hosts' names can hold anything: whoever pastes the line runs nothing but kair.
-        return shlex.join(["kair", analysis, of, *options, *more, *price])
+        return shlex.join(["kair", analysis, *of, *options, *more, *price, *(named if analysis == "triage" else [])])
 
     return ask

@@ -37,6 +37,9 @@ def run(
             metavar="WHAT:FACTOR",
         ),
     ] = (),
+    of_rank: Annotated[
+        int | None, Option("-r, --rank", "Price a rank: the same as --fix rank=R.", metavar="R", minimum=0)
+    ] = None,
     gpu_cost: Annotated[
         float | None,
         Option(
@@ -64,6 +67,8 @@ def run(
     )
     from kair_engine.whatif.fixes import parse_fix, parse_scale
 
+    if of_rank is not None:
+        fix = (*fix, f"rank={of_rank}")
     fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")

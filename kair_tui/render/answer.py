@@ -55,6 +55,8 @@ class Answer:
     warnings: tuple[WarningInWords, ...]
     notes: tuple[Note, ...] = ()
     """Of the job, whatever was asked."""
+    report: Callable[[], str] | None = None
+    """Makes the report about it as Markdown, which asks more; None of an answer that has none."""
 
 
 Row = TypeVar("Row")

@@ -40,6 +40,12 @@ def blame_headline(result: BlameResult) -> str:
     named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
     *before, last = [f"rank {row.rank} ({percent(row.share)})" for row in named[:3]]
     shares = f"{', '.join(before)} and {last}" if before else last
+    if result.bubble_us > 0 and result.by_rank[0].share < WORTH_NAMING:
+        bubble = percent(result.bubble_us / result.waiting_us)
+        return (
+            f"no rank is waited for much: of {_waited(result)} in {where}{_of_time(result)}, {bubble} is the "
+            "pipeline's bubble, uneven stages included"
+        )
     return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
 
 
@@ -55,8 +61,11 @@ def blame_totals(result: BlameResult) -> str:
     """All waiting, and how much of it has a cause; the paper's method looks at none."""
     if result.method == "paper":
         return "the paper's method ranks root causes by how far they deviate from the mean over the ranks: no waiting"
+    bubble = ""
+    if result.bubble_us > 0:
+        bubble = f"pipeline bubble {duration(result.bubble_us)}, uneven stages included (no root cause); "
     return (
-        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: "
+        f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: {bubble}"
         f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
     )
 

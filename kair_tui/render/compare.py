@@ -74,6 +74,11 @@ def _body(result: CompareResult, page: Page) -> None:
             f"of {signed_duration(result.step_change_us)} a step the changes explain "
             f"{signed_duration(result.explained_us)}, by replay; {left_in_words(result)}"
         )
+    for run in (result.base, result.new):
+        if run.bar is not None:
+            page.line(f"{run.name}: where a step of {duration(run.bar.step_time_us)} goes")
+            page.step_bar(run.bar)
+            page.line()
     for title, run in (("base", result.base), ("new", result.new)):
         page.fact(
             title,

@@ -161,16 +161,20 @@ def halted_in_words(per_step: float) -> str:
     return f"signals (SIGSTOP) stopped the mean rank's process {one_decimal(per_step)} times a step"
 
 
-def stops_in_words(figures: Mapping[str, Any]) -> str:
-    """`32.0 times a step (half of them longer than 13.2 ms, …), 77.5 % of the step, …`, of the figures of HostStops."""
+def stops_in_words(figures: Mapping[str, Any], *, alone: bool = False) -> str:
+    """`32.0 times a step (half of them longer than 13.2 ms, …), 77.5 % of the step, …`, of the figures of HostStops.
+
+    `alone`: of one rank, nothing of others.
+    """
     when = "each rank at moments of its own, as when cores are shared"
     if figures["together"] > TOGETHER:
         when = "ranks of a host together, as under one quota"
-    return (
+    of_rank = (
         f"{one_decimal(figures['per_step'])} times a step (half of them longer than {duration(figures['median_us'])}, "
-        f"the longest {duration(figures['longest_us'])}), {percent(figures['share_of_step'])} of the step, on the rank "
-        f"that stands still longest {duration(figures['slowest_rank_us'])}; {when}"
+        f"the longest {duration(figures['longest_us'])}), {percent(figures['share_of_step'])} of the step"
     )
+    longest = duration(figures["slowest_rank_us"])
+    return of_rank if alone else f"{of_rank}, on the rank that stands still longest {longest}; {when}"
 
 
 def _profiler(one: Evidence) -> str:

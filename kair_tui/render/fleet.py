@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Final
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult
 from kair_engine.whatif.prices import SLOW
 from kair_tui.render.answer import ALARM, DIM, Column, Styled
+from kair_tui.render.bar import in_one_line
 from kair_tui.render.drawing import draw_shares
 from kair_tui.render.units import (
     count,
     money,
     one_decimal,
     p_value,
-    percent,
     plural,
     ranks_in_words,
     ratio,
-    whole_percent,
 )
 from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text, verdict_in_words
 from kair_tui.render.view import View
@@ -34,12 +33,10 @@ def fleet_headline(result: FleetResult) -> str:
     if not result.jobs:
         return f"no job of the store {result.store} could be priced"
     told = f"{result.with_straggler} of {plural(len(result.jobs), 'job')} with a straggler"
-    if result.waste is None:
-        return f"{told}; none can be replayed"
     price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
     return (
-        f"{told}, {count(result.slow)} slowed by {whole_percent(SLOW - 1)} or more; {percent(result.waste)} of all GPU "
-        f"time is waste: {one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
+        f"{told}; fixing what was found saves {share_text(result.waste)} of all GPU time: "
+        f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     )
 
 
@@ -49,7 +46,8 @@ def spread_in_words(result: FleetResult) -> str:
         return "S is known of no job"
     half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
     return (
-        f"S of {plural(result.replayed, 'job')}: half of them {half} or less, nine of ten {most} or less, worst {worst}"
+        f"slowdown S, to a job without any straggler, of {plural(result.replayed, 'job')}: half of them {half} or "
+        f"less, nine of ten {most} or less, worst {worst}"
     )
 
 
@@ -69,7 +67,7 @@ _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
 COLUMNS = (
     Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
-    Column[FleetJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), weight=9),
+    Column[FleetJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), detail=True),
     Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
     Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
     Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),
@@ -77,6 +75,9 @@ COLUMNS = (
     Column[FleetJob]("accused_ranks", "who", who_is_accused, align="left", weight=6),
     Column[FleetJob]("world_size", "ranks", lambda row: count(row.world_size), weight=4),
     Column[FleetJob]("week", "week", lambda row: row.week, align="left", weight=3),
+    Column[FleetJob](
+        "bar", "where the step goes", lambda row: "–" if row.bar is None else in_one_line(row.bar), detail=True
+    ),
 )
 
 GROUP_COLUMNS = (
@@ -85,9 +86,9 @@ GROUP_COLUMNS = (
     ),
     Column[FleetGroup]("jobs", "jobs", lambda row: count(row.jobs), weight=9),
     Column[FleetGroup]("with_straggler", "with straggler", lambda row: count(row.with_straggler), weight=8),
-    Column[FleetGroup]("slow", f"S ≥ {SLOW:g}", lambda row: count(row.slow), weight=6),
-    Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), weight=7),
-    Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), weight=5),
+    Column[FleetGroup]("slow", f"S ≥ {SLOW:g}", lambda row: count(row.slow), detail=True),
+    Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), detail=True),
+    Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), detail=True),
     Column[FleetGroup]("waste", "waste", lambda row: share_text(row.waste), weight=7),
     Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
 )
@@ -111,6 +112,10 @@ def accused_hosts(result: FleetResult) -> tuple[FleetHost, ...]:
 def _body(result: FleetResult, page: Page) -> None:
     if not result.jobs:
         return
+    if result.bar is not None:
+        page.line("where the steps of all jobs go", DIM)
+        page.step_bar(result.bar)
+        page.line()
     _distribution(result, page)
     for by in ("size", "week"):
         page.table(GROUP_COLUMNS, [group for group in result.groups if group.by == by], limit=_SHOWN)
@@ -119,6 +124,16 @@ def _body(result: FleetResult, page: Page) -> None:
         page.table(HOST_COLUMNS, hosts, limit=_SHOWN)
         page.line()
     page.table(COLUMNS, result.jobs, limit=_SHOWN)
+    for line in ledger_lines(result):
+        page.line(line)
+
+
+def ledger_lines(result: FleetResult) -> list[str]:
+    """How predictions came out, and who is slow in job after job, a sentence each."""
+    from kair_tui.render.ledger import came_in_words, record_in_words
+
+    told = [] if result.ledger is None else [f"ledger: {came_in_words(result.ledger)}"]
+    return [*told, *(f"record: {record_in_words(one)}" for one in result.records)]
 
 
 def _distribution(result: FleetResult, page: Page) -> None:
@@ -144,5 +159,5 @@ VIEW = View[FleetResult, FleetJob](
     columns=COLUMNS,
     headline=fleet_headline,
     body=_body,
-    records=(("jobs", "job"), ("groups", "group"), ("hosts", "host"), ("distribution", "share")),
+    records=(("jobs", "job"), ("groups", "group"), ("hosts", "host"), ("records", "record"), ("distribution", "share")),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kair_engine.results.views import Attempt, InfoResult, OperatorUse, RankRecord
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
-from kair_tui.render.units import count, duration, plural, spans
+from kair_tui.render.identities import identity_facts
+from kair_tui.render.units import count, duration, plural, ranks_in_words, spans
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -83,7 +85,10 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
     if len(result.attempts) > 1:
         facts += _listing("attempts", {_attempt(one): one.ranks for one in result.attempts})
     facts += _listing("host", result.hosts)
-    return facts + _listing("role", result.roles)
+    facts += _listing("role", result.roles)
+    for label, texts in identity_facts(result.identities):
+        facts += _lines(label, texts)
+    return facts
 
 
 def _attempt(one: Attempt) -> str:
@@ -122,8 +127,11 @@ def _clocks(result: InfoResult) -> str:
 
 
 def _listing(label: str, members: dict[str, tuple[int, ...]]) -> list[tuple[str, str]]:
-    noun = {name: f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}" for name, ranks in members.items()}
-    lines = [(label if index == 0 else "", f"{name}: {noun[name]}") for index, name in enumerate(members)]
+    return _lines(label, [f"{name}: {ranks_in_words(ranks)}" for name, ranks in members.items()])
+
+
+def _lines(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    lines = [(label if index == 0 else "", text) for index, text in enumerate(texts)]
     left = len(lines) - _LISTED
     return lines if left <= 0 else [*lines[:_LISTED], ("", f"… and {left} more")]
 

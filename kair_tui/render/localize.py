@@ -41,7 +41,7 @@ def _headline(result: LocalizeResult) -> str:
     among = plural(len(result.scores), "rank")
     if not result.scores:
         return "nothing to score: no rank has an operation in the chosen steps"
-    top = result.scores[0]
+    top = max(result.scores, key=lambda row: row.score)
     if result.method == "paper":
         return (
             f"rank {top.rank} has the highest score of {among}, {score(top.score)} "

@@ -45,17 +45,18 @@ def operators_headline(result: OperatorsResult) -> str:
         return "no operation took any time in the chosen steps"
     largest = ", ".join(f"{type_name(row)} {percent(row.share)}" for row in result.by_type[:3])
     ranks, steps = plural(len(result.ranks), "rank"), plural(len(result.steps), "step")
-    return f"of the {duration(result.total_us)} that {ranks} spent in {steps}: {largest}"
+    return f"of the {duration(result.ranks_time_us)} that {ranks} took for {steps}: {largest}"
 
 
 TYPE_COLUMNS = (
     Column[TypeTime]("type", "type", type_name, align="left", weight=9),
-    Column[TypeTime]("total_us", "total", lambda row: duration(row.total_us), weight=6),
+    Column[TypeTime]("", "time", lambda row: duration(row.total_us - row.background_us), weight=6),
     Column[TypeTime]("share", "share", lambda row: percent(row.share), weight=9),
     Column[TypeTime]("min_us", "least", lambda row: duration(row.min_us), weight=5),
     Column[TypeTime]("median_us", "median rank", lambda row: duration(row.median_us), weight=8),
     Column[TypeTime]("max_us", "most", lambda row: duration(row.max_us), weight=8),
     Column[TypeTime]("max_rank", "on rank", lambda row: str(row.max_rank), weight=8),
+    Column[TypeTime]("background_us", "in background", lambda row: duration(row.background_us), weight=7),
 )
 
 COLUMNS = (
@@ -86,6 +87,12 @@ def _body(result: OperatorsResult, page: Page) -> None:
         page.line(f"… and {count(unlisted)} more, {duration(result.unlisted_us)} in all (--limit)", DIM)
     page.line()
     page.line(f"least, median and most: per step, of a rank; a step takes {duration(result.step_time_us)}", DIM)
+    if any(duration(row.background_us) != duration(0.0) for row in result.by_type):
+        page.line(
+            "types: each moment of a rank counts once; in the background is what runs or waits meanwhile, which "
+            "operators have in their total",
+            DIM,
+        )
 
 
 def _columns(result: OperatorsResult, page: Page) -> tuple[Column[OperatorTime], ...]:

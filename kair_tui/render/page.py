@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -13,6 +13,9 @@ from rich.text import Text
 from kair_tui.render.answer import DIM, GAP, UNLIMITED, Cell, Column, PageOptions, Styled, fitting
 from kair_tui.render.text import clean, to_ascii
 from kair_tui.render.units import count
+
+if TYPE_CHECKING:
+    from kair_engine.results.step_bar import StepBar
 
 Row = TypeVar("Row")
 
@@ -72,6 +75,15 @@ class Page:
     def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
         """One line of texts in styles of their own, never wrapped: a picture's."""
         self._console.print(Text.assemble(*(self.text(text, style) for text, style in pieces)), soft_wrap=True)
+
+    def step_bar(self, bar: "StepBar") -> None:
+        """Where a step goes: the bar as wide as the page, and what its signs stand for."""
+        from kair_tui.render.bar import bar_pieces, bar_width, legend_lines  # few pages have one
+
+        width, ascii_only = bar_width(self.options.width), self.options.ascii_only
+        self.pieces(bar_pieces(bar, width, ascii_only=ascii_only))
+        for line in legend_lines(bar, width, ascii_only=ascii_only):
+            self.line(line)
 
     def bullet(self, text: str) -> None:
         """A sentence of a list, wrapped under itself."""

@@ -83,9 +83,9 @@ _SUBGRAPHS = (
     Column[SubgraphTime]("subgraph", "phase or scope", lambda row: short_name(row.subgraph), align="left", weight=9),
     Column[SubgraphTime]("calls", "per step", lambda row: significant(row.calls), weight=4),
     Column[SubgraphTime]("own_us", "self time", lambda row: duration(row.own_us), weight=8),
-    Column[SubgraphTime]("typical_us", "role", lambda row: _or_dash(row.typical_us), weight=8),
+    Column[SubgraphTime]("typical_us", "its role", lambda row: _or_dash(row.typical_us), weight=8),
     Column[SubgraphTime]("span_us", "within it", lambda row: _or_dash(row.span_us), weight=6),
-    Column[SubgraphTime]("typical_span_us", "role", lambda row: _or_dash(row.typical_span_us), weight=5),
+    Column[SubgraphTime]("typical_span_us", "its role within", lambda row: _or_dash(row.typical_span_us), weight=5),
 )
 
 
@@ -94,6 +94,9 @@ def _or_dash(us: float | None) -> str:
 
 
 def _body(result: RankProfileResult, page: Page) -> None:
+    if result.bar is not None:
+        page.step_bar(result.bar)
+        page.line()
     page.table(_with_bars(result, page), result.parts)
     page.line()
     if (ahead := lead_in_words(result)) is not None:

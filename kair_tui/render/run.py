@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kair_tui.render.answer import Column
-from kair_tui.render.units import duration, plural
+from kair_tui.render.units import duration
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def _headline(result: Any) -> str:  # noqa: ANN401 - the shell's results stand above this room
-    return f"{result.runbook}: {plural(len(result.statements), 'statement')}, exit status {result.status}"
+    return f"{result.runbook}: {result.summary}"
 
 
 def _body(result: Any, page: Page) -> None:  # noqa: ANN401

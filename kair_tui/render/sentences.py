@@ -10,7 +10,7 @@ from kair_tui.render import delays as devices
 from kair_tui.render import hangs
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, significant, size
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, ratio, significant, size
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -327,6 +327,21 @@ def _same_inputs(one: Evidence) -> str:
     return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
 
 
+def slower_throughout(one: Evidence) -> str:
+    """`rank 77 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code`."""
+    peers = int(one.figures["peers"])
+    beside = f"{_theirs(one)} peer" if peers == 1 else f"{_theirs(one)} {plural(peers, 'peer')}"
+    what = "the devices" if len(one.ranks) > 1 else "the device"
+    longer = ratio(one.figures["ratio"])
+    return f"{_who(one)} {_verb(one, 'compute')} {longer} as long as {beside}, in every kernel: {what}, not the code"
+
+
+def _whole_device(one: Evidence) -> str:
+    least, most = (ratio(one.figures[name]) for name in ("least_ratio", "most_ratio"))
+    kernels = plural(int(one.figures["kernels"]), "kernel")
+    return f"{slower_throughout(one)} ({least} to {most} in the {kernels} that take most)"
+
+
 def _stopped(one: Evidence) -> str:
     stopped, peers = duration(one.figures["stopped_us_per_step"]), duration(one.figures["peers_us_per_step"])
     where = "in and between operations" if one.figures.get("between") else "in the middle of operations"
@@ -482,6 +497,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "larger_batch": _larger_batch,
     "sample_time": _sample_time,
     "same_inputs": _same_inputs,
+    "whole_device": _whole_device,
     "stopped": _stopped,
     "price_range": _price_range,
     "launches_more": _launches_more,

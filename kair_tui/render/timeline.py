@@ -24,17 +24,22 @@ from kair_tui.render.timeline_drawing import (
     KIND_OF,
     WORDS,
     Ink,
+    Signs,
     axis,
     clock_in_words,
     draw_rows,
+    fixed_in_words,
     label,
     legend,
+    recorded_in_words,
     row_of,
     rows_in_words,
+    saved_mark,
     signs,
     takes,
     timeline_headline,
     view_in_words,
+    with_fixes,
 )
 from kair_tui.render.units import count, duration
 from kair_tui.render.view import View
@@ -95,13 +100,15 @@ def _body(result: TimelineResult, page: Page) -> None:
     drawn_with = signs(ascii_only=page.options.ascii_only, coloured=page.options.color)
     page.line(f"{rows_in_words(result)}, {view_in_words(result)}", DIM)
     page.pieces([(" " * before + axis(result, columns), DIM), (f"{'imposed':>{_FIGURE}}", DIM)])
-    for line in draw_rows(result, columns, drawn_with):
-        row = result.rows[line.rows[0]]
-        cells = [(run.text, _style(run.front, run.back)) for run in line.runs]
-        figure = duration(row.imposed_us) if row.lane is None and row.imposed_us else ""
-        page.pieces(
-            [(f"{labels[line.rows[0]]:<{before}}", DIM if row.lane else ""), *cells, (f"{figure:>{_FIGURE}}", "")]
-        )
+    if result.fixed is not None:
+        page.line(recorded_in_words(result.fixed))
+    _draw(result, page, before, columns, drawn_with)
+    if result.fixed is not None and (after := with_fixes(result)) is not None:
+        page.line()
+        page.line(fixed_in_words(result.fixed))
+        _draw(after, page, before, columns, drawn_with)
+        if mark := saved_mark(result, columns):
+            page.line(" " * before + mark)
     page.line()
     marks = drawn_with.marks
     told = "   ".join(f"{drawn_with.kinds[kind]} {WORDS[kind]}" for kind in legend(result))
@@ -117,6 +124,15 @@ def _body(result: TimelineResult, page: Page) -> None:
         page.line()
         longest = sorted(result.collectives, key=lambda one: -one.waited_us)
         page.table(_COLLECTIVES, longest, limit=_COLLECTIVES_SHOWN)
+
+
+def _draw(result: TimelineResult, page: Page, before: int, columns: int, drawn_with: Signs) -> None:
+    """A line for every row; `before` are the columns of the names."""
+    for line in draw_rows(result, columns, drawn_with):
+        row = result.rows[line.rows[0]]
+        cells = [(run.text, _style(run.front, run.back)) for run in line.runs]
+        figure = duration(row.imposed_us) if row.lane is None and row.imposed_us else ""
+        page.pieces([(f"{label(row):<{before}}", DIM if row.lane else ""), *cells, (f"{figure:>{_FIGURE}}", "")])
 
 
 def _style(front: Ink, back: Ink) -> str:
@@ -144,6 +160,8 @@ VIEW = View[TimelineResult, TimelineRow](
 WIDTH: Final = 1200
 """Of the bars, in units of the picture."""
 _LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 110, 90, 20, 14, 8
+_CAPTION: Final = 26
+"""Over the rows as recorded, over those with fixes, and under these."""
 _COLOURS: Final[dict[TimelineKind, str]] = {
     "compute": "#4f81b5",
     "communication": "#5fa06e",
@@ -161,7 +179,12 @@ _TICKS: Final = 8
 
 def svg(result: TimelineResult) -> str:
     """The picture as an SVG document that stands by itself."""
-    height = _TOP + _ROW * len(result.rows) + 40
+    after = with_fixes(result)
+    block = _ROW * len(result.rows)
+    # Beneath the rows as recorded, where there are fixes, a line about these and the rows with them.
+    top = _TOP if after is None else _TOP + _CAPTION
+    below = top + block + _CAPTION
+    height = (top + block if after is None else below + block + _CAPTION) + 40
     whole = WIDTH + _LEFT + _RIGHT
     root = Xml.Element(
         "svg",
@@ -174,12 +197,34 @@ def svg(result: TimelineResult) -> str:
     about = ". ".join(filter(None, (f"{rows_in_words(result)}, {view_in_words(result)}", clock_in_words(result))))
     _text(root, 10, 50, about, colour=_DIM)
     _axis(root, result, height - 40)
-    for number, row in enumerate(result.rows):
-        _row(root, result, row, _TOP + _ROW * number)
-    _path(root, result)
+    _block(root, result, top)
+    if after is not None and result.fixed is not None:
+        _text(root, _LEFT, top - 8, recorded_in_words(result.fixed), size=12)
+        _text(root, _LEFT, below - 8, fixed_in_words(result.fixed), size=12)
+        _block(root, after, below)
+        _saved(root, result, below + block + 4)
     _legend(root, result, height - 14)
     Xml.indent(root)
     return Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _block(root: Xml.Element, result: TimelineResult, top: int) -> None:
+    for number, row in enumerate(result.rows):
+        _row(root, result, row, top + _ROW * number)
+    _path(root, result, top)
+
+
+def _saved(root: Xml.Element, result: TimelineResult, y: int) -> None:
+    """A bar from where the step ends with the fixes to where it ended as recorded, where both are in view."""
+    fixed = result.fixed
+    if fixed is None or not fixed.saved_us:
+        return
+    first, last = sorted((fixed.step_us, result.step_us))
+    if first < result.begin_us or last > result.end_us:
+        return
+    _rect(root, (_x(result, first), y), (_x(result, last) - _x(result, first), 4), _INK)
+    told = f"{duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'}"
+    _text(root, _x(result, last), y + 16, told, anchor="end")
 
 
 def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) -> None:
@@ -204,7 +249,7 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
             _rect(root, (x, top - 2), (wide, _BAR + 4), _INK)
 
 
-def _path(root: Xml.Element, result: TimelineResult) -> None:
+def _path(root: Xml.Element, result: TimelineResult, top: int) -> None:
     """A line along each stop's bar, upright where the path goes over to another rank."""
     points: list[str] = []
     for number, stop in enumerate(result.path):
@@ -212,19 +257,20 @@ def _path(root: Xml.Element, result: TimelineResult) -> None:
         if at is not None:
             # The first is who waited, until the next one came; from there it goes back in time.
             times = (stop.end_us, stop.begin_us) if number else (stop.begin_us, stop.end_us)
-            points += [f"{_x(result, time):.1f},{_middle(at)}" for time in times]
+            points += [f"{_x(result, time):.1f},{top + _middle(at)}" for time in times]
     line = {"points": " ".join(points), "fill": "none", "stroke": _INK, "stroke-width": "2", "stroke-dasharray": "5 2"}
-    Xml.SubElement(root, "polyline", line)
+    if points:
+        Xml.SubElement(root, "polyline", line)
     delay = result.around.operation
     at = row_of(result.rows, delay.rank)
     if at is not None and result.begin_us <= delay.begin_us <= result.end_us:
-        place = {"cx": f"{_x(result, delay.begin_us):.1f}", "cy": str(_middle(at)), "r": "5", "fill": _INK}
+        place = {"cx": f"{_x(result, delay.begin_us):.1f}", "cy": str(top + _middle(at)), "r": "5", "fill": _INK}
         dot = Xml.SubElement(root, "circle", place)
         Xml.SubElement(dot, "title").text = _safe(f"rank {delay.rank} {delay.operator}: {takes(delay)}")
 
 
 def _middle(row: int) -> int:
-    return _TOP + _ROW * row + _BAR // 2
+    return _ROW * row + _BAR // 2
 
 
 def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:

@@ -5,7 +5,7 @@ The timeline in words: its headline, what runs under the cursor, and the names o
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
@@ -13,6 +13,8 @@ from kair_engine.results.timeline import (
     ARRIVED,
     ARRIVED_LAST,
     LETTERS,
+    FixedTimeline,
+    TimelineDelay,
     TimelineKind,
     TimelineOperation,
     TimelineResult,
@@ -146,9 +148,56 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
     return picture
 
 
+def with_fixes(result: TimelineResult) -> TimelineResult | None:
+    """The same step with the fixes made, to be drawn as every other; None where none were asked for."""
+    fixed = result.fixed
+    if fixed is None:
+        return None
+    return replace(
+        result,
+        around=TimelineDelay(fixed.delayed, None, False, None, None, 0.0),
+        step_us=fixed.step_us,
+        rows=fixed.rows,
+        collectives=fixed.collectives,
+        collectives_in_view=fixed.collectives_in_view,
+        path=(),
+        under=fixed.under,
+        fixed=None,
+    )
+
+
+def recorded_in_words(fixed: FixedTimeline) -> str:
+    """What stands over the rows as recorded: `as recorded: step 102 ms`."""
+    return f"as recorded: step {duration(fixed.recorded_step_time_us)}"
+
+
+def fixed_in_words(fixed: FixedTimeline) -> str:
+    """What stands over those with the fixes made: `with rank=2+kind=compute: step 74.8 ms, −27.0 ms`."""
+    changed = signed_duration(-fixed.saved_us) if fixed.saved_us else "nothing saved"
+    return f"with {' and '.join(fixed.fixes)}: step {duration(fixed.step_time_us)}, {changed}"
+
+
+def saved_mark(result: TimelineResult, columns: int) -> str:
+    """From where the step ends with the fixes to where it ended as recorded, under the cells; "" out of view."""
+    fixed = result.fixed
+    if fixed is None or not fixed.saved_us:
+        return ""
+    first, last = sorted((fixed.step_us, result.step_us))
+    if first < result.begin_us or last > result.end_us:
+        return ""
+    low, high = (column_of(result, time, columns) for time in (first, last))
+    told = f" {duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'} "
+    inside = f"{told:-^{max(high - low - 1, 0)}}"
+    if len(inside) <= high - low - 1:
+        return " " * low + f"|{inside}|"
+    # Without room between the ends, before them.
+    return f"{told.strip():>{max(low - 1, 0)}} |{'-' * (high - low - 1)}|"
+
+
 def legend(result: TimelineResult) -> list[TimelineKind]:
     """The kinds that are in view, those that take most time first."""
-    seen = Counter("".join(row.windows for row in result.rows))
+    rows = [*result.rows, *(() if result.fixed is None else result.fixed.rows)]
+    seen = Counter("".join(row.windows for row in rows))
     return [KIND_OF[letter] for letter, _ in seen.most_common() if letter != NOTHING]
 
 

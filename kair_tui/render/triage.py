@@ -5,8 +5,9 @@ A triage in words: the engine's figures with the sentences, commands and suggest
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,11 +17,13 @@ from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, T
 from kair_engine.results.whatif import Fix
 from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
+from kair_tui.render.bar import in_one_line, waiting_in_words
 from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
-from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words
+from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
 from kair_tui.render.localize import flag
+from kair_tui.render.oneline import oneline
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.text import short_name
@@ -61,6 +64,10 @@ _FUSE: Mapping[str, str] = {
     "xla": "jax.jit or tf.function(jit_compile=True) on the whole step",
 }
 """How a framework fuses small kernels."""
+_OF_DEVICES = frozenset(("compute", "communication", "device_contention"))
+"""Causes that a device can be at fault for, or its link to others."""
+_DEVICES_SHOWN = 4
+_UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{4})[0-9a-f-]{28}([0-9a-f]{4})\b")
 _WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 
 
@@ -99,11 +106,23 @@ def triage_in_words(result: TriageResult) -> TriageInWords:
     findings = tuple(_finding(finding) for finding in result.findings)
     if len(result.ranking) == 1:
         # Without peers nobody can say that.
-        findings = tuple(replace(one, suggestion=_upper(one.suggestion.removeprefix(_NOBODY))) for one in findings)
+        findings = tuple(map(_of_one_rank, findings))
     absorbed = tuple(
         AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
     )
     return TriageInWords(**_fields(result, findings=findings, absorbed=absorbed), summary=summary(result))
+
+
+def _of_one_rank(finding: FindingInWords) -> FindingInWords:
+    """The finding of a recording of one rank: nothing in it is said of others."""
+    told = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
+    shown = (
+        replace(one, sentence=f"its threads stand still {stops_in_words(one.figures, alone=True)}")
+        if one.kind == "host_stops"
+        else one
+        for one in finding.evidence
+    )
+    return replace(finding, suggestion=_upper(told), evidence=tuple(shown))
 
 
 def _upper(text: str) -> str:
@@ -111,7 +130,20 @@ def _upper(text: str) -> str:
 
 
 def suggestion_of(finding: Finding) -> str:
-    """What to do about it."""
+    """What to do about it: about the part, where evidence explains it by one, else about the cause."""
+    return _remedy(finding) or _of_cause(finding)
+
+
+def _remedy(finding: Finding) -> str | None:
+    explained = next((one for one in finding.explanations if one.word == "explains"), None)
+    if explained is None:
+        return None
+    from kair_tui.render.explanations import remedy_of
+
+    return remedy_of(explained)
+
+
+def _of_cause(finding: Finding) -> str:
     row = CAUSES[finding.cause]
     text = row.suggestion
     if finding.pattern == "job_wide" and row.job_wide_suggestion is not None:
@@ -127,6 +159,7 @@ def suggestion_of(finding: Finding) -> str:
         Who=who.capitalize(),
         rank=next(iter(ranks), None),
         operator=named,
+        device=f" ({'; '.join(finding.devices)})" if 0 < len(finding.devices) <= _DEVICES_SHOWN else "",
         fuse=_FUSE.get(finding.framework or "", "torch.compile, jax.jit"),
         warm_up=_WARM_UP.get(finding.framework or "", "torch.profiler.schedule with warmup"),
     )
@@ -191,19 +224,23 @@ PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "ow
 
 
 def _body(result: TriageInWords, page: Page) -> None:
+    if result.bar is not None:
+        page.step_bar(result.bar)
+        page.line()
     for number, finding in enumerate(result.findings, 1):
         page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
-        for fact in facts(finding):
+        for fact in facts(finding, wide=page.options.wide):
             page.line(fact, indent=3)
+        for line in part_lines(finding, wide=page.options.wide):
+            page.line(line, indent=3)
         for sentence in sentences(finding):
             page.bullet(sentence)
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
         page.line()
-    for line in absorbed_lines(result, wide=page.options.wide):
-        page.line(line)
-    if result.absorbed:
-        page.line()
+    _block(absorbed_lines(result, wide=page.options.wide), page)
+    _block(beside_lines(result, wide=page.options.wide), page)
+    _block(record_lines(result), page)
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
@@ -215,6 +252,17 @@ def _body(result: TriageInWords, page: Page) -> None:
         page.line(confirmed_in_words(result.confirmed))
     if result.against_baseline is not None:
         page.lines_of(against_in_words(result.against_baseline))
+    if result.sources:
+        from kair_tui.render.evidence import sources_in_words  # few recordings have any
+
+        page.line(f"evidence: {sources_in_words(result.sources)}")
+
+
+def _block(lines: Sequence[str], page: Page) -> None:
+    for line in lines:
+        page.line(line)
+    if lines:
+        page.line()
 
 
 def absorbed_lines(result: TriageInWords, *, wide: bool = False) -> list[str]:
@@ -223,6 +271,24 @@ def absorbed_lines(result: TriageInWords, *, wide: bool = False) -> list[str]:
         f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
         for one in result.absorbed
     ]
+
+
+def beside_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
+    """What happened near the begin of what was found, and what differs between ranks: neither accuses anybody."""
+    if not result.differences and not result.happenings:
+        return []
+    from kair_tui.render.differences import difference_lines, happening_lines
+
+    return [*happening_lines(result, wide=wide), *difference_lines(result, wide=wide)]
+
+
+def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
+    """What evidence says of the parts that could make it so; none where there is no evidence."""
+    if not finding.explanations:
+        return []
+    from kair_tui.render.explanations import explanation_lines
+
+    return explanation_lines(finding.explanations, wide=wide)
 
 
 def gain_in_words(result: TriageResult) -> str:
@@ -241,9 +307,10 @@ def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
     if not result.steps:
         return "recordings of calls: how far each rank came, and no times"
+    waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
     return (
-        f"step {duration(result.step_time_us)}; ranks wait{_share_of_time(result)} "
-        f"({duration(result.waiting_us_per_step)} a step over all of them, "
+        f"step {duration(result.step_time_us)}; {waits} "
+        f"(in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
         f"{duration(result.unattributed_us_per_step)} unattributed); "
         f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
     )
@@ -255,7 +322,13 @@ def _share_of_time(result: TriageResult) -> str:
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
-    """Who, and what is wrong; `alone` where no other rank was recorded."""
+    """Who, and what is wrong where; `alone` where no other rank was recorded."""
+    where = "" if finding.pattern == "job_wide" else _in_operator(finding, wide) or _in_scope(finding)
+    return f"{who_and_why(finding, alone=alone)}{where}"
+
+
+def who_and_why(finding: Finding, *, alone: bool = False) -> str:
+    """The same without an operator: `rank 3 on node-7: compute`."""
     if finding.pattern == "job_wide" and alone:
         return f"{ranks_in_words(finding.seen_on)}, the only one recorded: {cause_in_words(finding.cause)}"
     if finding.pattern == "job_wide":
@@ -263,8 +336,7 @@ def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
         return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
     who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
     on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
-    where = _in_operator(finding, wide) or _in_scope(finding)
-    return f"{who}{on}: {cause_in_words(finding.cause)}{where}"
+    return f"{who}{on}: {cause_in_words(finding.cause)}"
 
 
 def _in_scope(finding: Finding) -> str:
@@ -285,8 +357,8 @@ def _others(number: int) -> str:
     return f" and {count(number)} more" if number > 0 else ""
 
 
-def facts(finding: Finding) -> list[str]:
-    """Its figures: what it costs, when, and how sure that is."""
+def facts(finding: Finding, *, wide: bool = False) -> list[str]:
+    """Its figures: what it costs, when, how sure that is, and on which device."""
     if stands_still(finding):
         return [] if how_it_ended(finding) else [_price(finding)]  # its evidence says that
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
@@ -297,7 +369,40 @@ def facts(finding: Finding) -> list[str]:
         # Of one step, it is some of its synchronisations that came late.
         how = "at times within the step"
     where = f"{how}, {steps}{began}{chance}"
-    return [_price(finding), where, *([f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else [])]
+    on_edge = [f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else []
+    return [_price(finding), *_track_record(finding), where, *on_edge, *_device(finding, wide)]
+
+
+def _track_record(finding: Finding) -> list[str]:
+    """How earlier prices for the same cause came out, where enough did."""
+    if finding.track_record is None:
+        return []
+    from kair_tui.render.ledger import track_record_in_words  # few stores have any
+
+    return [track_record_in_words(finding.track_record)]
+
+
+def record_lines(result: TriageResult) -> list[str]:
+    """Devices, hosts and links of the job that are slow in job after job, a sentence each."""
+    if not result.records:
+        return []
+    from kair_tui.render.ledger import record_in_words
+
+    return [f"record: {record_in_words(one)}" for one in result.records]
+
+
+def _device(finding: Finding, wide: bool) -> list[str]:
+    """What to look its devices up by, where devices or their links can be at fault; UUIDs whole where it is `wide`."""
+    if finding.cause not in _OF_DEVICES or not finding.devices:
+        return []
+    shown = finding.devices if wide else tuple(map(with_short_uuids, finding.devices[:_DEVICES_SHOWN]))
+    label = "device" if len(finding.devices) == 1 else "devices"
+    return [f"{label}: {'; '.join(shown)}{_others(len(finding.devices) - len(shown))}"]
+
+
+def with_short_uuids(text: str) -> str:
+    """`GPU-5f3e…4444`: enough to recognise it by. Who copies it finds it whole in `-o wide` and in JSON."""
+    return _UUID.sub(r"\1…\2", text)
 
 
 def sentences(finding: FindingInWords) -> list[str]:
@@ -340,12 +445,17 @@ def _tree(result: TriageInWords, page: Page) -> None:
         for finding in result.findings:
             of_one = len(result.ranking) == 1
             branch = root.add(safe(Styled(title(finding, wide=page.options.wide, alone=of_one), ALARM)))
-            for line in (*facts(finding), *sentences(finding)):
+            wide = page.options.wide
+            for line in (*facts(finding, wide=wide), *part_lines(finding, wide=wide), *sentences(finding)):
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
-        for line in absorbed_lines(result, wide=page.options.wide):
+        for line in (*absorbed_lines(result, wide=page.options.wide), *beside_lines(result, wide=page.options.wide)):
             root.add(safe(line))
+        for line in record_lines(result):
+            root.add(safe(line))
+        if result.bar is not None:
+            root.add(safe(in_one_line(result.bar)))
         root.add(safe(triage_totals(result)))
 
     page.tree(f"verdict: {verdict_in_words(result.verdict)}", grow)
@@ -364,6 +474,7 @@ class VerdictRow:
     ranks: tuple[int, ...] = ()
     seen_on: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     operator: str | None = None
     edge: str | None = None
     steps: tuple[int, ...] = ()
@@ -418,4 +529,5 @@ VIEW = View[TriageInWords, RankedRank](
     records=(("findings", "finding"), ("ranking", "rank")),
     tree=_tree,
     csv=CsvTable(VerdictRow, _csv_rows),
+    line=oneline,
 )

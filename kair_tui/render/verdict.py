@@ -15,6 +15,7 @@ from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
+from kair_tui.render.sentences import slower_throughout
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -32,6 +33,7 @@ from kair_tui.render.warnings import unexplained_briefly, warning_in_words
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
+_UNITS = ("ns", "µs", "ms", "s")
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
@@ -62,7 +64,7 @@ _OPEN_HANGS = (
 
 def summary(result: TriageResult) -> str:
     """The answer in one sentence."""
-    scope = f"{plural(len(result.ranking), 'rank')}, {plural(len(result.steps), 'step')}"
+    scope = f"{plural(len(result.ranking), 'rank')}, {_steps(result)}"
     if not result.steps and not result.findings:
         return _no_hang(result)
     if result.verdict == "straggler":
@@ -76,6 +78,7 @@ def summary(result: TriageResult) -> str:
             why += f"; {waited}" if waited else ""
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
+        scope = scope if not result.parts else f"1 rank, {plural(len(result.steps), 'step')}"  # its step is told below
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
     cleared = _first(result.warnings, ("nobody_waits",))
     uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
@@ -83,6 +86,12 @@ def summary(result: TriageResult) -> str:
     if cleared is None and result.absorbed:
         return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{rest}"
     return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{rest}"
+
+
+def _steps(result: TriageResult) -> str:
+    """`12 steps of 95.0 ms`: without the time where none is known."""
+    of = f" of {duration(result.step_time_us)}" if result.step_time_us > 0 else ""
+    return f"{plural(len(result.steps), 'step')}{of}"
 
 
 def _unseen(result: TriageResult) -> str:
@@ -165,17 +174,40 @@ def seen_in_words(seen: tuple[Rank, ...]) -> str:
 
 
 def _straggler(result: TriageResult) -> str:
+    """The costliest culprit with one cause and one figure; what costs more than it, whoever is to blame for that."""
     first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
-    # What costs more than any culprit is named before them, whoever is to blame for it.
-    above, rest = result.findings[:first], result.findings[first:]
-    culprits = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_price(one)})" for one in _accused(rest)])
-    told = f"straggler: {culprits}{_together(result)}"
+    above, (culprit, *rest) = result.findings[:first], result.findings[first:]
+    others = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_cost_alone(one)})" for one in _accused(rest)])
+    told = f"straggler: {_first_culprit(culprit, result)}{f'; then {others}' if others else ''}"
     if above:
-        told = (
-            f"straggler, but what costs most is no rank's fault: {_shared(above)}; then {culprits}{_together(result)}"
-        )
-    below = _shared(rest)
-    return f"{told}; no rank's fault: {below}" if below else told
+        return f"{told}; more costs no rank's fault: {cause_in_words(above[0].cause)}, {costs(above[0])}"
+    below = next((one for one in rest if one.pattern == "job_wide"), None)
+    return told if below is None else f"{told}; no rank's fault: {cause_in_words(below.cause)}, {_cost_alone(below)}"
+
+
+def _first_culprit(finding: Finding, result: TriageResult) -> str:
+    """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
+    whole = next((one for one in finding.evidence if one.kind == "whole_device"), None)
+    if whole is not None and finding.cause == "compute":
+        return f"{slower_throughout(whole)}; step {duration(result.step_time_us)}"
+    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}, {_of_step(finding, result)})"
+
+
+def _of_step(finding: Finding, result: TriageResult) -> str:
+    """What it costs of the step: `11.9 of the 56.0 ms step`."""
+    if stands_still(finding) or result.step_time_us <= 0:
+        return _cost_alone(finding)
+    step = duration(result.step_time_us)
+    if is_hidden(finding):
+        return f"nothing of the {step} step by itself: others are as late"
+    return f"{_without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
+
+
+def _without_unit(cost: str, *, of: str) -> str:
+    """`11.9` where the whole is told in the same unit, `456 to 476` of a range; else the cost as it is."""
+    units = {word for word in cost.split() if word in _UNITS}
+    unit = of.rsplit(" ", 1)[-1]
+    return cost.replace(f" {unit}", "") if units == {unit} else cost
 
 
 def _accused(findings: Sequence[Finding]) -> list[Finding]:
@@ -183,7 +215,7 @@ def _accused(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _shared(findings: Sequence[Finding]) -> str:
-    return _some([f"{cause_in_words(one.cause)} ({_price(one)})" for one in findings if one.pattern == "job_wide"])
+    return _some([f"{cause_in_words(one.cause)} ({_cost_alone(one)})" for one in findings if one.pattern == "job_wide"])
 
 
 def _some(told: Sequence[str]) -> str:
@@ -197,15 +229,14 @@ def _some(told: Sequence[str]) -> str:
 def _job_wide(result: TriageResult) -> str:
     first, *others = result.findings
     if stands_still(first):
-        where = f"{_price(first)} {_seen_on(first, result)}"
+        where = f"{_cost_alone(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
-    of_step = f"{costs(first)} of the {duration(result.step_time_us)} step{_crowded(first)}"
-    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({of_step})"]
+    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({_of_step(first, result)})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
-    return f"job-wide: {_some(told)}{_together(result)}; {where}{_unseen(result)}"
+    return f"job-wide: {_some(told)}; {where}{_unseen(result)}"
 
 
 def _most_of_step(result: TriageResult) -> str:
@@ -232,23 +263,17 @@ def _seen_on(finding: Finding, result: TriageResult) -> str:
     return f"on {count(len(seen))} of {count(ranks)} ranks"
 
 
-def _together(result: TriageResult) -> str:
-    together = result.together
-    if together is None or together.saved_us <= 0 or len(result.findings) < 2:
-        return ""
-    return f"; together {duration(together.saved_us)} a step"
-
-
 def _culprit(finding: Finding) -> str:
     return ranks_in_words(finding.ranks) if finding.ranks else finding.edge or "a link"
 
 
-def _price(finding: Finding) -> str:
+def _cost_alone(finding: Finding) -> str:
+    """What it costs, without the step."""
     if stands_still(finding):
         return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
         return "nothing by itself: others are as late"
-    return f"{costs(finding)} a step{_crowded(finding)}"
+    return f"{costs(finding)}{_crowded(finding)}"
 
 
 def _crowded(finding: Finding) -> str:

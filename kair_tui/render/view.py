@@ -123,6 +123,12 @@ class View(Generic[Result, Row]):
     csv: CsvTable[Result] | None = None
     """What `-o csv` writes in the main table's place."""
 
+    line: "Callable[[Result, str], str] | None" = None
+    """What `-o oneline` writes of the answer about a job of that name."""
+
+    text: Callable[[Result], str] | None = None
+    """What people read in the place of headline and body, as it is, of an answer that is a text."""
+
     def rows(self, result: Result) -> Sequence[Row]:
         """The main table's rows."""
         if self.main is None:

@@ -5,7 +5,7 @@ A what-if analysis in words: the verdict, its causes and the remedies as people 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.frozen import dataclass
@@ -78,7 +78,8 @@ class WhatifInWords(WhatifResult):
 
 def whatif_in_words(result: WhatifResult) -> WhatifInWords:
     """The same answer, told."""
-    causes = tuple(SlowdownCauseInWords(**vars(one), text=cause_in_words(one)) for one in result.causes)
+    lost_us = _lost_us(result)
+    causes = tuple(SlowdownCauseInWords(**vars(one), text=cause_in_words(one, lost_us)) for one in result.causes)
     remedies = tuple(RemedyInWords(**vars(one), text=remedy_in_words(one)) for one in result.remedies)
     told = {**vars(result), "causes": causes, "remedies": remedies}
     return WhatifInWords(**told, verdict=verdict_in_words(result))
@@ -88,16 +89,21 @@ def verdict_in_words(result: WhatifResult) -> str:
     """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
     if result.pattern == "none":
         return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
-    slower = f"{result.slowdown:.2f} times slower than without stragglers"
+    slower = f"{result.slowdown:.2f} times slower than without any straggler"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"
-    causes = ", and second ".join(map(cause_in_words, result.causes)) or f"no single cause{_mostly(result)}"
+    told = [cause_in_words(one, _lost_us(result)) for one in result.causes]
+    causes = ", and second ".join(told) or f"no single cause{_mostly(result)}"
     return f"{slower}: {causes}; {_pattern(result)}"
 
 
-def cause_in_words(cause: SlowdownCause) -> str:
-    """What it is, where, and what speaks for it."""
-    return _CAUSES[cause.cause](cause)
+def cause_in_words(cause: SlowdownCause, lost_us: float) -> str:
+    """What it is, where, and what speaks for it; `lost_us` is what a step loses to all stragglers together."""
+    return _CAUSES[cause.cause](cause, lost_us)
+
+
+def _lost_us(result: WhatifResult) -> float:
+    return result.step_time_us - result.ideal_step_time_us
 
 
 def remedy_in_words(remedy: Remedy) -> str:
@@ -111,40 +117,42 @@ def remedy_in_words(remedy: Remedy) -> str:
 
 
 def _mostly(result: WhatifResult) -> str:
-    kind, alone = next(iter(result.by_operator_type.items()), ("", 1.0))
-    share = (alone - 1) / (result.slowdown - 1)
+    kind, saved_us = next(iter(result.saved_by_operator_type_us.items()), ("", 0.0))
+    lost_us = _lost_us(result)
+    share = saved_us / lost_us if lost_us > 0 else 0.0
     return f", mostly {spaced(kind)} ({whole_percent(share)} of the slowdown)" if share >= _MOST else ""
 
 
 def _pattern(result: WhatifResult) -> str:
+    """Which workers are slow, be it together: what fixing one of them saves the tables tell."""
     rank = next(iter(result.by_rank or result.by_rank_approximate), None)
     stage = next(iter(result.by_stage), None)
     last = ", the last row," if result.by_stage and stage == max(result.by_stage) else ""
     return {
-        "one_worker": f"one worker, rank {rank}, costs more than all others",
-        "few_workers": f"a few workers cost more than others, rank {rank} most",
-        "one_stage": f"stage {stage}{last} costs more than others",
+        "one_worker": f"one worker, rank {rank}, is slower than all others",
+        "few_workers": f"a few workers are slower than others, rank {rank} most",
+        "one_stage": f"stage {stage}{last} is slower than others",
         "diffuse": _spread(result),
         "unknown": "workers were not priced one by one",
     }[result.pattern]
 
 
 def _spread(result: WhatifResult) -> str:
-    largest = max((result.by_rank or result.by_rank_approximate).values(), default=1.0)
-    if largest - 1 < _MUCH * (result.slowdown - 1):
+    largest = max((*result.saved_by_rank_us.values(), *result.saved_by_rank_at_most_us.values()), default=0.0)
+    if largest < _MUCH * _lost_us(result):
         return "no worker by itself costs much"
     return "the cost is spread over all workers"
 
 
-def _slow_workers(cause: SlowdownCause) -> str:
+def _slow_workers(cause: SlowdownCause, lost_us: float) -> str:
     if cause.host is not None:
-        return f"host {cause.host} costs {_of_slowdown(cause)}, its {len(cause.ranks)} ranks together"
+        return f"host {cause.host} costs {_price(cause, lost_us)}, its {len(cause.ranks)} ranks together"
     if len(cause.ranks) == 1:
-        return f"rank {cause.ranks[0]} costs {_of_slowdown(cause)}"
-    return f"ranks {first_ranks(cause.ranks)} cost {_of_slowdown(cause)}"
+        return f"rank {cause.ranks[0]} costs {_price(cause, lost_us)}"
+    return f"ranks {first_ranks(cause.ranks)} cost {_price(cause, lost_us)}"
 
 
-def _sequence_imbalance(cause: SlowdownCause) -> str:
+def _sequence_imbalance(cause: SlowdownCause, _lost_us: float) -> str:
     correlation, variation = cause.figures["forward_backward_correlation"], cause.figures["forward_variation_share"]
     uneven = (
         f"forward and backward correlate by {correlation:.2f} within a rank, "
@@ -161,34 +169,36 @@ def _or_slow_ranks(cause: SlowdownCause) -> str:
     return f"; or slow ranks {first_ranks(cause.or_slow_ranks)}: {few} too few to tell"
 
 
-def _stage_imbalance(cause: SlowdownCause) -> str:
-    return f"stage imbalance (an ideal last stage takes {_of_slowdown(cause)} away)"
+def _stage_imbalance(cause: SlowdownCause, lost_us: float) -> str:
+    return f"stage imbalance (an ideal last stage saves {_price(cause, lost_us)})"
 
 
-def _garbage_collection(cause: SlowdownCause) -> str:
+def _garbage_collection(cause: SlowdownCause, lost_us: float) -> str:
     pauses = f"{int(cause.figures['paused_forwards'])} forward computations pause {_where(cause)}"
-    return f"garbage collection ({pauses}, backward does not); {_without(cause)}"
+    return f"garbage collection ({pauses}, backward does not); {_without(cause, lost_us)}"
 
 
-def _communication_flapping(cause: SlowdownCause) -> str:
+def _communication_flapping(cause: SlowdownCause, lost_us: float) -> str:
     transfers, times = int(cause.figures["flapping_transfers"]), cause.figures["over_median_ratio"]
     flaps = f"{transfers} transfers take over {times:.0f} times their median {_where(cause)}"
-    return f"communication flapping ({flaps}: {', '.join(cause.operation_types)}); {_without(cause)}"
+    return f"communication flapping ({flaps}: {', '.join(cause.operation_types)}); {_without(cause, lost_us)}"
 
 
 def _where(cause: SlowdownCause) -> str:
     return f"on {len(cause.ranks)} ranks in {int(cause.figures['steps'])} steps"
 
 
-def _without(cause: SlowdownCause) -> str:
-    return f"without it {_of_slowdown(cause)} goes away"
+def _without(cause: SlowdownCause, lost_us: float) -> str:
+    return f"it costs {_price(cause, lost_us)}"
 
 
-def _of_slowdown(cause: SlowdownCause) -> str:
-    return f"{whole_percent(cause.share or 0.0)} of the slowdown"
+def _price(cause: SlowdownCause, lost_us: float) -> str:
+    """What a step saves without it, and how much of all that is lost that is."""
+    share = cause.share or 0.0
+    return f"{duration(share * lost_us)} a step, {whole_percent(share)} of the slowdown"
 
 
-_CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause], str]]] = {
+_CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause, float], str]]] = {
     "slow_workers": _slow_workers,
     "sequence_imbalance": _sequence_imbalance,
     "stage_imbalance": _stage_imbalance,
@@ -199,17 +209,57 @@ _CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause], str]]] = {
 
 _SHOWN = 10
 _COSTS_NOTHING = 0.0005
-"""Parts that cost less than this share of the ideal step, 0.0 % as printed, are left out."""
+"""Parts whose fix saves less than this share of the step, 0.0 % as printed, are left out."""
 _LABEL, _MARGIN, _WIDEST = 10, 26, 100
 """Columns of the heatmap: before its rows, beside them, and in them at most."""
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One part of the job with its S."""
+class Part:
+    """One part of the job, and what its fix saves of the recorded step."""
 
+    sort: str
+    """`kind of time`, `stage` …"""
     part: str
-    slowdown: float
+    saved_us: float
+    saved: float
+    """As a share of the step."""
+    gpu_hours_per_day: float
+    alone: float | None
+    """What it adds to an ideal job, all else of which has no straggler, as a share of that job's step."""
+
+    @property
+    def is_worth_a_line(self) -> bool:
+        """Whether its price is a figure other than nought."""
+        return self.saved >= _COSTS_NOTHING
+
+
+def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
+    """By sort the parts of the job, the costliest first; of very many ranks those that can save most."""
+    kinds = set(result.by_operator_type) <= set(FIX_KINDS)
+    sorts: tuple[tuple[str, str, Mapping[Any, float], Mapping[Any, float]], ...] = (
+        (
+            "kind of time" if kinds else "operation type",
+            "",
+            result.saved_by_operator_type_us,
+            result.by_operator_type,
+        ),
+        ("stage", "stage ", result.saved_by_stage_us, result.by_stage),
+        ("data-parallel rank", "dp ", result.saved_by_dp_rank_us, result.by_dp_rank),
+        ("host", "", result.saved_by_host_us, result.by_host),
+        ("rank", "rank ", result.saved_by_rank_us, result.by_rank),
+    )
+    return {
+        sort: tuple(_part(result, sort, f"{label}{key}", saved, alone.get(key)) for key, saved in of.items())
+        for sort, label, of, alone in sorts
+    }
+
+
+def _part(result: WhatifResult, sort: str, part: str, saved_us: float, slowdown: float | None) -> Part:
+    saved = saved_us / result.step_time_us if result.step_time_us else 0.0
+    # What is saved without any straggler is as many hours for each share of the step.
+    hours = saved * result.gpu_hours_per_day / result.waste if result.waste else 0.0
+    return Part(sort, part, saved_us, saved, hours, None if slowdown is None else slowdown - 1)
 
 
 def _headline(result: WhatifInWords) -> str:
@@ -244,37 +294,42 @@ def _money(cost: float | None) -> str:
     return "–" if cost is None else money(cost)
 
 
-def _parts(title: str, of: Mapping[Any, float], page: Page, label: str = "") -> None:
-    if not of:
+def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
+    if not parts:
         return
-    worth = {key: slowdown for key, slowdown in of.items() if page.options.wide or slowdown - 1 >= _COSTS_NOTHING}
+    worth = [part for part in parts if page.options.wide or part.is_worth_a_line]
     if not worth:
-        page.line(f"No {title} alone costs anything: what is lost, several lose together.")
+        page.line(f"No {sort} alone costs anything: what is lost, several lose together.")
         page.line()
         return
-    rows = [_Part(f"{label}{key}", slowdown) for key, slowdown in worth.items()]
     columns = (
-        Column[_Part]("part", title, lambda row: row.part, align="left", weight=9),
-        Column[_Part]("slowdown", "S", lambda row: slowdown(row.slowdown), weight=9),
-        Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0)), weight=8),
+        Column[Part]("part", sort, lambda row: row.part, align="left", weight=9),
+        Column[Part]("saved_us", "saves/step", lambda row: signed_duration(row.saved_us), weight=9),
+        Column[Part]("saved", "of the step", lambda row: percent(row.saved), weight=8),
+        Column[Part]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=7),
+        Column[Part]("alone", "alone", lambda row: _alone(row.alone), weight=6, detail=True),
     )
-    page.table(columns, rows, limit=_SHOWN)
-    if len(of) > len(worth) and len(rows) <= _SHOWN:
-        page.line(f"… and {count(len(of) - len(worth))} that cost nothing", DIM)
+    page.table(columns, worth, limit=_SHOWN)
+    if len(parts) > len(worth) and len(worth) <= _SHOWN:
+        page.line(f"… and {count(len(parts) - len(worth))} that cost nothing", DIM)
     page.line()
+
+
+def _alone(added: float | None) -> str:
+    return "–" if added is None else percent(max(added, 0.0))
 
 
 def _body(result: WhatifInWords, page: Page) -> None:
     page.fact("step", _times(result))
-    page.fact("slowdown S", f"{slowdown(result.slowdown)} ({_wasted(result)})")
+    page.fact("slowdown S", f"{slowdown(result.slowdown)}: {_without_any(result)}")
     if slowdown(result.peer_slowdown) != slowdown(result.slowdown):
         ideal = f"peers take {duration(result.peer_ideal_step_time_us)}"
         page.fact("to peers", f"{slowdown(result.peer_slowdown)}: {ideal}; S is the published figure, against the mean")
     slowest = f"the slowest 3 % of workers (rank {spans(result.slowest_ranks)})"
     if result.slowest_workers is not None:
-        page.fact("M_W", _effect(result.slowest_workers, slowest))
+        page.fact("M_W", _effect(result.slowest_workers, slowest, wide=page.options.wide))
     if result.last_stage is not None:
-        page.fact("M_S", _effect(result.last_stage, "the last stage"))
+        page.fact("M_S", _effect(result.last_stage, "the last stage", wide=page.options.wide))
     if result.forward_backward_correlation is not None and result.forward_variation is not None:
         page.fact(
             "microbatches",
@@ -286,22 +341,14 @@ def _body(result: WhatifInWords, page: Page) -> None:
         f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
         f"{percent(result.delay_share)} of the step rests on them alone",
     )
-    stops = result.host_stops
-    if stops is not None and stops.per_step:
-        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
-    if stops is not None and stops.cores is not None:
-        page.fact("lack of cores", f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
-    if stops is not None and stops.tick_us is not None:
-        page.fact("threads wait", ticks_in_words(stops.tick_us, stops.ticked_share))
+    _standing_still(result, page)
     page.line()
-    _parts(
-        "kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "operation type",
-        result.by_operator_type,
-        page,
-    )
-    _parts("stage", result.by_stage, page, "stage ")
-    _parts("host", result.by_host, page)
-    _parts("rank", result.by_rank or result.by_rank_approximate, page, "rank ")
+    for sort, parts in parts_of(result).items():
+        if sort != "data-parallel rank":
+            _parts(sort, parts, page)
+    if page.options.wide:
+        page.line("alone: what the part adds to an ideal job, of which all else has no straggler", DIM)
+        page.line()
     _heatmap(result, page)
     if result.fixes:
         page.table(_FIXES, result.fixes)
@@ -318,16 +365,29 @@ def _body(result: WhatifInWords, page: Page) -> None:
     page.table(columns, result.per_step, limit=_SHOWN)
 
 
+def _standing_still(result: WhatifInWords, page: Page) -> None:
+    """What threads did not do, as far as that is known."""
+    stops = result.host_stops
+    if stops is None:
+        return
+    if stops.per_step:
+        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
+    if stops.cores is not None:
+        page.fact("lack of cores", f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
+    if stops.tick_us is not None:
+        page.fact("threads wait", ticks_in_words(stops.tick_us, stops.ticked_share))
+
+
 def absorbed_lines(result: WhatifResult) -> list[str]:
     """Fixes of hosts that save nothing, as these are ahead of their devices."""
     return [f"absorbed: {absorbed_fix_in_words(one, result.step_time_us)}" for one in result.absorbed]
 
 
-def _wasted(result: WhatifResult) -> str:
-    """What S costs; of money only where the price of a GPU hour is known."""
+def _without_any(result: WhatifResult) -> str:
+    """What S is; of money only where the price of a GPU hour is known."""
     price = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
     hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
-    return f"{percent(result.waste)} of the time is waste: {hours}"
+    return f"without any straggler a step takes {percent(result.waste)} less ({hours})"
 
 
 def _times(result: WhatifResult) -> str:
@@ -336,16 +396,15 @@ def _times(result: WhatifResult) -> str:
     return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
 
 
-def _effect(effect: PartEffect, part: str) -> str:
-    return (
-        f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal; "
-        f"if all others were, {percent(effect.share_alone)} would stay"
-    )
+def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:
+    alone = f"; alone in an ideal job it adds {percent(effect.share_alone)} of it" if wide else ""
+    return f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal{alone}"
 
 
 def _heatmap(result: WhatifResult, page: Page) -> None:
-    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the worker costs."""
-    costs = [[max(value - 1, 0.0) for value in row] for row in result.heatmap]
+    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the fix of the worker saves."""
+    step_us = max(result.step_time_us, 1e-3)
+    costs = [[max(value / step_us, 0.0) for value in row] for row in result.saved_heatmap_us]
     peak = max((max(row, default=0.0) for row in costs), default=0.0)
     columns = max((len(row) for row in costs), default=0)
     if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
@@ -353,7 +412,8 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
     width = min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
-    page.line(f"what each worker costs ({axes})")
+    at_most = ", or at most" if result.saved_by_rank_at_most_us else ""
+    page.line(f"what each worker costs{at_most} ({axes})")
     for stage, row in enumerate(costs):
         # Of many ranks one that costs much must not vanish in a mean.
         drawn = heat_row(row, peak, width, ascii_only=page.options.ascii_only, together=max)
@@ -361,31 +421,22 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
     ramp = RAMP_ASCII if page.options.ascii_only else RAMP
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
-    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the ideal step", DIM)
+    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the step", DIM)
     page.line()
 
 
 def _tree(result: WhatifInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
-        groups: tuple[tuple[str, Mapping[Any, float], str], ...] = (
-            (
-                "by kind of time" if set(result.by_operator_type) <= set(FIX_KINDS) else "by operation type",
-                result.by_operator_type,
-                "",
-            ),
-            ("by stage", result.by_stage, "stage "),
-            ("by data-parallel rank", result.by_dp_rank, "dp "),
-            ("by host", result.by_host, ""),
-            ("by rank", result.by_rank or result.by_rank_approximate, "rank "),
-        )
-        for title, of, label in groups:
-            if not of:
+        for sort, parts in parts_of(result).items():
+            if not parts:
                 continue
-            branch = root.add(safe(title))
-            for key, value in list(of.items())[:_SHOWN]:
-                branch.add(safe(f"{label}{key}: S {slowdown(value)}, costs {percent(max(value - 1, 0.0))}"))
-            if len(of) > _SHOWN:
-                branch.add(safe(f"… and {count(len(of) - _SHOWN)} more"))
+            branch = root.add(safe(f"by {sort}"))
+            for part in parts[:_SHOWN]:
+                alone = f", alone {_alone(part.alone)}" if page.options.wide else ""
+                saved = f"saves {duration(max(part.saved_us, 0.0))} a step, {percent(max(part.saved, 0.0))}"
+                branch.add(safe(f"{part.part}: {saved}{alone}"))
+            if len(parts) > _SHOWN:
+                branch.add(safe(f"… and {count(len(parts) - _SHOWN)} more"))
         for fix in result.fixes:
             root.add(
                 safe(f"fix {fix.fix} saves {duration(fix.saved_us)} a step: {gain(fix.throughput_gain)} throughput")

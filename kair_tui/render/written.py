@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kair_tui.render.text import json_in_ascii, to_ascii
+from kair_tui.render.text import clean, json_in_ascii, to_ascii
 from kair_tui.render.view import GraphFormat
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer, Column, PageOptions
     from kair_tui.render.view import View
 
-Format = Literal["table", "wide", "tree", "json", "ndjson", "csv"]
+Format = Literal["table", "wide", "tree", "json", "ndjson", "csv", "md"]
 FormatOfGraph = Literal[Format, GraphFormat]
 """Of an answer that is a graph."""
 FormatOfPicture = Literal[Format, "svg"]
 """Of an answer that is a picture."""
-AnyFormat = Literal[FormatOfGraph, FormatOfPicture]
+FormatOfVerdict = Literal[Format, "oneline"]
+"""Of an answer that is said on one line too."""
+AnyFormat = Literal[FormatOfGraph, FormatOfPicture, FormatOfVerdict]
 
 
 def written(
@@ -29,6 +31,9 @@ def written(
     """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
     if form in ("table", "wide", "tree"):
         return _page(answer.result, view, form, options, keep)
+    if form in ("md", "oneline"):
+        text = _markdown(answer, view, options, keep) if form == "md" else _line(answer, view)
+        return to_ascii(text) if options.ascii_only else text
     if form == "svg":
         from kair_tui.render.text import xml_in_ascii
 
@@ -52,8 +57,31 @@ def written(
     return json_in_ascii(text) if options.ascii_only else text
 
 
+def _line(answer: "Answer", view: "View[Any, Any]") -> str:
+    assert view.line is not None  # no other command takes this format
+    assert answer.job is not None
+    return f"{clean(view.line(answer.result, answer.job.name))}\n"
+
+
+def _markdown(answer: "Answer", view: "View[Any, Any]", options: "PageOptions", keep: Sequence[str] | None) -> str:
+    """The report about the answer, where there is one; else its first line and its main table, or all as it is."""
+    if keep is None and answer.report is not None:
+        return answer.report()
+    if keep is None and view.text is not None:
+        return view.text(answer.result)
+    from kair_tui.render.report.markdown import fenced, headed_table
+
+    if keep is None and not view.columns:
+        return fenced(_page(answer.result, view, "table", replace(options, color=False), None).splitlines())
+    columns = view.columns if keep is None else _columns(view, keep)
+    return headed_table(view.headline(answer.result), columns, view.rows(answer.result))
+
+
 def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptions", keep: Sequence[str] | None) -> str:  # noqa: ANN401
     """The answer in one line, then what belongs to it."""
+    if view.text is not None and keep is None:
+        text = view.text(result)
+        return to_ascii(text) if options.ascii_only else text
     from kair_tui.render.page import Page
 
     page = Page(options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.failures import report
+from kair_tui.cli.fields import Named
 from kair_tui.cli.job import JobWanted, parse_steps
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import ProgressBar, say, write_answer
@@ -15,7 +16,6 @@ from kair_tui.cli.present import stdout_options
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.language import Expect, LineError, Statement, When, parse
-from kair_tui.shell.lexer import Named
 from kair_tui.shell.runner import check
 from kair_tui.shell.script import Script
 from kair_tui.shell.session import ShellState
@@ -75,17 +75,22 @@ class BatchSession:
         """Names values."""
         self.state.named |= {name: Named(value) for name, value in values.items()}
 
-    def print_summary(self, result: "RunResult") -> None:
-        """How it went, in a line for the person."""
+    def print_ending(self, result: "RunResult", *, for_people: bool) -> None:
+        """How it went: people's page ends with it; beside a document it is a note."""
         self.progress.end()
-        if self.presentation.quiet:
+        ending = f"{result.runbook}: {result.summary}"
+        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
+        if not for_people:
+            self._note(ending)
             return
-        findings = [one.line for one in result.statements if one.condition and one.status]
         commands = sum(one.command is not None for one in result.statements)
-        found = f", {plural(len(findings), 'finding')} (line {', '.join(map(str, findings))})" if findings else ""
-        read = plural(result.jobs_read, "recording")
-        seconds = result.duration_us / 1e6
-        say(f"kair: {result.runbook}: {plural(commands, 'command')}{found}, {read} read, {seconds:.2f} s")
+        read, seconds = plural(result.jobs_read, "recording"), result.duration_us / 1e6
+        self._note(f"{result.runbook}: {plural(commands, 'command')}, {read} read, {seconds:.2f} s")
+        write_answer(f"{clean(ending, ascii_only=look.ascii_only)}\n")
+
+    def _note(self, text: str) -> None:
+        if not self.presentation.quiet:
+            say(f"kair: {text}", ascii_only=self.presentation.ascii)
 
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
@@ -100,7 +105,7 @@ def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -
     parse_steps(wanted.step)
     state = ShellState(wanted.store, progress=progress, note=note)
     if wanted.job is not None:
-        state.take(wanted.job)
+        state.take(wanted.job, wanted.files)
     state.steps = wanted.step
     return BatchSession(state, presentation, place, progress, wanted.debug)
 
@@ -162,10 +167,10 @@ class StatementPrinter:
                 self._said.add(note)
                 say(f"kair: {note}", ascii_only=self.look.ascii_only)
 
-    def on_condition(self, statement: When | Expect, holds: bool) -> None:
+    def on_condition(self, statement: When | Expect, found: str | None) -> None:
         """An expectation that does not hold is said also to those who want no notes."""
-        if isinstance(statement, Expect) and not holds:
-            say(f"kair: {self._at(statement.line)}finding: not {statement.condition_text}")
+        if isinstance(statement, Expect) and found is not None:
+            say(f"kair: {self._at(statement.line)}expected {statement.condition_text}: {found}")
 
     def on_error(self, line: int, error: BaseException) -> None:
         """One line, as of any command."""
@@ -187,17 +192,20 @@ class RunbookPrinter(StatementPrinter):
         if not isinstance(statement, When | Expect):
             self._line(f"{statement.line}: {statement.text}", _DIM)
 
-    def on_condition(self, statement: When | Expect, holds: bool) -> None:
+    def on_condition(self, statement: When | Expect, found: str | None) -> None:
         """What was asked, and whether it is so."""
         if isinstance(statement, When):
-            self._line(f"{statement.line}: when {statement.condition_text}: {'yes' if holds else 'no'}", _DIM)
+            said = "yes" if found is None else f"no, {found}"
+            self._line(f"{statement.line}: when {statement.condition_text}: {said}", _DIM)
             return
-        said = "holds" if holds else "does not hold: a finding"
-        self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if holds else _ALARM)
+        said = "holds" if found is None else f"does not hold, {found}"
+        self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if found is None else _ALARM)
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, and an empty line under it."""
+        """The answer, and an empty line under it. One without rows says so, where its format would not."""
         super().on_answer(outcome)
+        if outcome.without is not None and not outcome.for_people:
+            self._line(f"no {outcome.without.replace('_', ' ')}", _DIM)
         if outcome.answer is not None:
             write_answer("\n")
 

@@ -13,11 +13,11 @@ from prompt_toolkit.document import Document
 from kair_engine.errors import KairError
 from kair_engine.trace.model import Trace
 from kair_tui.cli.completion import job_names
+from kair_tui.cli.fields import COUNT
 from kair_tui.cli.options import parameters
 from kair_tui.cli.registry import COMMANDS, Entry, find
 from kair_tui.render.text import clean
 from kair_tui.shell.language import KEYWORDS
-from kair_tui.shell.lexer import COUNT
 from kair_tui.shell.session import ShellState
 
 _ASSIGNED = re.compile(r"\s*[A-Za-z_]\w*\s*=\s*(?=[a-z])")
@@ -108,7 +108,7 @@ def _fields(typed: str, state: ShellState) -> list[str]:
     before, dot, last = typed.rpartition(".")
     if not dot:
         return [f"${name}" for name in state.named if name.startswith(typed)]
-    from kair_tui.shell.lexer import reference_of
+    from kair_tui.cli.words import reference_of
 
     try:
         value = state.value_of(reference_of(before))
@@ -116,6 +116,7 @@ def _fields(typed: str, state: ShellState) -> list[str]:
         return []
     named = state.named.get(before)
     fields: list[str] = [*value] if isinstance(value, Mapping) else [COUNT] if isinstance(value, list | tuple) else []
+    fields += named.shorthands if named is not None else ()
     if named is not None and named.main and isinstance(value, Mapping) and value[named.main]:
         fields += value[named.main][0]
     return [f"${before}.{name}" for name in dict.fromkeys(fields) if name.startswith(last)]

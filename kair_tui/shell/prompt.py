@@ -101,7 +101,13 @@ def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
     """All of the line, where it is more than one command, which is checked when it is asked."""
     if len(statements) == 1 and isinstance(statements[0], Command):
         return
-    check(statements, state.named, allow_shell=True, pipes=True, require_use=False)
+    check(
+        statements,
+        {name: one.type_now for name, one in state.named.items()},
+        allow_shell=True,
+        pipes=True,
+        require_use=False,
+    )
 
 
 def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.fields import NamedType
 from kair_tui.cli.output import MOST_SIGNS, stdin_text
+from kair_tui.cli.words import literal
 from kair_tui.shell.language import LineError, Statement, parse
-from kair_tui.shell.lexer import literal
 from kair_tui.shell.runner import check
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
@@ -43,7 +44,8 @@ def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runb
     text = _text(name)
     try:
         statements = parse(text)
-        check(statements, given, allow_shell=allow_shell, pipes=False)
+        values = {name: NamedType(None, constant=value) for name, value in given.items()}
+        check(statements, values, allow_shell=allow_shell, pipes=False)
     except LineError as error:
         raise UsageError(f"{name}:{error.line}: {error}", error.hint) from None
     return Runbook(name, statements)

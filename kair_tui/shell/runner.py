@@ -6,9 +6,10 @@ Checks statements before any of them runs: commands, options, names and the fiel
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import click
@@ -16,6 +17,8 @@ import click
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
 from kair_tui.cli.failures import ExitCode, explained
+from kair_tui.cli.field_values import check_condition
+from kair_tui.cli.fields import Named, NamedType, field_type, text_of
 from kair_tui.cli.invoke import (
     analysed,
     ask_cache,
@@ -27,13 +30,13 @@ from kair_tui.cli.invoke import (
     written_file,
 )
 from kair_tui.cli.job import JobSource, locate, parse_steps
-from kair_tui.cli.options import JobChoice, Presentation, StorePlace, own_arguments, parameters, take
+from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, parameters, presentation_of, take
 from kair_tui.cli.output import unwatched
 from kair_tui.cli.present import columns_to_keep
 from kair_tui.cli.registry import Entry, find
+from kair_tui.cli.words import Reference, Word, literal
 from kair_tui.shell import language
 from kair_tui.shell.language import Assign, Command, Expect, Fail, LineError, ShellCommand, Statement, Use, When
-from kair_tui.shell.lexer import Named, NamedType, Reference, Word, check_field, text_of
 from kair_tui.shell.session import JOB, not_set
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 
 MITIGATE: Final = "mitigate"
+EVIDENCE: Final = "evidence"
 _OF_PROPOSALS: Final = ("approve", "deny")
 _OF_NO_JOB: Final = ("simulate", "drain")
 _HELP: Final = {"-h", "--help"}
@@ -59,6 +63,10 @@ class Outcome:
     """Warnings, which go to stderr or stand under the answer."""
     answer: "Answer | None" = None
     """None of commands that answer in text."""
+    without: str | None = None
+    """The name of the main table where that is empty; None where it has rows, or there is none."""
+    headline: "Callable[[], str] | None" = None
+    """The answer in one sentence; None of commands that answer in text."""
     for_people: bool = False
     """Notes may stand under the text: no program reads it."""
 
@@ -87,7 +95,7 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
     entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
     if set(words) & _HELP:
         return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
-    if entry.name == MITIGATE:
+    if entry.acts:
         require_written_out(statement, words)
     words = completed(entry, words, state)
     command = shlex.join(["kair", entry.name, *words])
@@ -97,14 +105,17 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
         return Outcome(command, lambda _: text)
     if entry.needs == "file":
         return _file(entry, arguments, command, state)
-    wanted, view = take(Presentation, arguments), entry.load_view()
+    wanted, view = presentation_of(entry, arguments), entry.load_view()
     keep = columns_to_keep(wanted, view, get_type_hints(entry.load())["return"])
     conditions = conditions_of(entry, arguments)
     answer = _answer(entry, arguments, state)
     if statement.name is not None:
+        from kair_tui.cli.fail_on import described, shorthands_of
         from kair_tui.render.document import data_of
 
-        state.named[statement.name] = Named(data_of(answer), view.main)
+        state.named[statement.name] = Named(
+            data_of(answer), view.main, shorthands_of(entry.name, answer.result), described(entry.name)
+        )
 
     def write(look: "PageOptions") -> str:
         from kair_tui.render.written import written
@@ -114,7 +125,17 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
 
     notes = () if wanted.quiet else tuple(f"warning: {warning.message}" for warning in answer.warnings)
     for_people = wanted.format in ("table", "wide", "tree")
-    return Outcome(command, write, status_of(conditions, answer), notes, answer, for_people)
+    without = view.main if view.main is not None and not view.rows(answer.result) else None
+    return Outcome(
+        command,
+        write,
+        status_of(conditions, answer),
+        notes,
+        answer,
+        without=without,
+        headline=lambda: str(view.headline(answer.result)),
+        for_people=for_people,
+    )
 
 
 def assign(statement: Assign, state: "ShellState") -> Outcome:
@@ -157,7 +178,7 @@ def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[s
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
     if entry.needs == "store":
-        return [*words, *_mitigated(entry, words, state), *store]
+        return [*words, *_mitigated(entry, words, state), *_with_evidence(entry, words, state), *store]
     rank = ["--rank", str(state.rank)] if lacks_rank(entry, words) and state.rank is not None else []
     given = parse(entry, [*words, *rank])
     if given["job"] is not None or given["store"] not in (None, state.store):
@@ -175,12 +196,22 @@ def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[
     return [] if is_named or arguments["action"] in _OF_NO_JOB else ["--job", state.source.name]
 
 
+def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
+    """The job in hand, where its evidence is to be listed and no other job is named."""
+    if entry.name != EVIDENCE or state.source is None:
+        return []
+    named = parse(entry, words)["words"]
+    return [state.source.name] if not named or named == ("list",) else []
+
+
 def require_written_out(statement: Command, words: Sequence[str]) -> None:
     """What is done to a job stands in the line itself. Raises UsageError where a value says it, or it would not end."""
     entry = found(statement)
     for word, text in zip(statement.words[1:], words, strict=True):
         if word.references and not isinstance(word.parts[0], str) and text.startswith("-"):
-            raise UsageError(f"{MITIGATE}: options are written out, {text!r} comes from a value")
+            raise UsageError(f"{entry.name}: options are written out, {text!r} comes from a value")
+    if entry.name != MITIGATE:
+        return
     try:
         # A word that is no action stands for each value: only written out there is one.
         arguments = parse(entry, [word.filled(lambda _: "1") for word in statement.words[1:]])
@@ -219,10 +250,11 @@ def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "An
     parse_steps(take(JobChoice, arguments).step)
     source, own = _source(arguments, state), own_arguments(entry, arguments)
     trace, cache = state.opened(source)
-    if any(isinstance(value, Path) for value in own.values()):  # a file is to be written, or may have changed
+    # Something is to be done, a file is to be written, or may have changed.
+    if entry.acts or own.get(EVIDENCE) or any(isinstance(value, Path) for value in own.values()):
         return with_notes(analysed(entry, arguments, trace, progress=state.progress, cache=cache), trace)
     place = take(StorePlace, arguments).store, arguments.get("baseline")
-    question = (source.path, entry.name, take(JobChoice, arguments).step, repr(own), place)
+    question = (source.paths, entry.name, take(JobChoice, arguments).step, repr(own), place)
     answer = state.once(question, lambda: analysed(entry, arguments, trace, progress=state.progress, cache=cache))
     return with_notes(answer, trace)
 
@@ -236,15 +268,16 @@ def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellSt
 
 
 def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
-    name, store = take(JobChoice, arguments).job, take(StorePlace, arguments).store
+    choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
+    name = choice.job
     if name is None:
         return state.job() if store in (None, state.store) else locate(None, store)
-    return state.named_source(name, store)
+    return state.named_source(name, store, choice.files)
 
 
 def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
     """What a command about the store changed is read, and asked, anew."""
-    if entry.name == "baseline":
+    if entry.name in ("baseline", EVIDENCE):
         state.forget_answers()
     if entry.name != "import":
         return
@@ -260,7 +293,7 @@ _ANY_VALUE = "0"
 
 def check(
     statements: Iterable[Statement],
-    given: Iterable[str] = (),
+    given: Mapping[str, NamedType] = MappingProxyType({}),
     *,
     allow_shell: bool,
     pipes: bool,
@@ -272,7 +305,7 @@ def check(
     `!` pass, with `pipes` also `|`.
     """
     statements = tuple(statements)
-    checked = _Check(set(given), allow_shell, pipes)
+    checked = _Check(given, allow_shell, pipes)
     checked.all_of(statements)
     for name in given if require_use else ():
         if name not in checked.asked_for:
@@ -280,9 +313,13 @@ def check(
             raise UsageError(f"--set {name}: nothing here asks for ${name}", error.hint)
 
 
+_UNKNOWN: Final = NamedType(None)
+_JOB_NAME: Final = NamedType(str)
+
+
 class _Check:
-    def __init__(self, given: set[str], allow_shell: bool, pipes: bool) -> None:
-        self._known: dict[str, NamedType] = {name: NamedType(None) for name in given}
+    def __init__(self, given: Mapping[str, NamedType], allow_shell: bool, pipes: bool) -> None:
+        self._known: dict[str, NamedType] = {**given}
         self._rank_in_focus = False
         self._allow_shell = allow_shell
         self._pipes = pipes
@@ -303,9 +340,9 @@ class _Check:
         if isinstance(statement, ShellCommand):
             self._require_shell(statement.text)
         elif isinstance(statement, When | Expect):
-            self._references(statement.condition.references)
+            check_condition(statement.condition, self._known_of)
             if isinstance(statement, When):
-                self.all_of(statement.body)
+                self._body(statement)
         elif isinstance(statement, Assign):
             self._assign(statement)
         elif isinstance(statement, Use):
@@ -318,11 +355,30 @@ class _Check:
         else:
             self._command(statement)
 
+    def _body(self, statement: When) -> None:
+        """What depends on a condition may not run: a name that gets another kind of value there has either of them."""
+        before = dict(self._known)
+        self.all_of(statement.body)
+        for name, known in self._known.items():
+            if before.get(name, known) != known:
+                self._known[name] = _UNKNOWN
+
     def _assign(self, statement: Assign) -> None:
         self._references(statement.value.references)
         if statement.is_default:
             self.asked_for.add(statement.name)
-        self._known[statement.name] = NamedType(None)
+        if not (statement.is_default and statement.name in self._known):
+            self._known[statement.name] = self._worth(statement.value)
+
+    def _worth(self, word: Word) -> NamedType:
+        """What is known of a value that gets a name."""
+        if (reference := word.reference) is None:
+            text = word.text
+            if text is None:
+                return NamedType(str)
+            return NamedType(None, constant=text if word.quoted else literal(text))
+        known = self._known_of(reference)
+        return known if not reference.path else NamedType(field_type(reference, known))
 
     def _command(self, statement: Command) -> None:
         if statement.pipe is not None:
@@ -334,7 +390,9 @@ class _Check:
         if statement.name is not None:
             if not entry.has_result:
                 raise UsageError(f"{entry.name} answers in text, which has no fields")
-            self._known[statement.name] = NamedType(get_type_hints(entry.load())["return"], entry.load_view().main)
+            from kair_tui.cli.fail_on import described
+
+            self._known[statement.name] = described(entry.name)
 
     def _options(self, statement: Command, words: tuple[Word, ...]) -> None:
         """A value that is not known yet cannot be wrong yet; everything else can."""
@@ -342,7 +400,7 @@ class _Check:
         texts = [word.filled(lambda _: _ANY_VALUE) for word in words]
         if {"-h", "--help"} & set(texts):
             return
-        if entry.name == MITIGATE:
+        if entry.acts:
             require_written_out(statement, texts)
         if self._rank_in_focus and lacks_rank(entry, texts):
             texts += ["--rank", "0"]
@@ -360,12 +418,16 @@ class _Check:
 
     def _references(self, references: Iterable[Reference]) -> None:
         for reference in references:
-            self.asked_for.add(reference.name)
-            if reference == Reference(JOB) and JOB not in self._known:
-                continue
-            if reference.name not in self._known:
-                raise not_set(reference.name, list(self._known))
-            check_field(reference, self._known[reference.name])
+            field_type(reference, self._known_of(reference))
+
+    def _known_of(self, reference: Reference) -> NamedType:
+        """What is known of its name. Raises UsageError where that was given nothing."""
+        self.asked_for.add(reference.name)
+        if reference == Reference(JOB) and JOB not in self._known:
+            return _JOB_NAME
+        if reference.name not in self._known:
+            raise not_set(reference.name, list(self._known))
+        return self._known[reference.name]
 
     def _require_shell(self, text: str, *, pipe: bool = False) -> None:
         if pipe and not self._pipes:

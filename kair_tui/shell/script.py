@@ -8,16 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kair_engine.errors import UsageError
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
 from kair_tui.shell.runner import Outcome, run_one
-from kair_tui.shell.session import StatementRun
+from kair_tui.shell.session import StatementRun, how_it_ended, worth_of
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer, PageOptions
     from kair_tui.shell.session import ShellState
+
+
+TRIAGE: Final = "triage"
 
 
 class StatementListener(Protocol):
@@ -31,8 +36,8 @@ class StatementListener(Protocol):
     def on_answer(self, outcome: Outcome) -> None:
         """A command, a value or a focus is through."""
 
-    def on_condition(self, statement: When | Expect, holds: bool) -> None:
-        """A condition was looked at."""
+    def on_condition(self, statement: When | Expect, found: str | None) -> None:
+        """A condition was looked at; `found` is what it found where it does not hold, else None."""
 
     def on_error(self, line: int, error: BaseException) -> None:
         """A statement went wrong, which ends the script."""
@@ -54,6 +59,17 @@ class Script:
         self._keep_going = keep_going
         self.status: int = ExitCode.ANSWERED
         self.runs: list[StatementRun] = []
+        self._verdict: str | None = None
+        """The last triage that answered, in one sentence."""
+        self._told: dict[str, str] = {}
+        """Answers that were given a name, each in one sentence."""
+        self._asked: str | None = None
+        """That of which something was expected first that is not so."""
+
+    @property
+    def summary(self) -> str:
+        """How it ended, in one sentence."""
+        return how_it_ended(self.runs, self.status, self._verdict or self._asked)
 
     def run(self, statements: Iterable[Statement]) -> bool:
         """Runs them, and tells whether what follows may run. Raises KeyboardInterrupt and BrokenPipeError."""
@@ -90,7 +106,7 @@ class Script:
     def _when(self, statement: When, began: float) -> bool:
         holds = statement.condition.holds(self._state.value_of)
         self._note(statement, "met" if holds else "not_met", began, condition=_condition(statement))
-        self._listener.on_condition(statement, holds)
+        self._listener.on_condition(statement, None if holds else self._found(statement))
         if holds:
             return self.run(statement.body)
         self._skip(statement.body)
@@ -105,8 +121,21 @@ class Script:
     def _expect(self, statement: Expect, began: float) -> None:
         holds = statement.condition.holds(self._state.value_of)
         status = ExitCode.ANSWERED if holds else ExitCode.FOUND
-        self._note(statement, "met" if holds else "not_met", began, status=status, condition=_condition(statement))
-        self._listener.on_condition(statement, holds)
+        found = None if holds else self._found(statement)
+        names = [one.name for one in statement.condition.references if one.name in self._told]
+        if not holds and self._asked is None and names:
+            self._asked = self._told[names[0]]
+        state = "met" if holds else "not_met"
+        self._note(statement, state, began, status=status, condition=_condition(statement), found=found)
+        self._listener.on_condition(statement, found)
+
+    def _found(self, statement: When | Expect) -> str:
+        """What the condition compares, as far as it is there."""
+        told: list[str] = []
+        for reference in dict.fromkeys(statement.condition.references):
+            with suppress(UsageError):  # of a part that was not looked at
+                told.append(f"{reference} is {worth_of(self._state.value_of(reference))}")
+        return ", ".join(told) or f"{statement.condition_text} is not so"
 
     def _fail(self, statement: Fail, began: float) -> bool:
         message = str(statement.message.filled(lambda reference: str(self._state.value_of(reference))))
@@ -123,6 +152,7 @@ class Script:
         else:
             outcome = run_one(statement, self._state)
             self._listener.on_answer(outcome)
+        self._keep_sentence(statement, outcome)
         is_command = isinstance(statement, Command) or outcome.answer is not None
         self._note(
             statement,
@@ -132,6 +162,15 @@ class Script:
             command=outcome.command if is_command else None,
             result=_document(outcome.answer) if self._documents and outcome.answer is not None else None,
         )
+
+    def _keep_sentence(self, statement: Command | Assign | Use, outcome: Outcome) -> None:
+        """What the run's last sentence may say of the answer."""
+        if outcome.answer is None or outcome.headline is None:
+            return
+        if outcome.answer.command == TRIAGE:
+            self._verdict = outcome.headline()
+        if isinstance(statement, Command) and statement.name is not None:
+            self._told[statement.name] = outcome.headline()
 
     def _note(self, statement: Statement, state: Any, began: float, **more: Any) -> None:  # noqa: ANN401
         took = (time.monotonic() - began) * 1e6

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.field_values import literal_text
+from kair_tui.cli.fields import Named, field_of
 from kair_tui.cli.job import JobSource, OneEntryCache, is_stored, locate, open_source, parse_steps, step_text, tidy
 from kair_tui.cli.output import unwatched
 from kair_tui.cli.places import store_root
-from kair_tui.shell.lexer import Named, Reference, field_of
+from kair_tui.cli.words import Reference
+from kair_tui.render.units import plural
 
 if TYPE_CHECKING:
     from kair_tui.cli.output import Watcher
@@ -54,14 +57,14 @@ class ShellState:
         self.named: dict[str, Named] = {}
         self.jobs_read = 0
         """How often a recording was opened."""
-        self._open: dict[Path, tuple[Trace, OneEntryCache]] = {}
+        self._open: dict[tuple[Path, ...], tuple[Trace, OneEntryCache]] = {}
         self._answers: dict[tuple[Any, ...], Answer] = {}
 
     def hold(self, source: JobSource, trace: Trace, steps: Sequence[int] | None) -> None:
         """Takes a job that is open elsewhere, and the steps chosen there."""
-        if self._open.get(source.path, (None,))[0] is not trace:
+        if self._open.get(source.paths, (None,))[0] is not trace:
             self.forget(source)
-            self._open[source.path] = (trace, OneEntryCache())
+            self._open[source.paths] = (trace, OneEntryCache())
         if self.source != source:
             self.rank = None
         self.source, self.steps = source, "all" if steps is None else step_text(steps)
@@ -73,11 +76,14 @@ class ShellState:
             self.note(f"using job {self.source.name} ({self.source.why})")
         return self.source
 
-    def take(self, name: str) -> JobSource:
-        """Takes another job in hand; the focus was the other's, and goes. Raises InputError where there is none."""
+    def take(self, name: str, files: Sequence[Path] = ()) -> JobSource:
+        """Takes another job in hand, or that of several files; the focus was the other's, and goes.
+
+        Raises InputError where there is none.
+        """
         folder = store_root(self.store) / name
         try:
-            self.source = locate(name, self.store)
+            self.source = locate(name, self.store, files)
         except InputError:
             # A job that runs, and of which nothing was recorded yet.
             if Path(name).name != name or not (folder / "mitigate").is_dir():
@@ -88,32 +94,34 @@ class ShellState:
 
     def opened(self, source: JobSource) -> tuple[Trace, OneEntryCache]:
         """The job's trace, and the place for what serves the next question about it. Raises InputError."""
-        if source.path not in self._open:
+        if source.paths not in self._open:
             from kair_engine.trace.batches import keeping_steps
 
             tidy(self.store)
             trace = keeping_steps(open_source(source, progress=self.progress))
-            self._open[source.path] = (trace, OneEntryCache())
+            self._open[source.paths] = (trace, OneEntryCache())
             self.jobs_read += 1
-        return self._open[source.path]
+        return self._open[source.paths]
 
-    def named_source(self, name: str, store: Path | None) -> JobSource:
-        """The job that a line names, which may be the one in hand."""
+    def named_source(self, name: str, store: Path | None, files: Sequence[Path] = ()) -> JobSource:
+        """The job that a line names, which may be the one in hand; of several files, the one that they are."""
+        if files:
+            return locate(name, store, files)
         if self.source is not None and self.source.name == name and store == self.store:
             return self.source
         return locate(name, store)
 
     def forget(self, source: JobSource) -> None:
         """Lets go of what was read: the job was imported anew."""
-        self._open.pop(source.path, None)
-        self._answers = {key: answer for key, answer in self._answers.items() if key[0] != source.path}
+        self._open.pop(source.paths, None)
+        self._answers = {key: answer for key, answer in self._answers.items() if key[0] != source.paths}
 
     def forget_answers(self) -> None:
         """Lets go of all answers: what they are held against is another."""
         self._answers.clear()
 
     def once(self, key: tuple[Any, ...], answer: "Callable[[], Answer]") -> "Answer":
-        """The answer to a question, computed when it is first asked; `key` begins with the job's path."""
+        """The answer to a question, computed when it is first asked; `key` begins with the job's paths."""
         if key not in self._answers:
             self._answers[key] = answer()
         return self._answers[key]
@@ -206,6 +214,24 @@ def from_anywhere(command: str) -> str:
     return shlex.join(words)
 
 
+def worth_of(value: Any) -> str:  # noqa: ANN401
+    """A value of an answer in a sentence: `1.31`, `null`, `compute and input`; records go by their first field."""
+    if isinstance(value, dict):
+        return worth_of(next(iter(value.values()), None))
+    if isinstance(value, list | tuple):
+        told = [worth_of(one) for one in value[:_MOST_TOLD]]
+        more = [f"{len(value) - _MOST_TOLD} more"] if len(value) > _MOST_TOLD else []
+        *others, last = [*told, *more] or ["empty"]
+        return f"{', '.join(others)} and {last}" if others else last
+    text = f"{value:.6g}" if isinstance(value, float) else literal_text(value)
+    return text if len(text) <= _LONGEST_WORTH else f"{text[: _LONGEST_WORTH - 1]}…"
+
+
+_MOST_TOLD: Final = 6
+_LONGEST_WORTH: Final = 80
+"""Characters of a text from a recording."""
+
+
 State = Literal["answered", "set", "met", "not_met", "skipped", "failed", "planned"]
 
 
@@ -227,6 +253,8 @@ class StatementRun:
     """The exit status that it would have had alone; 10 where an `expect` did not hold."""
     error: str | None = None
     """What went wrong, or the message of `fail`; null where nothing did."""
+    found: str | None = None
+    """Of an `expect` that does not hold: what its fields are instead, in words; null of others."""
     result: Mapping[str, Any] | None = None
     """The whole document of the command, as it prints with --json; null where there is none."""
     duration_us: float | None = None
@@ -243,9 +271,40 @@ class RunResult:
     """The job in hand at the end; null where none was needed."""
     status: int
     """The exit status: of the first failure, or 10 for a finding."""
+    summary: str
+    """How it ended, in a sentence: what failed, the verdict of the last triage, what was expected and is not so."""
     jobs_read: int
     """How many recordings were opened to stay; one for a runbook about one job. `compare` opens its two for itself."""
     duration_us: float
     """All of it, the reading of the job included."""
     statements: tuple[StatementRun, ...]
     """In the order in which they ran."""
+
+
+def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None) -> str:
+    """The sentence that a run ends with; `verdict` is the answer that it is about, in a sentence; None of none."""
+    failed = [one for one in runs if one.state == "failed"]
+    unmet = [one for one in runs if one.status and one.state != "failed"]
+    parts = [_failure(failed[0])] if failed else []
+    if verdict is not None:
+        parts.append(verdict)
+    if unmet:
+        more = f", and {plural(len(unmet) - 1, 'finding')} more" if len(unmet) > 1 else ""
+        parts.append(f"line {unmet[0].line}: {unmet[0].found or _MET}{more}")
+    return f"{'; '.join(parts or [_all_well(runs)])}; exit status {status}"
+
+
+NOTHING_RAN: Final = "nothing was run"
+_MET: Final = "--fail-on found what it names"
+
+
+def _failure(run: StatementRun) -> str:
+    return f"line {run.line} failed: {run.error or f'it ended with status {run.status}'}"
+
+
+def _all_well(runs: Sequence[StatementRun]) -> str:
+    expected = sum(one.state == "met" and one.statement.startswith("expect") for one in runs)
+    if expected:
+        return f"{plural(expected, 'expectation')} {'holds' if expected == 1 else 'hold'}"
+    answered = sum(one.state == "answered" for one in runs)
+    return f"{plural(answered, 'command')} answered" if answered else "no command ran"

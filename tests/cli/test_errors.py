@@ -23,7 +23,7 @@ from kair_tui.cli.registry import Entry
         (("localize", "--method", "best"), "--method 'best' is not one of 'robust', 'paper'"),
         (("localize", "--by", "gpu"), "--by 'gpu' is not one of 'rank', 'host', 'role'"),
         (("localize", "--method"), "option '--method' requires an argument"),
-        (("localize", "one", "two"), "got unexpected extra argument (two)"),
+        (("use", "one", "two"), "got unexpected extra argument (two)"),
         (("localize", "--step", "4x"), "--step '4x' is not a choice of steps"),
         (("localize", "--step", "60-40"), "--step 60-40: the range runs backwards"),
         (("localize", "--step", ""), "--step '' is not a choice of steps"),

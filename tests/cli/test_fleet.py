@@ -54,7 +54,7 @@ def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     assert data["distribution"][-1] == {"slowdown": data["worst_slowdown"], "share": 1.0}
     assert data["hosts"][0]["accused_in"] == ["night"]
     page = kair("fleet").out
-    assert page.startswith("1 of 2 jobs with a straggler, ")
+    assert page.startswith("1 of 2 jobs with a straggler; fixing what was found saves ")
     assert "share of jobs whose S is that or less" in page
     listed = json.loads(kair("jobs", "--whatif", "--gpu-cost", "2", "--json").out)
     assert_valid(listed, "jobs")

@@ -17,6 +17,7 @@ EXISTING = {
     "run",
     "tui",
     "triage",
+    "ticket",
     "localize",
     "pinpoint",
     "blame",
@@ -26,9 +27,12 @@ EXISTING = {
     "rank",
     "export",
     "sensitivity",
+    "forecast",
     "fleet",
+    "ledger",
     "frequency",
     "operators",
+    "collectives",
     "timeline",
     "steps",
     "info",
@@ -37,12 +41,14 @@ EXISTING = {
     "baseline",
     "use",
     "import",
+    "evidence",
     "cache",
     "capture",
     "coordinator",
     "confirm",
     "mitigate",
     "watch",
+    "mcp",
     "spec",
     "schema",
     "help",
@@ -91,7 +97,7 @@ def test_spec_describes_every_command_and_its_options() -> None:
     assert options["method"]["choices"] == ["robust", "paper"]
     assert options["method"]["default"] == "robust"
     assert commands["triage"]["result"] == "TriageInWords"
-    assert [argument["name"] for argument in commands["triage"]["arguments"]] == ["job"]
+    assert [argument["name"] for argument in commands["triage"]["arguments"]] == ["job", "files"]
     assert all(command["examples"] for command in commands.values())
 
 

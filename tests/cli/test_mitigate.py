@@ -129,6 +129,9 @@ def test_run_ends_as_the_command_does() -> None:
 @pytest.mark.usefixtures("folder")
 def test_draining_a_host_is_printed_and_run_only_if_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # neither is there
+    for name in ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     said = kair("mitigate", "drain", "node7")
     assert said.status == 0
     assert "scontrol update NodeName=node7 State=DRAIN 'Reason=kair: slow'" in said.out

@@ -59,7 +59,7 @@ def found(*findings: Finding, verdict: str = "straggler", **changed: Any) -> Tri
 
 def test_a_job_wide_cause_is_told_with_its_range_and_that_no_rank_is_to_blame() -> None:
     assert summary(found(contention(), verdict="job_wide")) == (
-        "job-wide: CPU contention on all ranks (60.0 ms to 80.0 ms of the 105 ms step); no rank is to blame: look at "
+        "job-wide: CPU contention on all ranks (60.0 to 80.0 of the 105 ms step); no rank is to blame: look at "
         "the hosts' cores"
     )
 
@@ -68,49 +68,67 @@ def test_who_shares_a_core_that_others_do_not_is_in_the_sentence() -> None:
     three = tuple(map(Rank, range(3)))
     crowd = Evidence("crowded", {"ranks": 2, "cores": 1}, ranks=(Rank(0), Rank(2)))
     shared = replace(contention(seen_on=three), evidence=(crowd,))
-    assert "CPU contention on ranks 0-2 (60.0 ms of the 105 ms step; ranks 0, 2 share a core); no rank" in summary(
+    assert "CPU contention on ranks 0-2 (60.0 of the 105 ms step; ranks 0, 2 share a core); no rank" in summary(
         found(shared, verdict="job_wide")
     )
-    assert "no rank's fault: CPU contention (60.0 ms a step; ranks 0, 2 share a core)" in summary(
-        found(accused(), shared)
-    )
+    assert "no rank's fault: CPU contention, 60.0 ms; ranks 0, 2 share a core" in summary(found(accused(), shared))
     all_share = replace(shared, evidence=(Evidence("crowded", {"ranks": 3, "cores": 2}, ranks=three),))
     assert "share" not in summary(found(all_share, verdict="job_wide"))
 
 
 def test_a_job_wide_cause_of_some_ranks_names_where_it_is_seen() -> None:
     uneven = contention(cause="stage_imbalance", seen_on=(Rank(1),))
-    assert "stage imbalance on rank 1 (60.0 ms to" in summary(found(uneven, verdict="job_wide"))
+    assert "stage imbalance on rank 1 (60.0 to 80.0 of" in summary(found(uneven, verdict="job_wide"))
 
 
-def test_what_costs_most_is_named_first() -> None:
+def test_a_culprit_comes_first_and_what_costs_more_is_said_beside_it() -> None:
     assert summary(found(accused(), contention(), together=TOGETHER)) == (
-        "straggler: rank 1 (compute, 5.10 ms a step); together 65.0 ms a step; no rank's fault: CPU contention "
-        "(60.0 ms to 80.0 ms a step)"
+        "straggler: rank 1 (compute, 5.10 of the 105 ms step); no rank's fault: CPU contention, 60.0 ms to 80.0 ms"
     )
     assert summary(found(contention(), accused(), together=TOGETHER)) == (
-        "straggler, but what costs most is no rank's fault: CPU contention (60.0 ms to 80.0 ms a step); then rank 1 "
-        "(compute, 5.10 ms a step); together 65.0 ms a step"
+        "straggler: rank 1 (compute, 5.10 of the 105 ms step); more costs no rank's fault: CPU contention, "
+        "60.0 ms to 80.0 ms"
     )
 
 
-def test_one_sentence_names_three_findings_at_most() -> None:
+def test_a_cost_has_its_own_unit_where_the_step_has_another() -> None:
+    small = accused(time_lost_us_per_step=985.0)
+    assert summary(found(small)) == "straggler: rank 1 (compute, 985 µs of the 105 ms step)"
+    across = replace(contention(), time_lost_us_per_step=900.0)
+    assert "(900 µs to 80.0 ms of the 105 ms step)" in summary(found(across, verdict="job_wide"))
+
+
+def test_a_slow_device_is_told_as_how_much_longer_it_takes() -> None:
+    figures = {"ratio": 1.302, "least_ratio": 1.24, "most_ratio": 1.34, "kernels": 17, "peers": 31}
+    throughout = Evidence("whole_device", figures, ShownBy("localize"), (Rank(1),))
+    assert summary(found(accused(operator=None, evidence=(throughout,)))) == (
+        "straggler: rank 1 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code; "
+        "step 105 ms"
+    )
+    assert sentence_of(throughout).endswith("not the code (1.24× to 1.34× in the 17 kernels that take most)")
+
+
+def test_one_sentence_names_three_more_findings_at_most() -> None:
     of_rank = [accused(ranks=(Rank(rank),)) for rank in range(5)]
     for count, who in (
-        (2, "rank 0 (compute, 5.10 ms a step) and rank 1 (compute, 5.10 ms a step)"),
-        (3, "rank 0 (compute, 5.10 ms a step), rank 1 (compute, 5.10 ms a step) and rank 2 (compute, 5.10 ms a step)"),
-        (5, "rank 0 (compute, 5.10 ms a step), rank 1 (compute, 5.10 ms a step) and 3 more"),
+        (2, "rank 1 (compute, 5.10 ms)"),
+        (4, "rank 1 (compute, 5.10 ms), rank 2 (compute, 5.10 ms) and rank 3 (compute, 5.10 ms)"),
+        (5, "rank 1 (compute, 5.10 ms), rank 2 (compute, 5.10 ms) and 2 more"),
     ):
-        assert summary(found(*of_rank[:count])) == f"straggler: {who}"
+        first = "straggler: rank 0 (compute, 5.10 of the 105 ms step)"
+        assert summary(found(*of_rank[:count])) == f"{first}; then {who}"
 
 
 def test_the_price_of_all_together_is_not_told_of_a_single_finding() -> None:
-    assert summary(found(accused(), together=TOGETHER)) == "straggler: rank 1 (compute, 5.10 ms a step)"
+    assert summary(found(accused(), together=TOGETHER)) == "straggler: rank 1 (compute, 5.10 of the 105 ms step)"
 
 
 def test_a_rank_that_others_hide_is_not_priced_at_nothing() -> None:
     hidden = accused(time_lost_us_per_step=0.0, slowdown=1.0)
-    assert summary(found(hidden)) == "straggler: rank 1 (compute, nothing by itself: others are as late)"
+    assert (
+        summary(found(hidden))
+        == "straggler: rank 1 (compute, nothing of the 105 ms step by itself: others are as late)"
+    )
     assert facts(hidden)[0].startswith("nothing lost by it alone, as others are as late")
 
 
@@ -129,14 +147,16 @@ def test_an_open_verdict_says_why(codes: tuple[str, ...], why: str) -> None:
         KairWarning(code, "too few peers", checked if "wait" in code else {}, (Rank(1),)) for code in codes
     )
     said = summary(found(verdict="inconclusive", warnings=warnings))
-    assert said.startswith("inconclusive: 2 ranks, 3 steps; ")
+    assert said.startswith("inconclusive: 2 ranks, 3 steps of 105 ms; ")
     assert why in said
 
 
 def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler() -> None:
     warning = KairWarning("nobody_waits", "", {"share_of_step": 0.12, "waited_share": 0.0}, (Rank(1),))
     said = summary(found(verdict="no_straggler", warnings=(warning,)))
-    assert said.startswith("no straggler: 2 ranks, 3 steps, rank 1 is slower than its peers by 12.0 % of the step, but")
+    assert said.startswith(
+        "no straggler: 2 ranks, 3 steps of 105 ms, rank 1 is slower than its peers by 12.0 % of the step, but"
+    )
 
 
 def test_a_finding_without_ranks_says_where_it_is_seen_and_what_it_costs() -> None:

@@ -28,28 +28,30 @@ def heatmap(result: WhatifInWords, **look: object) -> list[str]:
 
 
 def with_costs(*rows: tuple[float, ...]) -> WhatifInWords:
-    """Of stages × data-parallel ranks."""
-    return replace(whatif(), heatmap=rows, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
+    """Of stages × data-parallel ranks, as shares of the step."""
+    result = whatif()
+    saved = tuple(tuple(share * result.step_time_us for share in row) for row in rows)
+    return replace(result, saved_heatmap_us=saved, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
 
 
 def test_rows_columns_and_glyphs_of_the_heatmap_are_explained() -> None:
-    assert heatmap(with_costs((1.0, 1.0, 1.1), (1.0, 1.2, 1.0)), ascii_only=True) == [
+    assert heatmap(with_costs((0.0, 0.0, 0.1), (0.0, 0.2, 0.0)), ascii_only=True) == [
         "what each worker costs (rows: stages, columns: data-parallel ranks)",
-        "stage 0   |  +| up to 10.0 %",
+        "stage 0   |  =| up to 10.0 %",
         "stage 1   | @ | up to 20.0 %",
         "columns   0 to 2, from the left",
-        "scale     | .:-=+*#%@| from nothing to 20.0 % of the ideal step",
+        "scale     | .:-=+*#%@| from nothing to 20.0 % of the step",
     ]
 
 
 def test_more_ranks_than_columns_are_drawn_together() -> None:
-    lines = heatmap(with_costs(tuple(1.0 + (rank == 700) for rank in range(1024)), (1.0,) * 1024))
+    lines = heatmap(with_costs(tuple(0.5 * (rank == 700) for rank in range(1024)), (0.0,) * 1024))
     assert lines[1].count("█") == 1
     assert lines[3] == "columns   0 to 1023, from the left; a glyph is the worst of 19.0 columns"
 
 
 def test_ranks_without_stages_are_one_row() -> None:
-    result = replace(whatif(), heatmap=((1.0, 1.2, 1.0, 1.0),), by_dp_rank={})
+    result = replace(with_costs((0.0, 0.2, 0.0, 0.0)), by_dp_rank={})
     assert heatmap(result, ascii_only=True)[:2] == [
         "what each worker costs (columns: ranks)",
         "ranks     | @  | up to 20.0 %",
@@ -57,7 +59,7 @@ def test_ranks_without_stages_are_one_row() -> None:
 
 
 def test_a_job_that_nobody_slows_down_has_no_heatmap() -> None:
-    assert not any(line.startswith("what each") for line in shown(with_costs((1.0, 1.0))))
+    assert not any(line.startswith("what each") for line in shown(with_costs((0.0, 0.0))))
 
 
 def test_the_replay_says_what_only_delays_explain() -> None:
@@ -66,10 +68,18 @@ def test_the_replay_says_what_only_delays_explain() -> None:
     assert "4.0 % of the step rests on them alone" in text
 
 
-def test_both_sides_of_the_slowest_workers_are_shown() -> None:
+def test_what_a_part_adds_alone_is_shown_to_who_asks_for_all_columns() -> None:
+    """Its price is what its fix saves of the job, and nothing else stands beside that."""
     text = " ".join(" ".join(shown(whatif())).split())
     assert "90.0 % of the slowdown would go if the slowest 3 % of workers (rank 1) were ideal" in text
-    assert "if all others were, 95.0 % would stay" in text
+    assert "rank 1 +12.0 ms 12.0 %" in text
+    assert "alone" not in text.replace("rests on them alone", "")
+    page = Page(PageOptions(width=80, wide=True))
+    assert VIEW.body is not None
+    VIEW.body(whatif(), page)
+    wide = " ".join(page.getvalue().split())
+    assert "(rank 1) were ideal; alone in an ideal job it adds 95.0 % of it" in wide
+    assert "alone: what the part adds to an ideal job" in wide
 
 
 def test_what_was_measured_of_threads_is_shown_beside_what_looks_like_stops() -> None:

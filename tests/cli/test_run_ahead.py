@@ -89,12 +89,14 @@ def test_an_absorbed_delay_is_told_with_why_it_costs_nothing(one: Absorbed, sent
 
 def test_that_nobody_is_a_straggler_is_said_with_the_longest_delay_that_is_absorbed() -> None:
     costs = "rank 1's input takes 11.4 ms a step longer, which costs nothing"
-    one = f"no straggler: 2 ranks, 3 steps; {costs}: its host is 55.4 ms ahead of its device"
+    one = f"no straggler: 2 ranks, 3 steps of 39.8 ms; {costs}: its host is 55.4 ms ahead of its device"
     assert summary(of_job(INPUT)) == one
     assert summary(of_job(replace(INPUT, longer_us_per_step=3.0), INPUT)) == f"{one} (and 1 more)"
     unsure = replace(INPUT, ahead_us=None)
-    assert summary(of_job(unsure)) == f"no straggler: 2 ranks, 3 steps; {costs}: hosts run ahead"
-    assert summary(of_job()) == "no straggler: 2 ranks, 3 steps, no rank differs from its peers beyond chance"
+    assert summary(of_job(unsure)) == f"no straggler: 2 ranks, 3 steps of 39.8 ms; {costs}: hosts run ahead"
+    assert (
+        summary(of_job()) == "no straggler: 2 ranks, 3 steps of 39.8 ms, no rank differs from its peers beyond chance"
+    )
 
 
 def test_a_fix_that_a_host_absorbs_is_told() -> None:
@@ -162,7 +164,9 @@ def test_moments_before_the_step_are_no_negative_times() -> None:
 
 def test_triage_shows_it_in_every_format(tiny: str) -> None:
     table = kair("triage", tiny).out.splitlines()
-    assert table[0].startswith("no straggler: 3 ranks, 4 steps; rank 1's input takes 120 µs a step longer, which costs")
+    assert table[0].startswith(
+        "no straggler: 3 ranks, 4 steps of 999 µs; rank 1's input takes 120 µs a step longer, which costs"
+    )
     (line,) = (line for line in table if line.startswith("absorbed: "))
     assert line.startswith("absorbed: rank 1's input takes 120 µs a step longer than its peers'; its host is 1.32 ms")
     (branch,) = (line for line in kair("triage", tiny, "-o", "tree").out.splitlines() if "absorbed: " in line)
@@ -267,6 +271,8 @@ def test_a_simulated_job_with_a_slow_input(tmp_path: Path, monkeypatch: pytest.M
     job = str(RUN_AHEAD / "input_absorbed" / "input")
     report = tmp_path / "report.md"
     said = kair("triage", job, "--report", str(report)).out
-    assert said.startswith("no straggler: 8 ranks, 10 steps; rank 1's input takes 11.4 ms a step longer, which costs")
+    assert said.startswith(
+        "no straggler: 8 ranks, 10 steps of 39.8 ms; rank 1's input takes 11.4 ms a step longer, which costs"
+    )
     assert "## What costs nothing" in report.read_text()
     assert "launch queue  126 launches" in kair("info", job).out

@@ -94,13 +94,60 @@ def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
 
 
 def test_people_read_each_statement_above_its_answer(book: Path) -> None:
-    text = 'w = localize\nwhen $w.flagged: use rank $w.rank\npinpoint\nexpect not $w.flagged\nexpect $w.rank == "2"\n'
+    text = "w = localize\nwhen $w.flagged: use rank $w.rank\npinpoint\nexpect not $w.flagged\nexpect $w.rank == 1\n"
     outcome = run(book, text)
     assert outcome.status == 10
     pinpoint = kair("pinpoint", str(SAMPLE), "--rank", "2").out
     assert outcome.out.startswith(f"1: w = localize\n{kair('localize', str(SAMPLE)).out}\n2: when $w.flagged: yes\n")
-    assert f"3: pinpoint\n{pinpoint}\n4: expect not $w.flagged: does not hold: a finding\n" in outcome.out
-    assert outcome.err.endswith(" s\n") and "2 commands, 2 findings (line 4, 5), 1 recording read" in outcome.err
+    assert f"3: pinpoint\n{pinpoint}\n4: expect not $w.flagged: does not hold, $w.flagged is true\n" in outcome.out
+    assert outcome.err.endswith(" s\n") and "2 commands, 1 recording read" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "ending"),
+    [
+        ("t = triage\n", "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); exit status 0"),
+        (
+            "t = triage\ni = info\nexpect $i.missing_ranks.count == 0\nexpect $t.findings.count == 0\nexpect 1 == 2\n",
+            "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); line 4: $t.findings.count is 1, and 1 finding "
+            "more; exit status 10",
+        ),
+        ("t = triage\nexpect $t.findings == null\n", "line 2: $t.findings is compute; exit status 10"),
+        (
+            "default most = 1.1\nt = triage\nexpect $t.findings[5].slowdown == null or $t.slowdown < $most\n",
+            "line 3 failed: $t.findings has 1 entries: $t.findings[5] is not there; "
+            "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); exit status 2",
+        ),
+        ("use rank 99\n", "line 1 failed: no rank 99 in this job (0-3); exit status 2"),
+        ("fail 'not today'\n", "line 1 failed: not today; exit status 1"),
+        ("i = info\nexpect $i.missing_ranks.count == 0\n", "1 expectation holds; exit status 0"),
+        ("info\nsteps\n", "2 commands answered; exit status 0"),
+        ("when 1 == 2: info\n", "no command ran; exit status 0"),
+        ("localize --fail-on straggler\n", "line 1: --fail-on found what it names; exit status 10"),
+        (
+            "s = steps\nexpect $s.step_time_us < 100\n",
+            "12 steps on 4 ranks",
+        ),
+    ],
+)
+def test_it_ends_with_the_verdict_and_what_was_found(book: Path, text: str, ending: str) -> None:
+    outcome = run(book, text, "--quiet")
+    assert outcome.out.splitlines()[-1].startswith(f"{book}: ")
+    assert ending in outcome.out.splitlines()[-1]
+    document = run(book, text, "-o", "json")
+    summary = json.loads(document.out)["data"]["summary"]
+    assert outcome.out.splitlines()[-1] == f"{book}: {summary}"
+    assert document.err.splitlines()[-1] == f"kair: {book}: {summary}"
+    assert summary.endswith(f"; exit status {outcome.status}")
+
+
+def test_an_answer_without_rows_says_so(book: Path) -> None:
+    text = "whatif --fix kind=input --only-fixes\nlocalize --step 4 -o csv\npinpoint --rank 1 --step 6 -o csv\n"
+    outcome = run(book, text)
+    header = kair("pinpoint", str(SAMPLE), "--rank", "1", "--step", "6", "-o", "csv").out
+    assert header.count("\n") == 1
+    assert f"3: pinpoint --rank 1 --step 6 -o csv\n{header}no outliers\n" in outcome.out
+    assert "no scores" not in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -268,8 +315,8 @@ def test_a_recording_runs_from_anywhere_and_asks_nothing_twice(tmp_path: Path, m
     assert (outcome.status, len(asked)) == (0, 1)
     text, _, document = outcome.out.partition("{\n")
     assert f"4: kair triage {tmp_path}/traces\n" in text
-    assert "straggler: rank 2 (compute, 22.3 ms a step)" in text
-    assert json.loads("{" + document)["data"]["verdict"] == "straggler"
+    assert "straggler: rank 2 (compute, 22.3 of the 95.0 ms step)" in text
+    assert json.loads("{" + document.rpartition("}\n")[0] + "}")["data"]["verdict"] == "straggler"
 
 
 def test_names_of_stored_jobs_stay_and_other_places_become_whole(

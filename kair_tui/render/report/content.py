@@ -88,6 +88,8 @@ class Picture:
     svg: Element
     signs: tuple[str, ...]
     caption: str
+    name: str = ""
+    """Of a picture that is a file of its own beside Markdown; it is wide, and has colours of its own."""
 
 
 Block = Text | Title | Command | Facts | Tree | Table | Picture

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from kair_engine.results.store import FleetResult
-from kair_tui.render.fleet import COLUMNS, GROUP_COLUMNS, HOST_COLUMNS, accused_hosts, fleet_headline, spread_in_words
+from kair_tui.render.fleet import (
+    COLUMNS,
+    GROUP_COLUMNS,
+    HOST_COLUMNS,
+    accused_hosts,
+    fleet_headline,
+    ledger_lines,
+    spread_in_words,
+)
 from kair_tui.render.report.content import Block, Command, Facts, Node, Report, Section, Text, Tone, Tree, table
 from kair_tui.render.report.pictures import shares
 from kair_tui.render.units import count, one_decimal, percent, slowdown
@@ -34,7 +42,7 @@ def _facts(result: FleetResult) -> Facts:
         ("jobs", count(len(result.jobs))),
         ("median S", "–" if result.median_slowdown is None else slowdown(result.median_slowdown)),
         ("waste", "–" if result.waste is None else percent(result.waste)),
-        ("GPU-hours wasted a day", one_decimal(result.gpu_hours_per_day)),
+        ("GPU-hours a day that fixes save", one_decimal(result.gpu_hours_per_day)),
     ]
     if result.cost_per_day is not None:
         pairs.append(("cost a day", money_text(result.cost_per_day)))
@@ -56,6 +64,8 @@ def _sections(result: FleetResult, command: str) -> Iterator[Section]:
     yield Section(
         "Hosts that are accused", (Text(said), table(HOST_COLUMNS, hosts, _HOSTS)) if hosts else (Text("None."),)
     )
+    if lines := ledger_lines(result):
+        yield Section("What came true, and who is slow in job after job", tuple(map(Text, lines)))
     yield Section("Jobs, the costliest first", (table(COLUMNS, result.jobs, _JOBS), Command(command)))
     if warnings := warnings_in_words(result.warnings):
         yield Section("Jobs that are left out", (Tree(tuple(Node(one.message) for one in warnings)),))

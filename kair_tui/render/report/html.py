@@ -76,8 +76,16 @@ def _block(block: Block) -> Element:
         case Table():
             made = _table(block)
         case Picture():
-            made = element("figure", block.svg, element("figcaption", block.caption))
+            made = _figure(block)
     return made
+
+
+def _figure(picture: Picture) -> Element:
+    """The drawing over its caption; a wide one in a place of its own to scroll."""
+    caption = element("figcaption", picture.caption)
+    if not picture.name:
+        return element("figure", picture.svg, caption)
+    return element("figure", element("div", picture.svg, class_="wide", tabindex="0"), caption, class_="own")
 
 
 def _facts(facts: Facts) -> Element:

@@ -1,16 +1,24 @@
-"""Pictures of a report: every rank's score, a rank's completion among its peers, and the distribution of S."""
+"""Pictures of a report: where a step goes, every rank's score, a rank's completion among its peers, shares of jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, fromstring, tostring
 
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.step_bar import BarPart, StepBar
 from kair_engine.results.store import ShareOfJobs
+from kair_engine.results.timeline import FixedTimeline, TimelineResult
 from kair_engine.results.triage import RankedRank
+from kair_tui.render.answer import PageOptions
+from kair_tui.render.bar import drawn, in_one_line, legend_lines
 from kair_tui.render.drawing import RAMP, draw_shares, level, signs, stretches
 from kair_tui.render.drawing import draw as draw_in_signs
 from kair_tui.render.report.content import Picture, draw, path, svg
+from kair_tui.render.text import clean
+from kair_tui.render.timeline_drawing import fixed_in_words, recorded_in_words, timeline_headline
 from kair_tui.render.units import count, duration, percent, plural, ratio, score
 
 _WIDTH: Final = 400
@@ -21,28 +29,108 @@ _LINE: Final = 13
 """Units that a line of text takes: so far apart are the numbers beside the rows."""
 _MOST_CELLS: Final = 4096
 _SIGNS_WIDE, _SIGNS_HIGH = 64, 9
+_TIMELINE_WIDE: Final = 100
+"""Signs that a timeline in signs is wide."""
+_BAR: Final = 26
+"""Units that the bar of a step is high."""
+_TONES: Final[Mapping[BarPart, str]] = {
+    "compute": "of-fine-part",
+    "bubble": "of-bubble",
+    "communication": "of-peers-part",
+    "stragglers": "of-alarm-part",
+    "job_wide": "of-open-part",
+    "other": "of-other",
+}
+
+
+def step_bar(bar: StepBar) -> Picture:
+    """Where the GPU-time of a step goes: one bar, and under it what each part of it is."""
+    parts = drawn(bar, _SIGNS_WIDE, ascii_only=False)
+    foot = _BAR + 6
+    picture = svg(_WIDTH, foot + _LINE * len(parts), f"where the step goes: {in_one_line(bar)}")
+    x = 0.0
+    for number, one in enumerate(parts):
+        width, y = one.tenths / 1000 * _WIDTH, foot + number * _LINE
+        cell = draw(picture, "rect", x=x, y=0, width=width, height=_BAR, class_=f"part {_TONES[one.part]}")
+        draw(cell, "title", f"{one.name} {percent(one.tenths / 1000)}")
+        draw(picture, "rect", x=0, y=y, width=_LINE - 3, height=_LINE - 3, class_=f"part {_TONES[one.part]}")
+        draw(picture, "text", f"{one.name} {percent(one.tenths / 1000)}", x=_LINE + 4, y=y + _LINE - 4)
+        x += width
+    told = f"Of {duration(bar.step_time_us)} a step and rank, the mean over ranks and {plural(bar.steps, 'step')}."
+    signs_of_it = "".join(one.sign * one.cells for one in parts)
+    return Picture(picture, (signs_of_it, *legend_lines(bar, _SIGNS_WIDE, ascii_only=False)), told)
 
 
 def score_grid(ranking: Sequence[RankedRank]) -> Picture:
-    """A cell for every rank, the darker the higher its score; those that are accused have a frame."""
+    """A cell for every rank, the darker the higher its score; those that are accused have a frame.
+
+    Where there are several hosts each has a row.
+    """
     ranks = sorted(ranking, key=lambda row: row.rank)
-    groups = [[ranks[at] for at in part] for part in stretches(len(ranks), _MOST_CELLS)]
+    grid = _by_host(ranks) or _in_order(ranks)
     peak = max(0.0, *(row.score for row in ranks))
+    before = _MARGIN if not grid.of_hosts else max(len(label) for label, _ in grid.rows) * _SIGN + 12
+    size = min((_WIDTH - before) / grid.columns, max(_HIGHEST_GRID / len(grid.rows), _SMALLEST_CELL))
+    labelled = ceil(_LINE / size)
+    picture = svg(_WIDTH, round(len(grid.rows) * size) + 4, f"scores of {plural(len(ranks), 'rank')}")
+    for number, (label, groups) in enumerate(grid.rows):
+        y = number * size + 2
+        if number % labelled == 0:
+            draw(picture, "text", label, x=before - 6, y=y + size / 2 + 4, text_anchor="end")
+        for column, group in enumerate(groups):
+            _cell(picture, group, (before + column * size, y, size), peak)
+    caption = f"The score of every rank, {grid.told}. The darkest is {score(peak)}; accused ranks have a frame."
+    return Picture(picture, _grid_in_signs(grid, peak), caption)
+
+
+_SIGN: Final = 6.5
+"""Units that a sign of a host's name takes."""
+FAR: Final = 2.0
+"""Healthy ranks come to 0.97 at most, as seen; slow ones to 30 and more."""
+_HIGHEST_GRID: Final = 640
+_SMALLEST_CELL: Final = 4
+_LONGEST_HOST: Final = 18
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Rows of cells, each of one rank or of neighbours, and what stands before each row."""
+
+    rows: tuple[tuple[str, tuple[tuple[RankedRank, ...], ...]], ...]
+    told: str
+    of_hosts: bool
+
+    @property
+    def columns(self) -> int:
+        """Of the longest row."""
+        return max(len(groups) for _, groups in self.rows)
+
+
+def _by_host(ranks: Sequence[RankedRank]) -> _Grid | None:
+    """A row for every host, in the order of their first ranks; None where a host is not known, or there is but one."""
+    hosts: dict[str, list[RankedRank]] = {}
+    for row in ranks:
+        hosts.setdefault(row.host or "", []).append(row)
+    if "" in hosts or len(hosts) < 2 or len(ranks) > _MOST_CELLS:
+        return None
+    rows = tuple((_host_label(host), tuple((row,) for row in of)) for host, of in hosts.items())
+    return _Grid(rows, "a row for each host, its ranks from left to right", of_hosts=True)
+
+
+def _host_label(host: str) -> str:
+    """Its end, where it is long: names of hosts differ there."""
+    return host if len(host) <= _LONGEST_HOST else f"…{host[1 - _LONGEST_HOST :]}"
+
+
+def _in_order(ranks: Sequence[RankedRank]) -> _Grid:
+    """Ranks one after the other, in a square; of very many, neighbours share a cell."""
+    groups = [tuple(ranks[at] for at in part) for part in stretches(len(ranks), _MOST_CELLS)]
     columns = _columns(len(groups))
-    size = (_WIDTH - _MARGIN) / columns
-    rows, labelled = -(-len(groups) // columns), ceil(_LINE / size)
-    picture = svg(_WIDTH, round(rows * size) + 4, f"scores of {plural(len(ranks), 'rank')}")
-    for at, group in enumerate(groups):
-        x, y = _MARGIN + at % columns * size, at // columns * size + 2
-        if at % (columns * labelled) == 0:
-            draw(picture, "text", str(group[0].rank), x=_MARGIN - 6, y=y + size / 2 + 4, text_anchor="end")
-        _cell(picture, group, (x, y, size), peak)
+    starts = range(0, len(groups), columns)
     each = "" if len(groups) == len(ranks) else f"; a cell is the highest of up to {count(len(groups[0]))} neighbours"
-    caption = (
-        f"The score of every rank, rank {ranks[0].rank} at the top left, {columns} in a row{each}. The darkest is "
-        f"{score(peak)}; accused ranks have a frame."
-    )
-    return Picture(picture, _grid_in_signs(groups, peak, columns), caption)
+    told = f"rank {ranks[0].rank} at the top left, {columns} in a row{each}"
+    rows = tuple((str(groups[at][0].rank), tuple(groups[at : at + columns])) for at in starts)
+    return _Grid(rows, told, of_hosts=False)
 
 
 def _columns(cells: int) -> int:
@@ -64,10 +152,70 @@ def _cell(picture: Element, group: Sequence[RankedRank], place: tuple[float, flo
         draw(picture, "text", score(worst.score), x=x + 4, y=y + size - gap - 6, class_="small")
 
 
-def _grid_in_signs(groups: Sequence[Sequence[RankedRank]], peak: float, columns: int) -> tuple[str, ...]:
-    cells = "".join(RAMP[level(max(row.score for row in group), peak, len(RAMP))] for group in groups)
-    starts = range(0, len(cells), columns)
-    return tuple(f"{groups[at][0].rank:>6} |{cells[at : at + columns]}|" for at in starts)
+def _grid_in_signs(grid: _Grid, peak: float) -> tuple[str, ...]:
+    width = max(6, *(len(label) for label, _ in grid.rows))
+    return tuple(
+        f"{label:>{width}} |"
+        + "".join(RAMP[level(max(row.score for row in group), peak, len(RAMP))] for group in groups).ljust(
+            grid.columns if grid.of_hosts else 0
+        )
+        + "|"
+        for label, groups in grid.rows
+    )
+
+
+TIMELINE: Final = "timeline"
+FIXED: Final = "fixed"
+_SVG: Final = "http://www.w3.org/2000/svg"
+
+
+def around_delay(result: TimelineResult) -> Picture:
+    """What every rank did around the delay, as `kair timeline -o svg` draws it, and as it is drawn on a terminal."""
+    return _timeline(result, timeline_headline(result), TIMELINE)
+
+
+def before_and_after(result: TimelineResult, fixed: FixedTimeline) -> Picture:
+    """The same step as recorded and with fixes made, one above the other."""
+    return _timeline(result, f"Step {result.step}, {recorded_in_words(fixed)}; {fixed_in_words(fixed)}.", FIXED)
+
+
+def _timeline(result: TimelineResult, caption: str, name: str) -> Picture:
+    from kair_tui.render.page import Page
+    from kair_tui.render.timeline import VIEW
+    from kair_tui.render.timeline import svg as drawing
+
+    root = fromstring(drawing(result))
+    for one in root.iter():
+        one.tag = one.tag.removeprefix(f"{{{_SVG}}}")  # HTML needs no namespace
+    root.set("role", "img")
+    root.set("aria-label", clean(caption))
+    page = Page(PageOptions(width=_TIMELINE_WIDE, color=False, ascii_only=False))
+    VIEW.body(result, page)
+    # The rows, those with fixes where there are any, and what the signs mean.
+    drawn = page.getvalue().split("\n\n")[: 2 if result.fixed is None else 3]
+    return Picture(root, tuple("\n\n".join(drawn).splitlines()), caption, name)
+
+
+def document(picture: Picture) -> str:
+    """A picture as an SVG file that stands by itself."""
+    root = deepcopy(picture.svg)
+    root.set("xmlns", _SVG)
+    return tostring(root, encoding="unicode") + "\n"
+
+
+def differs(profile: RankProfileResult) -> bool:
+    """Whether the rank's curve says something: it lies outside its peers' band, and over the step clearly so.
+
+    Its mean distance from the band of 10 to 90 % of the peers has to be FAR times the band's mean width: as far as that
+    no healthy rank is off. Without peers there is nothing to see.
+    """
+    points = [
+        (point.completed, point.peers_low, point.peers_high)
+        for point in profile.curve
+        if point.peers_low is not None and point.peers_high is not None
+    ]
+    outside = sum(max(low - own, own - high, 0.0) for own, low, high in points)
+    return outside > FAR * sum(high - low for _, low, high in points)
 
 
 def completion(profile: RankProfileResult) -> Picture:
@@ -93,10 +241,10 @@ def completion(profile: RankProfileResult) -> Picture:
             f", the median of its peers (dashed) and 10–90 % of them (band). Upright: the largest Kolmogorov–Smirnov "
             f"distance, {percent(farthest.distance)} from rank {farthest.peer} after {duration(farthest.time_us)}."
         )
-    drawn = draw_in_signs(profile.curve, profile.farthest, width=_SIGNS_WIDE, height=_SIGNS_HIGH, ascii_only=False)
+    in_signs = draw_in_signs(profile.curve, profile.farthest, width=_SIGNS_WIDE, height=_SIGNS_HIGH, ascii_only=False)
     used = signs(ascii_only=False)
     legend = f"⡠⠊ rank {profile.rank}   {used.median} median of peers   {used.band} 10-90 % of them"
-    return Picture(picture, (*_labelled(drawn.rows, "0", duration(end)), legend), caption)
+    return Picture(picture, (*_labelled(in_signs.rows, "0", duration(end)), legend), caption)
 
 
 def shares(points: Sequence[ShareOfJobs]) -> Picture:

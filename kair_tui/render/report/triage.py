@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.results.triage import Evidence, Finding
-from kair_engine.results.whatif import FIX_KINDS
+from kair_engine.results.timeline import TimelineResult
+from kair_engine.results.triage import Evidence, Finding, TriageResult
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
@@ -24,23 +25,25 @@ from kair_tui.render.report.content import (
     Tree,
     table,
 )
-from kair_tui.render.report.pictures import completion, score_grid
+from kair_tui.render.report.pictures import around_delay, before_and_after, completion, differs, score_grid, step_bar
 from kair_tui.render.triage import COLUMNS as RANKING
 from kair_tui.render.triage import (
     PART_COLUMNS,
     FindingInWords,
     TriageInWords,
     absorbed_lines,
+    beside_lines,
     facts,
     fix_words,
     options_of,
+    part_lines,
     title,
     triage_totals,
 )
 from kair_tui.render.units import duration, gain, one_decimal, percent, plural, signed_duration, slowdown, spans
-from kair_tui.render.verdict import money_text, verdict_in_words
+from kair_tui.render.verdict import costs, money_text, verdict_in_words
 from kair_tui.render.warnings import WarningInWords
-from kair_tui.render.whatif import WhatifInWords
+from kair_tui.render.whatif import Part, WhatifInWords, parts_of
 
 _RANKS: Final = 16
 _CAUSES, _PATHS, _PARTS = 6, 2, 6
@@ -66,6 +69,10 @@ class Found:
     blame: BlameResult | str
     whatif: WhatifInWords | str
     warnings: tuple[WarningInWords, ...]
+    timeline: TimelineResult | None = None
+    """Around the delay of the first that is accused, or that was waited for longest; None where nothing is found."""
+    fixed: TimelineResult | None = None
+    """The same step with the fix of the first finding; None where it has none, or cannot be replayed by itself."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +86,6 @@ class _Price:
     cost_per_day: float | None
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What one part of the job costs."""
-
-    of: str
-    part: str
-    slowdown: float
-
-
 _PRICES: Final = (
     Column[_Price]("fixed", "without", lambda row: row.fixed, align="left"),
     Column[_Price]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us)),
@@ -96,10 +94,11 @@ _PRICES: Final = (
     Column[_Price]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day)),
 )
 _PART_PRICES: Final = (
-    Column[_Part]("of", "of", lambda row: row.of, align="left"),
-    Column[_Part]("part", "part", lambda row: row.part, align="left"),
-    Column[_Part]("slowdown", "S", lambda row: slowdown(row.slowdown)),
-    Column[_Part]("costs", "costs", lambda row: percent(max(row.slowdown - 1, 0.0))),
+    Column[Part]("sort", "of", lambda row: row.sort, align="left"),
+    Column[Part]("part", "part", lambda row: row.part, align="left"),
+    Column[Part]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us)),
+    Column[Part]("saved", "of the step", lambda row: percent(row.saved)),
+    Column[Part]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day)),
 )
 
 
@@ -128,20 +127,39 @@ def _facts(found: Found) -> Facts:
         ("steps", f"{len(job.steps)} ({spans(job.steps)})"),
         ("step time", duration(triage.step_time_us)),
     ]
+    if triage.findings:
+        pairs.append(("a fix saves", _saved_in_words(triage.findings[0])))
     if not isinstance(found.whatif, str):
-        pairs.append(("slowdown S", f"{slowdown(found.whatif.slowdown)}, {percent(found.whatif.waste)} waste"))
+        without = f"S {slowdown(found.whatif.slowdown)}: a step takes {percent(found.whatif.waste)} less"
+        pairs.append(("without any straggler", without))
     return Facts(tuple(pairs))
+
+
+def _saved_in_words(finding: Finding) -> str:
+    """The price of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
+    return f"{costs(finding)} a step, {one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
 
 
 def _sections(found: Found, ask: Ask) -> Iterator[Section]:
     alone = len(found.triage.ranking) == 1
+    if found.triage.bar is not None:
+        yield Section("Where the step goes", (step_bar(found.triage.bar),))
     for number, finding in enumerate(found.triage.findings, 1):
         yield Section(f"{number}. {title(finding, alone=alone)}", tuple(_finding(finding, ask)), card=True)
+    if found.timeline is not None:
+        yield _timeline(found.timeline, found.triage, ask)
+    if found.fixed is not None and found.fixed.fixed is not None:
+        words = [word for fix in found.triage.findings[0].fix for word in fix_words(fix)]
+        drawn = before_and_after(found.fixed, found.fixed.fixed)
+        yield Section("The same step with the first finding fixed", (drawn, Command(ask("timeline", *words))))
     if found.triage.absorbed:
         yield Section("What costs nothing", (Tree(tuple(map(Node, absorbed_lines(found.triage)))),))
+    if beside := beside_lines(found.triage):
+        yield Section("What differs, and what happened meanwhile", (Tree(tuple(map(Node, beside))),))
     yield Section("Every rank", tuple(_every_rank(found.triage, ask)))
     for profile in found.profiles:
-        yield _curve(profile, ask)
+        if differs(profile):
+            yield _curve(profile, ask)
     yield Section("Whom ranks waited for", tuple(_blame(found.blame, ask)))
     yield Section("What it costs", tuple(_costs(found, ask)))
     if found.warnings:
@@ -151,6 +169,8 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
 def _finding(finding: FindingInWords, ask: Ask) -> Iterator[Block]:
     for fact in facts(finding):
         yield Text(fact)
+    if told := part_lines(finding, wide=True):
+        yield Tree(tuple(map(Node, told)))
     yield Tree(tuple(Node(one.sentence, command=_shown_by(one, ask)) for one in finding.evidence))
     if finding.suggestion:
         yield Title("What to do")
@@ -173,10 +193,20 @@ def _every_rank(triage: TriageInWords, ask: Ask) -> Iterator[Block]:
         yield Command(ask("localize"))
 
 
+def _timeline(result: TimelineResult, triage: TriageInWords, ask: Ask) -> Section:
+    accused = around(triage)
+    words = [] if accused is None else ["--around", str(accused)]
+    return Section("Around the delay", (around_delay(result), Command(ask("timeline", *words))))
+
+
+def around(triage: TriageResult) -> Rank | None:
+    """The rank whose delay the report shows: the first that is accused; None where nobody is."""
+    return next((one.ranks[0] for one in triage.findings if one.ranks), None)
+
+
 def _curve(profile: RankProfileResult, ask: Ask) -> Section:
     asked = Command(ask("rank", "--rank", str(profile.rank)))
-    name = f"Rank {profile.rank} beside its peers" if profile.peers else f"Rank {profile.rank}"
-    return Section(name, (completion(profile), asked) if profile.curve else (asked,))
+    return Section(f"Rank {profile.rank} beside its peers", (completion(profile), asked))
 
 
 def _blame(blame: BlameResult | str, ask: Ask) -> Iterator[Block]:
@@ -245,18 +275,7 @@ def _price(number: int, finding: Finding) -> _Price:
     )
 
 
-def _parts(whatif: WhatifInWords) -> Iterator[_Part]:
-    """Of each kind the costliest parts, those that cost something."""
-    groups: tuple[tuple[str, Mapping[Any, float]], ...] = (
-        (
-            "kind of time" if set(whatif.by_operator_type) <= set(FIX_KINDS) else "operation type",
-            whatif.by_operator_type,
-        ),
-        ("stage", whatif.by_stage),
-        ("host", whatif.by_host),
-        ("rank", whatif.by_rank or whatif.by_rank_approximate),
-    )
-    for name, of in groups:
-        for part, value in [*of.items()][:_PARTS]:
-            if value - 1 >= 0.0005:  # as printed 0.0 %, as on a terminal
-                yield _Part(name, str(part), value)
+def _parts(whatif: WhatifInWords) -> Iterator[Part]:
+    """Of each sort the costliest parts, those that cost something."""
+    for parts in parts_of(whatif).values():
+        yield from (part for part in parts[:_PARTS] if part.is_worth_a_line)

@@ -1,0 +1,107 @@
+"""The evidence of a job: what is kept with it, what lies beside its traces, and what the command line names."""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kair_engine.errors import InputError, UsageError
+from kair_engine.trace.model import Job, KairWarning
+from kair_tui.cli.job import sources_of
+from kair_tui.cli.options import Option
+from kair_tui.cli.places import is_mirror
+
+if TYPE_CHECKING:
+    from kair_engine.trace.evidence_table import EvidenceFile
+
+FOLDER: Final = "evidence"
+EVIDENCE: Final = Option(
+    "--evidence",
+    "Logs, metrics and counters of the job's hosts: a file, a folder, or the URL of a Prometheus server. Repeatable.",
+    metavar="WHERE",
+)
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_AROUND_NS: Final = 600_000_000_000
+"""That a server is asked for before the job's first step and after its last one."""
+_EVERY_S: Final = 15
+"""Between the values that a server is asked for, which is how most are scraped; longer where they would be too many."""
+_MOST_VALUES: Final = 10_000
+"""Of one thing; Prometheus answers up to 11,000."""
+
+
+def has_evidence(job: Job, named: Sequence[str]) -> bool:
+    """Whether there may be any: a triage without evidence loads nothing that reads it."""
+    return bool(named) or _by_itself(job).is_dir()
+
+
+def evidence_of(job: Job, named: Sequence[str]) -> "tuple[EvidenceFile, tuple[KairWarning, ...]]":
+    """All evidence of a job, in order of time: what is stored with it or lies beside its traces, and what is named.
+
+    Raises InputError where something that is named is missing, is no evidence, or is a server that cannot be asked;
+    UsageError for a URL of another kind. Other damaged files are left out with a warning.
+    """
+    from kair_engine.recording.evidence_files import read_evidence_of, stored_evidence
+    from kair_engine.trace.evidence_table import together
+
+    folder = _by_itself(job)
+    stored, warnings = (together(()), []) if job.stored_in is None else stored_evidence(folder.parent)
+    paths = [Path(place) for place in named if not is_url(place)]
+    read, told = read_evidence_of(
+        paths, hosts=sorted(set(job.hosts.values())), beside=folder if job.stored_in is None else None
+    )
+    servers = [fetched(place, job) for place in named if is_url(place)]
+    return together([stored, read, *servers]), (*warnings, *told)
+
+
+def is_url(place: str) -> bool:
+    """Whether what was named is a server rather than a file."""
+    return _URL.match(place) is not None
+
+
+def without_password(url: str) -> str:
+    """The URL without the user and the password that may stand in it."""
+    return re.sub(r"(?<=://)[^/]*@", "", url)
+
+
+def recorded_time(job: Job) -> tuple[int, int] | None:
+    """When the job's first recorded step began and its last one was over, Unix ns; None where that is not known."""
+    of = job.step_times
+    if not job.absolute_time or not of.begin_ns:
+        return None
+    return min(of.begin_ns), max(begin + took for begin, took in zip(of.begin_ns, of.duration_ns, strict=True))
+
+
+def fetched(url: str, job: Job) -> "EvidenceFile":
+    """What a Prometheus server knows of the time of the recording, and ten minutes before and after.
+
+    Raises InputError where the server cannot be asked, or the job does not say when it ran, UsageError for a URL that
+    is not of http.
+    """
+    shown = without_password(url)
+    if not url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"{shown} is no server that can be asked: http:// or https://", "give files by their paths")
+    when = recorded_time(job)
+    if when is None:
+        text = f"the recording of {job.name} does not say at what time it ran: {shown} cannot be asked about it"
+        raise InputError(text, "save the metrics of that time to a file, and name that")
+    from kair_engine.readers.evidence.prometheus_api import fetch
+
+    begin, end = when[0] - _AROUND_NS, when[1] + _AROUND_NS
+    every = max(_EVERY_S, math.ceil((end - begin) / 1e9 / _MOST_VALUES))
+    return fetch(url, begin, end, every, sorted(set(job.hosts.values())))
+
+
+def _by_itself(job: Job) -> Path:
+    """The folder of evidence that nobody has to name; of a store behind a URL it is brought up to date."""
+    if job.stored_in is None:
+        source = sources_of(job)[0]
+        # A list of files can be longer than any path, which Path.is_dir does not bear.
+        return (Path(source) if os.path.isdir(source) else Path(source).parent) / FOLDER  # noqa: PTH112
+    folder = Path(job.stored_in).parent
+    if is_mirror(folder.parent):
+        from kair_engine.store.remote import fetch_evidence
+
+        fetch_evidence(folder.parent, folder.name)
+    return folder / FOLDER

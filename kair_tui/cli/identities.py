@@ -1,0 +1,67 @@
+"""Who the ranks of a job are: what capture left in the job's folder, and what the recordings say."""
+
+from pathlib import Path
+from typing import Final
+
+from kair_engine.trace.identity import RankIdentity, merged
+from kair_engine.trace.model import Job
+from kair_tui.cli.places import is_mirror
+
+_MOST_FILES: Final = 1 << 17
+
+
+def identities_of(job: Job) -> dict[int, RankIdentity]:
+    """rank → who it is: its last process as capture knew it, completed by the recordings where these mean the same one.
+
+    Damaged files are passed over. Raises InputError where the job is of a store behind a URL that is away.
+    """
+    found = dict(job.identity)
+    for one in all_identities_of(job):  # the last process comes last
+        recorded = job.identity.get(one.rank)
+        found[one.rank] = merged(one, recorded) if recorded is not None and may_be_same(one, recorded) else one
+    return dict(sorted(found.items()))
+
+
+def all_identities_of(job: Job) -> list[RankIdentity]:
+    """Of every process that capture knew, in order of ranks, and of each in order of time: its attempts.
+
+    Damaged files are passed over. Raises InputError where the job is of a store behind a URL that is away.
+    """
+    files = _files(job)
+    if not files:
+        return []
+    from kair_engine.trace.files import read_kept
+    from kair_engine.trace.identity_file import LARGEST, identity_in
+
+    found = []
+    for file in files:
+        try:
+            one = identity_in(read_kept(file, LARGEST + 1))
+        except OSError:
+            continue
+        if one is not None:
+            found.append(one)
+    return sorted(found, key=lambda one: (one.rank, one.process_s or 0))
+
+
+def may_be_same(one: RankIdentity, other: RankIdentity) -> bool:
+    """Whether two identities of a rank can be of one process: nothing that both say of it differs."""
+    told = (
+        (one.host, other.host),
+        (one.pid, other.pid),
+        (one.device.uuid, other.device.uuid),
+        (one.device.pci, other.device.pci),
+    )
+    return all(mine is None or theirs is None or mine == theirs for mine, theirs in told)
+
+
+def _files(job: Job) -> list[Path]:
+    if job.stored_in is None:
+        return []
+    folder = Path(job.stored_in).parent
+    if is_mirror(folder.parent):
+        from kair_engine.store.remote import fetch_evidence
+
+        fetch_evidence(folder.parent, folder.name)
+    evidence = folder / "evidence"
+    return sorted(evidence.rglob("identity*.json"))[:_MOST_FILES] if evidence.is_dir() else []

@@ -1,0 +1,28 @@
+"""`kair collectives`: bandwidth of groups and links beside their siblings, overlap, TFLOP/s of matrix products."""
+
+from typing import Annotated
+
+from kair_engine.results.collectives import CollectiveKind, CollectivesResult
+from kair_engine.trace.model import Trace
+from kair_tui.cli.options import Option
+
+RENDERER = "kair_tui.render.collectives"
+
+
+def run(
+    trace: Trace,
+    *,
+    group: Annotated[
+        str | None, Option("--group", "Only process groups whose name or list of ranks holds this.", metavar="PATTERN")
+    ] = None,
+    kind: Annotated[CollectiveKind | None, Option("--kind", "Only collectives of this kind.")] = None,
+    rank: Annotated[
+        int | None, Option("-r, --rank", "Only groups and links that this rank is in.", metavar="R", minimum=0)
+    ] = None,
+    by_rank: Annotated[bool, Option("--by-rank", "Also what every rank reaches.")] = False,
+    limit: Annotated[int, Option("--limit", "List at most this many groups, and shapes.", metavar="N", minimum=1)] = 40,
+) -> CollectivesResult:
+    """Asks the engine."""
+    from kair_engine.views.collectives import collectives
+
+    return collectives(trace, group=group, kind=kind, rank=rank, by_rank=by_rank, limit=limit)

@@ -1,0 +1,113 @@
+"""`kair evidence`: logs, metrics and counters kept with a job, and what there is of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from kair_engine.errors import UsageError
+from kair_engine.results.evidence import AddedEvidence, EvidenceResult
+from kair_tui.cli.completion import job_names
+from kair_tui.cli.evidence import EVIDENCE, evidence_of, fetched, is_url, recorded_time, without_password
+from kair_tui.cli.job import StoreSession, open_job
+from kair_tui.cli.options import Argument
+from kair_tui.cli.output import say
+from kair_tui.cli.places import is_mirror
+
+if TYPE_CHECKING:
+    from kair_engine.trace.measures import EvidenceSource
+    from kair_engine.trace.model import Job, KairWarning
+
+RENDERER = "kair_tui.render.evidence"
+_ACTIONS: Final = ("add", "list")
+
+
+def offered(typed: str) -> list[str]:
+    """What may stand behind `kair evidence` and begins so: an action, or a job."""
+    return [*(one for one in _ACTIONS if one.startswith(typed)), *job_names(typed)]
+
+
+def run(
+    session: StoreSession,
+    *,
+    words: Annotated[
+        Sequence[str],
+        Argument(
+            "add JOB FILE…: keep files, folders of them, or what a Prometheus server knows, with a job of the store. "
+            "list JOB, or JOB alone: what there is. Default: the job in use.",
+            offers=offered,
+        ),
+    ] = (),
+    evidence: Annotated[Sequence[str], EVIDENCE] = (),
+) -> EvidenceResult:
+    """Keeps what is named, and lists what there is. Raises InputError where something is missing or is no evidence."""
+    action, rest = (words[0], words[1:]) if words and words[0] in _ACTIONS else ("list", words)
+    if action == "add":
+        return _add(session, rest, evidence)
+    if len(rest) > 1:
+        raise UsageError(f"kair evidence lists one job, and {rest[1]} is a second", f"kair evidence add {rest[0]} FILE")
+    job = _opened(session, rest[0] if rest else None)
+    found, warnings = evidence_of(job, evidence)
+    return _result(job, found.sources, warnings)
+
+
+def _add(session: StoreSession, words: Sequence[str], evidence: Sequence[str]) -> EvidenceResult:
+    from kair_engine.recording.evidence_files import add_to_job, keep_in_job
+
+    if len(words) < 2:
+        raise UsageError("kair evidence add needs a job and files", "kair evidence add job123 dmesg-node-7.txt")
+    if evidence:
+        raise UsageError(
+            "--evidence is looked at and not kept", f"kair evidence add {words[0]} {without_password(evidence[0])}"
+        )
+    if is_mirror(session.store.root):
+        raise UsageError("stores behind URLs are written by kair coordinator alone", "name the files with --evidence")
+    job = _opened(session, words[0])
+    if job.stored_in is None:
+        way_out = f"kair import {words[0]} --job NAME; or put the files into a folder evidence/ beside the traces"
+        raise UsageError(f"{words[0]} is no job of the store: nothing can be kept with it", way_out)
+    folder, hosts = Path(job.stored_in).parent, sorted(set(job.hosts.values()))
+    added: list[AddedEvidence] = []
+    told: list[KairWarning] = []
+    for place in words[1:]:
+        if is_url(place):
+            added.append(keep_in_job(folder, without_password(place), fetched(place, job)))
+        else:
+            kept, problems = add_to_job(folder, [Path(place)], hosts=hosts)
+            added += kept
+            told += problems
+    found, warnings = evidence_of(job, ())
+    return _result(job, found.sources, (*told, *warnings), tuple(added))
+
+
+def _opened(session: StoreSession, name: str | None) -> "Job":
+    def note(text: str) -> None:
+        say(f"kair: {text}")
+
+    # Of a job that is watched evidence comes before anything is sampled.
+    return open_job(name, session.store.root, progress=session.progress, note=note, reads_history=True).job
+
+
+def _result(
+    job: "Job",
+    sources: "Sequence[EvidenceSource]",
+    warnings: "Sequence[KairWarning]",
+    added: tuple[AddedEvidence, ...] | None = None,
+) -> EvidenceResult:
+    when = recorded_time(job)
+    return EvidenceResult(
+        name=job.name,
+        action="list" if added is None else "add",
+        sources=tuple(sources),
+        warnings=(*job.warnings, *warnings),
+        added=added or (),
+        first_ns=when and when[0],
+        last_ns=when and when[1],
+        outside=tuple(dict.fromkeys(one.name for one in sources if when is not None and _is_outside(one, *when))),
+    )
+
+
+def _is_outside(source: "EvidenceSource", first_ns: int, last_ns: int) -> bool:
+    """Whether a source has rows, and none of that time."""
+    if source.first_ns is None or source.last_ns is None:
+        return False
+    return source.last_ns < first_ns or source.first_ns > last_ns

@@ -1,0 +1,294 @@
+"""The commands that `kair mcp` offers, as its clients see them, and the words of the command line that a call stands
+for."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
+from kair_tui.cli.evidence import is_url
+from kair_tui.cli.job import is_stored
+from kair_tui.cli.options import (
+    Diagnostics,
+    EngineChoice,
+    FailOn,
+    Following,
+    NamedPath,
+    Number,
+    Presentation,
+    StorePlace,
+    declared,
+    groups,
+    parameters,
+)
+from kair_tui.cli.registry import Entry, find
+
+MOST_ROWS: Final = "most_rows"
+"""The argument that `kair mcp` itself takes of every command."""
+DEFAULT_ROWS: Final = 100
+_LONGEST: Final = 4096
+"""Characters of one argument."""
+_MOST_VALUES: Final = 100
+"""Of an argument that takes several."""
+_KEPT: Final = frozenset({"fields"})
+"""Of the options that `kair mcp` decides on itself, those that a client has."""
+_PLACES: Final = frozenset({"job", "base", "new"})
+"""Arguments that are a job of the store, or a path."""
+_EVIDENCE: Final = "evidence"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command as clients are offered it."""
+
+    name: str
+    told: str
+    """What to know of its figures, in one sentence."""
+    without: frozenset[str] = frozenset()
+    """Parameters that change something, or mean nothing here."""
+    first: tuple[str, ...] = ()
+    """Words before the others: the action that only looks."""
+    called: tuple[tuple[str, str], ...] = ()
+    """(parameter of several words, name of the one argument that it is here)."""
+    flags: tuple[str, ...] = ()
+    """Options that are always given."""
+
+    @property
+    def entry(self) -> Entry:
+        """The command in the registry."""
+        found = find(self.name)
+        assert found is not None, self.name
+        return found
+
+
+_IN_US: Final = "names that end in _us are microseconds, shares are of 1."
+
+TOOLS: Final = (
+    Tool(
+        "triage",
+        "Begin here: `ranks` of a finding are to blame for `time_lost_us_per_step` microseconds; ranks that wait for "
+        "them are victims, whom a long time in a collective does not make guilty.",
+    ),
+    Tool(
+        "ticket",
+        "Text for whoever mends the host, of one finding of triage; its commands are proposals that nobody ran.",
+        without=frozenset({"drain", "yes"}),
+    ),
+    Tool(
+        "localize",
+        "Scores compare self time, in microseconds and without waiting for others, with ranks of the same role; a high "
+        "score alone accuses nobody.",
+    ),
+    Tool("pinpoint", f"Operators of one rank that take longer than on its peers; {_IN_US}"),
+    Tool(
+        "blame",
+        "Whoever waits is a victim and not the cause; root causes are where the walk back from waiting ends, times in "
+        "microseconds.",
+    ),
+    Tool(
+        "whatif",
+        "Replays the recording with other durations: `slowdown` is a ratio to the job without stragglers, and a delay "
+        "that others hide saves nothing.",
+    ),
+    Tool(
+        "forecast",
+        "It predicts noise alone, in microseconds a step: no measurement, and nobody is to blame for it.",
+    ),
+    Tool("compare", f"Differences are of NEW to BASE, positive where NEW takes longer; {_IN_US}"),
+    Tool("rank", f"Waiting is no work of this rank and no guilt; {_IN_US}"),
+    Tool(
+        "sensitivity",
+        "A smaller slowdown than these, in microseconds a step, may be there and would not be seen.",
+    ),
+    Tool("frequency", "Counts are per window of time; fewer on one rank than on its peers point at a stall."),
+    Tool("operators", f"Collectives include waiting, which is no guilt of the rank that waits; {_IN_US}"),
+    Tool("collectives", "Bandwidths are GB/s of transfers from their last member's arrival: waiting is none of it."),
+    Tool("timeline", "Times are microseconds from the begin of what is shown; a long collective is mostly waiting."),
+    Tool("steps", "Durations are microseconds of each step on each rank; all ranks wait for the slowest."),
+    Tool("info", "Where triage is inconclusive, this tells what the recording lacks."),
+    Tool("jobs", "Their names are what `job` of other tools takes.", without=frozenset({"action", "names"})),
+    Tool("fleet", "It is about all jobs of the store; shares are of 1."),
+    Tool("ledger", "Predicted and actual savings are microseconds a step."),
+    Tool(
+        "evidence",
+        "Times are Unix nanoseconds.",
+        without=frozenset({_EVIDENCE}),
+        first=("list",),
+        called=(("words", "job"),),
+    ),
+    Tool("watch", "It tells what the coordinator of a running job saw last.", flags=("--once",)),
+    Tool("help", "It explains words of Kair's answers, such as straggler or excess.", called=(("word", "word"),)),
+)
+"""Those that look. None writes into the store (`kair_tui.cli.read_only`), and none runs anything."""
+
+
+def tool_of(name: str) -> Tool | None:
+    """The one of that name."""
+    return next((tool for tool in TOOLS if tool.name == name), None)
+
+
+def description(tool: Tool) -> str:
+    """What the command answers, and what to know of it."""
+    return f"{tool.entry.summary} {tool.told}"
+
+
+@cache
+def arguments(tool: Tool) -> dict[str, click.Parameter]:
+    """What a client may give, by its name: the command's parameters without those that write, and without the choice
+    of format, store, exit status and cluster."""
+    decided = {
+        one.name
+        for group in groups(tool.entry)
+        if issubclass(group, Presentation | StorePlace | Diagnostics | FailOn | EngineChoice | Following)
+        for one in declared(group)
+    }
+    return {
+        dict(tool.called).get(str(one.name), str(one.name)): one
+        for one in parameters(tool.entry)
+        if (one.name not in decided or one.name in _KEPT)
+        and one.name not in tool.without
+        and not isinstance(one.type, NamedPath)
+    }
+
+
+def input_schema(tool: Tool) -> dict[str, Any]:
+    """The JSON Schema of the arguments."""
+    known = arguments(tool)
+    properties = {name: _described(one, single=one.name in dict(tool.called)) for name, one in known.items()}
+    if tool.entry.has_result:
+        properties[MOST_ROWS] = {
+            "type": "integer",
+            "minimum": 1,
+            "default": DEFAULT_ROWS,
+            "description": "At most so many rows of every table, the first ones; a warning tells what was left out.",
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, one in known.items() if one.required],
+        "additionalProperties": False,
+    }
+
+
+def output_schema(tool: Tool) -> dict[str, Any] | None:
+    """The schema of the command's document; rows of its main table may lack what `fields` leaves out. None of text."""
+    if not tool.entry.has_result:
+        return None
+    from kair_tui.commands.schema import schema_of
+
+    schema = schema_of(tool.entry)
+    result = schema["properties"]["data"]["$ref"]
+    main = tool.entry.load_view().main
+    row = result if main is None else _definition(schema, result)["properties"][main]["items"]["$ref"]
+    _definition(schema, row).pop("required", None)
+    return schema
+
+
+def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) -> list[str]:
+    """The words after `kair`. Raises UsageError for what the tool does not take, or may not read."""
+    known = arguments(tool)
+    options: list[str] = [*tool.flags, *(("--json", f"--store={store}") if tool.entry.has_result else ())]
+    positional: list[str] = []
+    unknown = [name for name in given if name not in known and not (name == MOST_ROWS and tool.entry.has_result)]
+    if unknown:
+        raise UsageError(f"{tool.name} takes no argument {unknown[0]!r}", f"there are: {', '.join(known)}")
+    for name, one in known.items():
+        value = given.get(name)
+        if value is None:
+            continue
+        texts = _texts(name, value, one)
+        if name in _PLACES:
+            texts = [_readable(text, store, root) for text in texts]
+        if name == _EVIDENCE:
+            texts = [_local(text, root) for text in texts]
+        if isinstance(one, click.Argument):
+            positional += texts
+        elif not one.is_flag:  # type: ignore[attr-defined]
+            options += [f"{max(one.opts, key=len)}={text}" for text in texts]
+        elif value is True:
+            options.append(max(one.opts, key=len))
+    return [tool.name, *options, "--", *tool.first, *positional]
+
+
+def rows_wanted(given: Mapping[str, Any]) -> int:
+    """How many rows of a table a client wants. Raises UsageError for what is no such number."""
+    most = given.get(MOST_ROWS, DEFAULT_ROWS)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise UsageError(f"{MOST_ROWS} must be a whole number from 1 on")
+    return most
+
+
+def _described(one: click.Parameter, *, single: bool) -> dict[str, Any]:
+    value = _value(one)
+    several = (one.multiple or one.nargs == -1) and not single
+    shape = {"type": "array", "items": value, "maxItems": _MOST_VALUES} if several else value
+    default = one.to_info_dict()["default"]
+    is_told = isinstance(default, str | int | float) and not several
+    text = "A job of the store or a path; default: the job in use." if single and one.name == "words" else one.help
+    return {**shape, **({"default": default} if is_told else {}), **({"description": text} if text else {})}
+
+
+def _value(one: click.Parameter) -> dict[str, Any]:
+    kind = one.type
+    if isinstance(kind, click.Choice):
+        return {"type": "string", "enum": list(kind.choices)}
+    if isinstance(kind, Number):
+        return {"type": kind.name, **({} if kind.minimum is None else {"minimum": kind.minimum})}
+    if kind.name == "boolean":
+        return {"type": "boolean"}
+    return {"type": "string", "minLength": 1, "maxLength": _LONGEST}
+
+
+def _texts(name: str, value: Any, one: click.Parameter) -> list[str]:  # noqa: ANN401
+    """The values of one argument as the command line has them, whose own checks come after these."""
+    several = one.multiple or one.nargs == -1
+    values = value if isinstance(value, list) and several else [value]
+    if len(values) > _MOST_VALUES:
+        raise UsageError(f"{name}: at most {_MOST_VALUES} values, not {len(values)}")
+    is_flag = _value(one)["type"] == "boolean"
+    for each in values:
+        if isinstance(each, bool) is not is_flag or not isinstance(each, str | int | float):
+            raise UsageError(f"{name} is not what the tool's schema says")
+        if len(str(each)) > _LONGEST:
+            raise UsageError(f"{name} is longer than {_LONGEST} characters")
+        if isinstance(each, str) and not _can_be_said(each):
+            raise UsageError(f"{name} has characters that no argument can have")
+    return [str(each) for each in values]
+
+
+def _can_be_said(text: str) -> bool:
+    """Whether a process can be given the text: half of a pair of UTF-16 and NUL cannot."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _readable(place: str, store: Path, root: Path | None) -> str:
+    return place if root is None or is_stored(place, store) else _below(place, root)
+
+
+def _local(place: str, root: Path | None) -> str:
+    if is_url(place):
+        raise UsageError("kair mcp asks no servers", "kair evidence add JOB URL keeps what one knows with the job")
+    return place if root is None else _below(place, root)
+
+
+def _below(place: str, root: Path) -> str:
+    """The path, which is begun at `root`. Raises UsageError where it leads out of there."""
+    try:
+        whole = (root / place).resolve()
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{place} cannot be looked at") from error
+    if not whole.is_relative_to(root):
+        raise UsageError(f"{place} is outside of the folder that kair mcp was given with --root")
+    return place
+
+
+def _definition(schema: Mapping[str, Any], reference: str) -> dict[str, Any]:
+    found: dict[str, Any] = schema["$defs"][reference.rpartition("/")[2]]
+    return found

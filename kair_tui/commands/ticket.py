@@ -1,0 +1,227 @@
+"""`kair ticket`: a finding to hand over, as Markdown; and the commands that drain its hosts."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+from kair_engine.causes import CAUSES
+from kair_engine.errors import KairError, UsageError, unwritable
+from kair_engine.results.localize import ChosenBaseline
+from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
+from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.trace.digest import recording_digest
+from kair_engine.trace.files import atomic_write
+from kair_engine.trace.model import Job, Trace
+from kair_tui import __version__
+from kair_tui.cli.configuration import drain_words
+from kair_tui.cli.evidence import EVIDENCE, recorded_time
+from kair_tui.cli.identities import identities_of
+from kair_tui.cli.options import Option
+from kair_tui.commands import triage
+from kair_tui.commands.triage_report import asker
+from kair_tui.render.report.triage import Ask
+from kair_tui.render.text import spaced, to_ascii
+from kair_tui.render.ticket import Handover, number_of, ticket_of, ticket_text
+from kair_tui.render.units import percent, plural, ranks_in_words
+from kair_tui.render.verdict import cause_in_words, costs
+
+RENDERER = "kair_tui.render.ticket"
+_MARKDOWN: Final = (".md", ".markdown")
+_LONGEST_REASON: Final = 200
+"""Characters: a scheduler shows it in one column."""
+
+
+def run(
+    trace: Trace,
+    *,
+    finding: Annotated[
+        int | None,
+        Option("--finding", "Which finding, by its number. Default: the first that accuses a rank.", "N", 1),
+    ] = None,
+    gpu_cost: Annotated[
+        float | None,
+        Option("--gpu-cost", "The price of a GPU hour; what it costs is then told in money too.", "PRICE", 0),
+    ] = None,
+    evidence: Annotated[Sequence[str], EVIDENCE] = (),
+    report: Annotated[
+        Path | None,
+        Option("--report", "Also write it to this .md file, and the timeline as .svg beside it.", metavar="FILE"),
+    ] = None,
+    drain: Annotated[bool, Option("--drain", "Print the commands that drain the accused hosts, and no more.")] = False,
+    yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,
+    baseline: ChosenBaseline | None = None,
+) -> TicketResult:
+    """Asks for the triage, and hands one of its findings over.
+
+    Raises UsageError for a finding that there is none of, a report that cannot be written, and hosts that are not to
+    be drained; InputError where named evidence cannot be read.
+    """
+    if yes and not drain:
+        raise UsageError("--yes belongs to --drain", "kair ticket JOB --drain --yes")
+    if report is not None:
+        _require_markdown(report)
+    triaged = triage.run(trace, gpu_cost=gpu_cost, baseline=baseline, evidence=evidence)
+    number = _chosen(triaged, finding) or number_of(triaged)
+    ask = asker(trace, gpu_cost, evidence)
+    accused = None if number is None else triaged.findings[number - 1]
+    commands, why_not = _drain_commands(trace.job, triaged, accused)
+    if drain and why_not is not None:
+        raise UsageError(f"no host is to be drained: {why_not}", _drainable(triaged, number))
+    picture, timeline = _timeline(trace, accused, ask, draws=report is not None)
+    if report is not None and picture is not None:
+        timeline = replace(timeline, file=report.with_suffix(".svg").name)
+    handover = Handover(
+        _fingerprint(trace, triaged),
+        timeline,
+        tuple(_run(*one) if yes else _printed(*one) for one in commands),
+        why_not,
+        drained=yes,
+    )
+    ticket = ticket_of(triaged, number, ask, handover)
+    ticket = replace(ticket, warnings=(*trace.job.warnings, *triaged.warnings))
+    if report is not None:
+        if picture is not None:
+            _write(report.with_suffix(".svg"), picture)
+        _write(report, ticket_text(ticket))
+    return replace(ticket, asked="drain") if drain else ticket
+
+
+def _require_markdown(report: Path) -> None:
+    if report.suffix.lower() not in _MARKDOWN:
+        raise UsageError(f"--report {report}: a ticket is .md", "kair ticket JOB --report incident.md")
+    if not report.parent.is_dir():
+        raise UsageError(f"--report {report}: there is no folder {report.parent}")
+
+
+def _chosen(triaged: TriageResult, number: int | None) -> int | None:
+    there = len(triaged.findings)
+    if number is not None and number > there:
+        raise UsageError(f"--finding {number}: there {'is' if there == 1 else 'are'} {plural(there, 'finding')}")
+    return number
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with atomic_write(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _timeline(trace: Trace, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
+    """The picture, where one is to be drawn and can be; and what is said of it."""
+    around = accused.ranks[0] if accused is not None and accused.ranks else None
+    words = [] if around is None else ["--around", str(around)]
+    told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
+    if not trace.steps:
+        return None, TimelinePicture(None, why_none="A recording of calls without times has no timeline.")
+    if not draws:
+        return None, told
+    from kair_tui.commands import timeline
+    from kair_tui.render.timeline import VIEW
+
+    assert VIEW.picture is not None
+    try:
+        return VIEW.picture(timeline.run(trace, around=around)), told
+    except KairError as error:
+        return None, TimelinePicture(None, why_none=f"There is no timeline: {error}.")
+
+
+def _fingerprint(trace: Trace, triaged: TriageResult) -> Fingerprint:
+    job = trace.job
+    begin_ns, end_ns = recorded_time(job) or (None, None)
+    return Fingerprint(
+        job=job.name,
+        recording=job.source,
+        digest=recording_digest(job),
+        kair=__version__,
+        ranks=job.ranks,
+        world_size=job.world_size,
+        steps=trace.steps,
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        sources=tuple(one.name for one in triaged.sources),
+    )
+
+
+_Drain = tuple[str, list[str]]
+"""A host, and the words of a command that drains it."""
+
+
+def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) -> tuple[list[_Drain], str | None]:
+    """The commands; or why there are none, as a part of a sentence. Raises UsageError for a site's own that is none."""
+    if (why_not := _not_by_draining(triaged, accused)) is not None:
+        return [], why_not
+    assert accused is not None  # else there is a reason
+    from kair_mitigate.draining import drain_commands
+
+    template, reason = drain_words(), _reason(job, triaged, accused)
+    commands = []
+    for host in accused.hosts:
+        try:
+            words = drain_commands(host, reason, device=_devices(job, accused, host), job=job.name, template=template)
+        except ValueError as error:
+            return [], str(error)
+        commands += [(host, command) for command in words]
+    return commands, None
+
+
+def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | None:
+    """Why draining does not help, or cannot be asked for, as a part of a sentence; None where it may."""
+    if triaged.verdict != "straggler" or accused is None or not accused.ranks:
+        return "no rank is accused"
+    who = ranks_in_words(accused.ranks)
+    row = CAUSES[accused.cause]
+    # Of a hang one thing is known to be the host's fault.
+    is_of_host = any(one.kind == "unheard" for one in accused.evidence)
+    if row.not_by_draining is not None and not is_of_host:
+        return f"{row.words} of {who}: {row.not_by_draining}"
+    explained = next((one for one in accused.explanations if one.word == "explains"), None)
+    if explained is not None and _goes_with_job(explained.part):
+        return f"{spaced(explained.part)} makes {who} slow, and goes with the job to any host"
+    return None if accused.hosts else f"the recording does not say on which host {who} runs"
+
+
+def _goes_with_job(part: str) -> bool:
+    from kair_engine.evidence.parts import PARTS  # few findings are explained
+
+    return part in PARTS and PARTS[part].goes_with_job
+
+
+def _drainable(triaged: TriageResult, number: int | None) -> str | None:
+    """The findings whose hosts can be drained, as a hint."""
+    there = [
+        at for at, one in enumerate(triaged.findings, 1) if at != number and _not_by_draining(triaged, one) is None
+    ]
+    return f"--finding {there[0]} may be" if there else None
+
+
+def _reason(job: Job, triaged: TriageResult, accused: Finding) -> str:
+    """For the scheduler's record: `kair job123: rank 16, compute, thermal, 41.0 ms a step, 12.0 %`."""
+    parts = [spaced(one.part) for one in accused.explanations if one.word == "explains"]
+    told = [f"kair {job.name}: {ranks_in_words(accused.ranks)}", cause_in_words(accused.cause), *parts[:1]]
+    if not CAUSES[accused.cause].stops_job:
+        told.append(f"{costs(accused)} a step")
+        if triaged.step_time_us > 0:
+            told.append(percent(accused.time_lost_us_per_step / triaged.step_time_us))
+    return to_ascii(", ".join(told))[:_LONGEST_REASON]
+
+
+def _devices(job: Job, accused: Finding, host: str) -> str:
+    """Of the accused ranks on that host; empty where none is known."""
+    known = identities_of(job)
+    there = (known.get(rank) for rank in accused.ranks if job.hosts.get(rank) == host)
+    return "; ".join(words for one in there if one is not None and (words := one.device_in_words()))
+
+
+def _printed(host: str, words: list[str]) -> DrainCommand:
+    return DrainCommand(host, shlex.join(words))
+
+
+def _run(host: str, words: list[str]) -> DrainCommand:
+    from kair_mitigate.draining import run_command
+
+    ran = run_command(words)
+    return DrainCommand(host, shlex.join(words), ran.status, ran.failed, ran.said)

@@ -1,0 +1,150 @@
+"""Where the GPU-time of a step goes, drawn in one bar whose shares add up to 100 %."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.results.step_bar import BarPart, StepBar
+from kair_tui.render.answer import ALARM, DIM
+from kair_tui.render.units import percent
+
+NAMES: Final[Mapping[BarPart, str]] = {
+    "compute": "useful compute",
+    "bubble": "pipeline bubble",
+    "communication": "exposed communication",
+    "stragglers": "waiting for stragglers",
+    "job_wide": "job-wide (cores, launches, input)",
+    "other": "other",
+}
+SHORT_NAMES: Final[Mapping[BarPart, str]] = {
+    "compute": "compute",
+    "bubble": "bubble",
+    "communication": "comm.",
+    "stragglers": "stragglers",
+    "job_wide": "job-wide",
+    "other": "other",
+}
+SIGNS: Final[Mapping[BarPart, str]] = {
+    "compute": "█",
+    "bubble": "░",
+    "communication": "▓",
+    "stragglers": "▚",
+    "job_wide": "╱",
+    "other": "·",
+}
+SIGNS_IN_ASCII: Final[Mapping[BarPart, str]] = {
+    "compute": "#",
+    "bubble": ".",
+    "communication": "=",
+    "stragglers": "!",
+    "job_wide": "/",
+    "other": "-",
+}
+STYLES: Final[Mapping[BarPart, str]] = {
+    "compute": "green",
+    "bubble": DIM,
+    "communication": "cyan",
+    "stragglers": ALARM,
+    "job_wide": "yellow",
+    "other": DIM,
+}
+"""Of Rich; the signs alone tell the parts apart."""
+_UNKNOWN: Final = "waiting for others, bubble not told apart"
+"""Where no replay says what of it is bubble."""
+_UNKNOWN_SHORT: Final = "waiting"
+_WIDEST: Final = 100
+_GAP: Final = "   "
+
+
+@dataclass(frozen=True)
+class PartDrawn:
+    """One part of the bar, as it is drawn and told."""
+
+    part: BarPart
+    name: str
+    short_name: str
+    sign: str
+    cells: int
+    tenths: int
+    """Of a percent; those of a bar add up to 1000."""
+    percents: int
+    """Those of a bar add up to 100."""
+
+    @property
+    def told(self) -> str:
+        """`█ useful compute 61.2 %`."""
+        return f"{self.sign} {self.name} {percent(self.tenths / 1000)}"
+
+    @property
+    def told_briefly(self) -> str:
+        """`█compute 61`, of a list that ends with the percent sign."""
+        return f"{self.sign}{self.short_name} {self.percents}"
+
+
+def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...]:
+    """The parts of the bar in so many cells, those of nothing left out."""
+    shares, signs = [one.share for one in bar.parts], SIGNS_IN_ASCII if ascii_only else SIGNS
+    columns = (apportioned(shares, width), apportioned(shares, 1000), apportioned(shares, 100))
+    unknown = bar.bubble_from is None
+    return tuple(
+        PartDrawn(
+            one.part,
+            _UNKNOWN if unknown and one.part == "stragglers" else NAMES[one.part],
+            _UNKNOWN_SHORT if unknown and one.part == "stragglers" else SHORT_NAMES[one.part],
+            signs[one.part],
+            cells,
+            tenths,
+            percents,
+        )
+        for one, cells, tenths, percents in zip(bar.parts, *columns, strict=True)
+        if tenths
+    )
+
+
+def apportioned(shares: Sequence[float], whole: int) -> list[int]:
+    """`whole` divided by the shares, by largest remainder: the numbers add up to it, if any share is more than 0."""
+    total = sum(shares)
+    if total <= 0:
+        return [0] * len(shares)
+    exact = [share / total * whole for share in shares]
+    numbers = [int(one) for one in exact]
+    order = sorted(range(len(exact)), key=lambda at: (numbers[at] - exact[at], at))
+    for at in order[: whole - sum(numbers)]:
+        numbers[at] += 1
+    return numbers
+
+
+def bar_width(width: int) -> int:
+    """In how many cells it is drawn on a page of that width."""
+    return max(min(width, _WIDEST), 10)
+
+
+def bar_pieces(bar: StepBar, width: int, *, ascii_only: bool) -> list[tuple[str, str]]:
+    """The bar: texts and the styles of Rich that they have."""
+    return [(one.sign * one.cells, STYLES[one.part]) for one in drawn(bar, width, ascii_only=ascii_only)]
+
+
+def legend_lines(bar: StepBar, width: int, *, ascii_only: bool) -> list[str]:
+    """The parts with their shares, as many on a line as fit: never cut apart."""
+    lines: list[str] = []
+    for one in drawn(bar, width, ascii_only=ascii_only):
+        if lines and len(lines[-1]) + len(_GAP) + len(one.told) <= width:
+            lines[-1] += _GAP + one.told
+        else:
+            lines.append(one.told)
+    return lines
+
+
+def in_one_line(bar: StepBar) -> str:
+    """`useful compute 61.2 %, pipeline bubble 24.1 %, …`: for a list or a cell."""
+    return ", ".join(f"{one.name} {percent(one.tenths / 1000)}" for one in drawn(bar, 1, ascii_only=True))
+
+
+def waiting_in_words(bar: StepBar) -> str:
+    """What ranks wait for others, the bubble by its name."""
+    if bar.bubble_from is None:
+        return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
+    stragglers, bubble = percent(bar.share("stragglers")), percent(bar.share("bubble"))
+    if bar.share("bubble") <= 0:
+        return f"ranks wait {stragglers} of their time for stragglers"
+    return f"ranks wait {bubble} of their time in the pipeline's bubble and {stragglers} for stragglers"

@@ -1,0 +1,26 @@
+"""A finding as plain text, to be pasted into a chat or a ticket: what it costs, two proofs, the part, what to do."""
+
+from dataclasses import replace
+from typing import Final
+
+from kair_tui.render.report.triage import Ask
+from kair_tui.render.text import clean
+from kair_tui.render.ticket import strongest_proofs
+from kair_tui.render.triage import FindingInWords, TriageInWords, facts, part_lines, title
+
+_PROOFS: Final = 2
+
+
+def finding_as_text(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> str:
+    """A line each; `ask` makes the line that asks an analysis, with options, of this job."""
+    proofs = strongest_proofs(triage, finding, ask)[:_PROOFS]
+    explained = replace(finding, explanations=tuple(one for one in finding.explanations if one.word == "explains"))
+    lines = [
+        title(finding, wide=True, alone=len(triage.ranking) == 1),
+        *(f"cost: {one}" for one in facts(finding, wide=True)[:1]),
+        *(f"proof: {one.sentence}" for one in proofs),
+        *part_lines(explained, wide=True),
+        *([f"what to do: {finding.suggestion}"] if finding.suggestion else []),
+        ask("triage"),
+    ]
+    return "\n".join(map(clean, lines))

@@ -1,0 +1,149 @@
+"""What evidence says of the parts that could make a rank slow, in words."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from kair_engine.results.evidence import Explanation
+from kair_engine.trace.measures import MEASURES
+from kair_tui.render.text import spaced
+from kair_tui.render.units import count, duration, percent, plural
+
+_UNSEEN_SHOWN: Final = 3
+"""Of what nobody looked at; all with `-o wide`, with the commands."""
+_NS_PER_S: Final = 1_000_000_000
+
+
+def explanation_in_words(one: Explanation) -> str:
+    """What is known of the part, its figures with their units: one sentence without its full stop."""
+    part = _of_rank(part_in_words(one.part), one)
+    if one.word == "excluded":
+        return f"{part}: looked for, and not there"
+    if one.word == "not_observed":
+        return f"{part}: no source tells"
+    return f"{part}: {'; '.join([*_figures(one), *_why(one)])}"
+
+
+def _of_rank(words: str, one: Explanation) -> str:
+    """`rank 3's power limit`, of `its power limit`."""
+    return re.sub(r"\bits\b", f"rank {one.rank}'s", words, count=1)
+
+
+def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> list[str]:
+    """What is known of all parts of one finding: what explains it first, then what is excluded or nobody looked at."""
+    lines = []
+    for one in found:
+        if one.word == "explains":
+            lines.append(f"explained by {explanation_in_words(one)}")
+        elif one.word == "consistent":
+            lines.append(f"may be: {explanation_in_words(one)}; {_why_not_sure(one)}")
+        elif one.word == "seen":
+            lines.append(f"no cause: {explanation_in_words(one)}")
+    if excluded := [part_in_words(one.part) for one in found if one.word == "excluded"]:
+        lines.append(f"excluded: {'; '.join(excluded)}")
+    unseen = [one for one in found if one.word == "not_observed"]
+    shown = unseen if wide else unseen[:_UNSEEN_SHOWN]
+    if shown:
+        told = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in shown]
+        more = f" and {count(len(unseen) - len(shown))} more" if len(unseen) > len(shown) else ""
+        lines.append(f"not observed: {'; '.join(told)}{more}")
+    return lines
+
+
+def _why_not_sure(one: Explanation) -> str:
+    if one.joined_by == "local_rank":
+        return "that it is this rank's device is assumed by their numbers"
+    if one.predicted_us is None:
+        return "what it costs is not known"
+    if one.measured_us and one.predicted_us > 2 * one.measured_us:
+        return "it should cost more than it does"
+    if one.tried and one.p_value is None:
+        return "too few innocent ranks and times to compare with"
+    return "something else explains as much"
+
+
+def part_in_words(part: str) -> str:
+    """`thermal throttling`."""
+    from kair_engine.evidence.parts import PARTS  # loads Polars, which answers without evidence do without
+
+    row = PARTS.get(part)
+    return spaced(part) if row is None else row.words
+
+
+def remedy_of(one: Explanation) -> str | None:
+    """What undoes the part; None where that is not known."""
+    from kair_engine.evidence.parts import PARTS
+
+    row = PARTS.get(one.part)
+    if row is None or not row.do:
+        return one.command and f"Undo it on rank {one.rank}: {one.command}"
+    who = f"rank {one.rank}"
+    return row.do.format(who=who, Who=who.capitalize(), rank=one.rank, device=one.device or "its device")
+
+
+def _figures(one: Explanation) -> list[str]:
+    if one.measure is None or one.own is None or one.at_ns is not None:
+        return []
+    row = MEASURES.get(one.measure)
+    unit = one.unit or (row.unit if row is not None else "")
+    peers = "" if one.peers is None else f", {_value(one.peers, unit)} on its peers"
+    before = "" if one.before is None else f", {_value(one.before, unit)} before it began"
+    return [f"{spaced(one.measure) if row is None else row.words} {_value(one.own, unit)}{peers}{before}"]
+
+
+def _value(value: float, unit: str) -> str:
+    """Seconds per second are a share of the time."""
+    if unit == "s/s":
+        return percent(value, 1 if abs(value) < 0.1 else 0)
+    if unit in ("B", "B/s"):
+        return f"{_bytes(value)}{unit[1:]}"
+    number = count(round(value)) if abs(value) >= 999.5 else f"{value:.3g}"
+    if unit == "1/s":
+        return f"{number} a second"
+    return number if unit in ("", "1") else f"{number} {unit}"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _why(one: Explanation) -> list[str]:
+    told = []
+    if one.at_ns is not None:
+        row = MEASURES.get(one.measure or "")
+        code = f" {count(int(one.own))}" if one.own is not None else ""
+        told.append(f"{spaced(one.measure or '') if row is None else row.words}{code} {_when(one)}")
+    if one.text:
+        told.append(one.text)
+    if one.word == "seen":
+        told.append("before it began as well" if _was_before(one) else "on innocent ranks as well")
+    elif one.predicted_us is not None and one.measured_us:
+        told.append(
+            f"{percent(one.predicted_us / one.measured_us, 0)} of the {duration(one.measured_us)} that it takes longer"
+        )
+    if one.tried:
+        told.append(f"{count(one.fired)} of {plural(one.tried, 'innocent rank')}{_times(one)} show the same")
+    return told
+
+
+def _was_before(one: Explanation) -> bool:
+    """Whether the rank itself showed it before: its peers then do not."""
+    return one.before is not None and not one.fired
+
+
+def _times(one: Explanation) -> str:
+    return "" if one.at_ns is not None else " and times"
+
+
+def _when(one: Explanation) -> str:
+    at_ns = one.at_ns or 0
+    at = datetime.fromtimestamp(at_ns / _NS_PER_S, UTC).strftime("%H:%M:%S")
+    bound = f" ± {duration(one.bound_ns / 1e3)}" if one.bound_ns else ""
+    if one.since_ns is None:
+        return f"at {at} UTC{bound}"
+    apart = (one.since_ns - at_ns) / 1e3
+    return f"at {at} UTC{bound}, {duration(abs(apart))} {'before' if apart >= 0 else 'after'} it became slow"

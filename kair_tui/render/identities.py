@@ -1,0 +1,111 @@
+"""Who ranks are, for people: the software that they share, and the devices of each host."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kair_engine.trace.identity import DeviceIdentity, RankIdentity
+from kair_tui.render.units import plural, ranks_in_words, spans
+
+_NAMES: Final[Mapping[str, str]] = {
+    "framework": "",
+    "nccl": "NCCL",
+    "cuda": "CUDA",
+    "cuda_driver": "CUDA driver",
+    "driver": "driver",
+    "hip": "HIP",
+    "hip_driver": "HIP driver",
+    "cann": "CANN",
+    "cupti": "CUPTI",
+    "python": "Python",
+    "kernel": "kernel",
+    "os": "",
+}
+"""How software is called, in the order in which it is listed; what names itself is ''."""
+
+
+def identity_facts(identities: Sequence[RankIdentity]) -> list[tuple[str, list[str]]]:
+    """(label, lines of it): software, environment and devices; a label of which nothing is known is left out."""
+    facts = [
+        ("software", _shared(identities)),
+        ("", list(_different(identities))),
+        ("environment", _environment(identities)),
+        ("devices", list(_devices(identities))),
+    ]
+    return [(label, lines) for label, lines in facts if lines]
+
+
+def _by_value(identities: Sequence[RankIdentity]) -> dict[str, dict[str, list[int]]]:
+    """Name of a piece of software → version → the ranks that have it."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for one in identities:
+        for name, version in one.versions.items():
+            found[name][version].append(one.rank)
+    known = list(_NAMES)
+    order = sorted(found, key=lambda name: (known.index(name) if name in _NAMES else len(known), name))
+    return {name: found[name] for name in order}
+
+
+def _shared(identities: Sequence[RankIdentity]) -> list[str]:
+    """What all have that tell it."""
+    same = [_called(name, next(iter(of))) for name, of in _by_value(identities).items() if len(of) == 1]
+    return [", ".join(same)] if same else []
+
+
+def _different(identities: Sequence[RankIdentity]) -> Iterator[str]:
+    for name, of in _by_value(identities).items():
+        if len(of) > 1:
+            usual_first = sorted(of.items(), key=lambda item: (-len(item[1]), item[0]))
+            parts = (f"{_called(name, version)} on {ranks_in_words(tuple(ranks))}" for version, ranks in usual_first)
+            yield f"differs: {'; '.join(parts)}"
+
+
+def _called(name: str, version: str) -> str:
+    return f"{_NAMES.get(name, name)} {version}".strip()
+
+
+def _environment(identities: Sequence[RankIdentity]) -> list[str]:
+    """How many variables are known that change how a rank runs, and how many of them are not the same on all."""
+    told = [one.environment for one in identities if one.environment]
+    names = sorted({name for of in told for name in of})
+    if not names:
+        return []
+    text = plural(len(names), "variable")
+    different = [name for name in names if len({of.get(name) for of in told}) > 1]
+    if len(told) == 1:
+        return [text]
+    return [
+        f"{text}, {f'{len(different)} of them not the same on all ranks' if different else 'the same on all ranks'}"
+    ]
+
+
+def _devices(identities: Sequence[RankIdentity]) -> Iterator[str]:
+    """A line for each device that can be looked up; of others one line for those of a host that are of one model."""
+    of_host: dict[str, list[RankIdentity]] = defaultdict(list)
+    for one in sorted(identities, key=lambda one: one.rank):
+        of_host[one.host or ""].append(one)
+    for host, some in of_host.items():
+        lead = f"{host}: " if host else ""
+        alike: dict[str, list[RankIdentity]] = defaultdict(list)
+        for one in some:
+            if words := replace(one, host=None).device_in_words():
+                yield f"{lead}rank {one.rank} {words}{f', {one.device.model}' if one.device.model else ''}"
+            elif one.device != DeviceIdentity():
+                alike[one.device.model or "device"].append(one)
+        for model, members in alike.items():
+            yield f"{lead}{ranks_in_words(tuple(one.rank for one in members))} {model}{_ordinals(members)}"
+
+
+def _ordinals(some: Sequence[RankIdentity]) -> str:
+    """Which of the devices that each process sees is its rank's: ` (0-7 as their processes count)`."""
+    numbers = [one.device.ordinal for one in some if one.device.ordinal is not None]
+    if not numbers or len(numbers) < len(some):
+        return ""
+    if len(set(numbers)) == 1:
+        shown = str(numbers[0])
+    elif numbers == sorted(set(numbers)):
+        shown = spans(tuple(numbers))
+    else:
+        shown = ", ".join(map(str, numbers))
+    return f" ({shown} as {'its process counts' if len(some) == 1 else 'their processes count'})"

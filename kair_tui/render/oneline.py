@@ -1,0 +1,109 @@
+"""A triage on one line, for a pager, a chat or a job's comment."""
+
+import re
+from typing import Final
+
+from kair_engine.causes import CAUSES
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import Finding, TriageResult
+from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
+from kair_tui.render.text import clean
+from kair_tui.render.units import p_value, percent, plural, spans
+from kair_tui.render.verdict import cause_in_words, costs, is_hidden, seen_in_words, summary, verdict_in_words
+
+LONGEST: Final = 200
+"""Characters: what a pager shows at once, and Slurm keeps of a comment."""
+_NAME: Final = 40
+"""Characters of a name from the recording."""
+_RUNS: Final = 3
+"""`0-3, 8` are two: ranks in more are counted."""
+_UUID: Final = re.compile(r"\b(GPU|MIG)-([0-9a-f]{8})-[0-9a-f-]{27}\b")
+
+
+def oneline(result: TriageResult, job: str) -> str:
+    """Job, verdict, who and where, cause and part, cost, p, and how many steps: 200 characters at most.
+
+    The device goes first where that is longer, then the number of other findings; then names are cut.
+    """
+    lines = (_line(result, job, with_device=device, with_others=others) for device, others in _WITH)
+    fitting = next((line for line in lines if len(line) <= LONGEST), None)
+    return fitting or _cut(_line(result, job, with_device=False, with_others=False), LONGEST)
+
+
+_WITH: Final = ((True, True), (False, True), (False, False))
+
+
+def chosen_finding(result: TriageResult) -> Finding | None:
+    """The first that accuses somebody, else the first; None where there is none."""
+    return next((one for one in result.findings if one.ranks), next(iter(result.findings), None))
+
+
+def cost_in_words(finding: Finding, step_time_us: float) -> str:
+    """`41 ms a step (12.0 %)`; of a job that stands still, where."""
+    if stands_still(finding):
+        return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
+    if is_hidden(finding):
+        return "nothing by itself: others are as late"
+    share = f" ({percent(finding.time_lost_us_per_step / step_time_us)})" if step_time_us > 0 else ""
+    of_recording = " in recorded steps alone" if CAUSES[finding.cause].of_recording else ""
+    return f"{costs(finding)} a step{share}{of_recording}"
+
+
+def part_of(finding: Finding) -> str | None:
+    """The part that evidence explains it by, in words; None where it does not."""
+    explained = next((one for one in finding.explanations if one.word == "explains"), None)
+    if explained is None:
+        return None
+    from kair_tui.render.explanations import part_in_words
+
+    return part_in_words(explained.part)
+
+
+def _line(result: TriageResult, job: str, *, with_device: bool, with_others: bool) -> str:
+    name = _name(job)
+    finding = chosen_finding(result)
+    if finding is None:
+        # It says why, and of how many ranks and steps.
+        return f"{name}: {clean(summary(result))}"
+    part = part_of(finding)
+    why = cause_in_words(finding.cause) + (f" ({part})" if part else "")
+    figures = [clean(cost_in_words(finding, result.step_time_us))]
+    if finding.p_value is not None:
+        figures.append(f"p {p_value(finding.p_value)}")
+    if result.steps:
+        figures.append(plural(len(result.steps), "step"))
+    others = len(result.findings) - 1
+    more = f"; {plural(others, 'more finding')}" if others and with_others else ""
+    verdict = verdict_in_words(result.verdict)
+    return f"{name}: {verdict}: {_who(finding, with_device=with_device)}: {why}, {', '.join(figures)}{more}"
+
+
+def _who(finding: Finding, *, with_device: bool) -> str:
+    if not finding.ranks:
+        seen = f", seen on {seen_in_words(finding.seen_on)}" if finding.seen_on else ""
+        return f"no rank is to blame{seen}" if finding.pattern == "job_wide" else _name(finding.edge or "a link")
+    who = _ranks(finding.ranks)
+    if with_device and finding.devices:
+        more = f" and {len(finding.devices) - 1} more" if len(finding.devices) > 1 else ""
+        return f"{who} on {_device(finding.devices[0])}{more}"
+    if not finding.hosts:
+        return who
+    more = f" and {len(finding.hosts) - 1} more" if len(finding.hosts) > 1 else ""
+    return f"{who} on {_name(finding.hosts[0])}{more}"
+
+
+def _device(words: str) -> str:
+    """As one looks it up; of its UUID the first digits, which tell it from others."""
+    return _cut(_UUID.sub(r"\1-\2", clean(words)), 2 * _NAME)
+
+
+def _ranks(ranks: tuple[Rank, ...]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)), _RUNS)}"
+
+
+def _name(text: str) -> str:
+    return _cut(clean(text), _NAME)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

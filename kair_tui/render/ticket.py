@@ -1,0 +1,313 @@
+"""A ticket: what is handed over of one finding of a triage, and the same as Markdown."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from kair_engine.ranks import Rank
+from kair_engine.results.evidence import Difference, Explanation, Happening, Word
+from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, Proof, TicketResult, TimelinePicture
+from kair_engine.results.triage import EvidenceKind, Finding
+from kair_tui.render.answer import Column
+from kair_tui.render.confirm import confirmed_in_words
+from kair_tui.render.oneline import chosen_finding, cost_in_words, part_of
+from kair_tui.render.report.markdown import at_begin, code_text, safe_text
+from kair_tui.render.report.triage import Ask
+from kair_tui.render.text import clean
+from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, who_and_why
+from kair_tui.render.units import plural, spans
+from kair_tui.render.verdict import verdict_in_words
+from kair_tui.render.view import View
+from kair_tui.render.warnings import warnings_in_words
+
+_PROOFS: Final = 3
+_MOST: Final = 8
+"""Of differences, of events, of warnings: a ticket is read in a minute."""
+_WORDS: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_observed")
+"""The surest first."""
+_LIMITS: Final[frozenset[EvidenceKind]] = frozenset({"others_nearly_as_late", "rank_by_order", "group_not_rank"})
+"""What says how far a finding goes."""
+_OF_PRICE: Final[frozenset[EvidenceKind]] = frozenset({"price_range", "estimated"})
+_FURTHER: Final[frozenset[EvidenceKind]] = frozenset(
+    {"replayed", "made_late", "operator_behind", "longest_delays", "since"}
+)
+"""What tells more of a finding that something else proves."""
+_AGAINST: Final = ("withdrawn", "shared", "not_here")
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What a ticket is made of besides the triage."""
+
+    fingerprint: Fingerprint
+    timeline: TimelinePicture
+    drain: tuple[DrainCommand, ...] = ()
+    not_drained: str | None = None
+    drained: bool = False
+
+
+def ticket_of(triage: TriageInWords, number: int | None, ask: Ask, handover: Handover) -> TicketResult:
+    """The ticket of the finding of that number, from 1; None where there are none.
+
+    `ask` makes the line that asks an analysis, with options, of this job.
+    """
+    bare = TicketResult(
+        asked="ticket",
+        title=f"[kair] {_scope(triage)}",
+        verdict=triage.verdict,
+        finding=number,
+        summary=triage.summary,
+        price=(),
+        proofs=(),
+        against=(),
+        devices=(),
+        parts=(),
+        differences=(),
+        happenings=(),
+        suggestion="",
+        others=(),
+        timeline=handover.timeline,
+        commands=(ask("triage"),),
+        drain=handover.drain,
+        not_drained=handover.not_drained,
+        drained=handover.drained,
+        fingerprint=handover.fingerprint,
+        warnings=triage.warnings,
+    )
+    return bare if number is None else _of_finding(bare, triage, number, ask)
+
+
+def number_of(triage: TriageInWords) -> int | None:
+    """Of the finding that a ticket is about where none is named: the first that accuses somebody, else the first."""
+    chosen = chosen_finding(triage)
+    return None if chosen is None else next(at for at, one in enumerate(triage.findings, 1) if one is chosen)
+
+
+def _scope(triage: TriageInWords) -> str:
+    steps = f", {plural(len(triage.steps), 'step')}" if triage.steps else ""
+    return f"{verdict_in_words(triage.verdict)}: {plural(len(triage.ranking), 'rank')}{steps}"
+
+
+def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask) -> TicketResult:
+    finding, alone = triage.findings[number - 1], len(triage.ranking) == 1
+    part = part_of(finding)
+    why = f"{who_and_why(finding, alone=alone)}{f' ({part})' if part else ''}"
+    others = [(at, one) for at, one in enumerate(triage.findings, 1) if at != number]
+    return replace(
+        bare,
+        title=f"[kair] {why}, {cost_in_words(finding, triage.step_time_us)}",
+        price=tuple(facts(finding)),
+        proofs=tuple(strongest_proofs(triage, finding, ask)[:_PROOFS]),
+        against=tuple(_against(triage, finding)),
+        devices=finding.devices,
+        parts=tuple(_parts(finding.explanations)),
+        differences=tuple(_differences(triage.differences, finding.ranks)),
+        happenings=tuple(_happenings(triage.happenings, number, finding)),
+        suggestion=finding.suggestion,
+        others=tuple(f"{at}. {title(one, alone=alone)}" for at, one in others),
+        commands=tuple(dict.fromkeys(_commands(triage, finding, ask))),
+    )
+
+
+def strongest_proofs(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> list[Proof]:
+    """What speaks for a finding, the strongest first; `ask` makes the line that shows the same figures.
+
+    Delays of the running job prove most; of evidence one counts, as what goes together is seen together.
+    """
+    proofs = []
+    confirmed = triage.confirmed
+    if confirmed is not None and confirmed.verdict == "confirmed" and {*confirmed.held_up_by} & {*finding.ranks}:
+        proofs.append(Proof("delays", confirmed_in_words(confirmed), ask("triage")))
+    proofs += _evidence(finding.explanations, "explains")[:1]
+    told = [one for one in finding.evidence if one.kind not in _LIMITS | _OF_PRICE]
+    # A sort keeps the order of those that are alike.
+    for one in sorted(told, key=lambda one: one.kind in _FURTHER):
+        shown = one.shown_by
+        command = None if shown is None else ask(shown.analysis, *options_of(shown))
+        proofs.append(Proof("recording", one.sentence, command))
+    return [*proofs, *_evidence(finding.explanations, "consistent")]
+
+
+def _evidence(explanations: Sequence[Explanation], word: Word) -> list[Proof]:
+    return [Proof("evidence", one.sentence, one.command) for one in _parts(explanations, words=(word,)) if one.sentence]
+
+
+def _parts(explanations: Sequence[Explanation], words: Sequence[Word] = _WORDS) -> Iterator[PartOfTicket]:
+    if not explanations:
+        return
+    from kair_tui.render.explanations import explanation_in_words
+
+    for one in sorted((one for one in explanations if one.word in words), key=lambda one: words.index(one.word)):
+        yield PartOfTicket(one.part, one.word, explanation_in_words(one), one.command)
+
+
+def _against(triage: TriageInWords, finding: FindingInWords) -> Iterator[str]:
+    confirmed = triage.confirmed
+    if confirmed is not None and confirmed.verdict in _AGAINST and {*confirmed.accused} & {*finding.ranks}:
+        yield confirmed_in_words(confirmed)
+    yield from (one.sentence for one in finding.evidence if one.kind in _LIMITS)
+
+
+def _differences(found: Sequence[Difference], ranks: tuple[Rank, ...]) -> Iterator[str]:
+    of_it = [one for one in found if {*one.ranks} & {*ranks} or one.against != "peers"]
+    if of_it:
+        from kair_tui.render.differences import difference_in_words
+
+        yield from _first(map(difference_in_words, of_it), len(of_it))
+
+
+def _happenings(found: Sequence[Happening], number: int, finding: Finding) -> Iterator[str]:
+    of_it = [one for one in found if one.finding in (0, number)]
+    if of_it:
+        from kair_tui.render.differences import happening_in_words
+
+        yield from _first((happening_in_words(one, finding) for one in of_it), len(of_it))
+
+
+def _first(sentences: Iterable[str], number: int) -> Iterator[str]:
+    for at, sentence in enumerate(sentences):
+        if at == _MOST:
+            yield f"and {number - _MOST} more"
+            return
+        yield sentence
+
+
+def _commands(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> Iterator[str]:
+    yield ask("triage")
+    if triage.steps and finding.ranks:
+        yield ask("rank", "--rank", str(finding.ranks[0]))
+    for one in finding.evidence:
+        if one.shown_by is not None:
+            yield ask(one.shown_by.analysis, *options_of(one.shown_by))
+
+
+def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
+    """Names and values of what a recording is known again by."""
+    facts_of = [
+        ("job", of.job),
+        ("recording", of.recording),
+        ("digest", of.digest),
+        ("ranks", f"{plural(len(of.ranks), 'rank')} of {of.world_size}"),
+        ("steps", f"{len(of.steps)} ({spans(of.steps)})" if of.steps else "none"),
+    ]
+    if of.begin_ns is not None and of.end_ns is not None:
+        facts_of.append(("time", f"{_moment(of.begin_ns)} to {_moment(of.end_ns)} UTC"))
+    facts_of += [("evidence", ", ".join(of.sources) or "the recording alone"), ("kair", of.kair)]
+    return facts_of
+
+
+def _moment(ns: int) -> str:
+    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ticket_text(ticket: TicketResult) -> str:
+    """As Markdown; of `--drain` its commands alone, a line each. Names in it are neither marks nor links."""
+    if ticket.asked == "drain":
+        return "".join(f"{clean(_ran(one))}\n" for one in ticket.drain)
+    lines = [f"# {safe_text(ticket.title)}", "", f"**{safe_text(ticket.summary)}**"]
+    for name, section in _sections(ticket):
+        lines += ["", f"## {name}", "", *section]
+    return "\n".join(lines) + "\n"
+
+
+def _sections(ticket: TicketResult) -> Iterator[tuple[str, list[str]]]:
+    sections = (
+        ("What it costs", _listed(ticket.price)),
+        ("Proofs", [f"{at}. {_proof(one)}" for at, one in enumerate(ticket.proofs, 1)]),
+        ("What limits it", _listed(ticket.against)),
+        ("The part", [] if ticket.finding is None else _part_lines(ticket)),
+        ("What differs", _listed(ticket.differences)),
+        ("What happened", _listed(ticket.happenings)),
+        ("Timeline", _timeline(ticket.timeline)),
+        ("What to do", [*_told(ticket.suggestion), *_drain_lines(ticket)]),
+        ("Other findings", _listed(ticket.others)),
+        ("See it yourself", [f"- {code_text(one)}" for one in ticket.commands]),
+        ("Know of the recording", _listed(list(_known(ticket)))),
+        ("Fingerprint", [f"- {name}: {safe_text(value)}" for name, value in fingerprint_facts(ticket.fingerprint)]),
+    )
+    return ((name, lines) for name, lines in sections if lines)
+
+
+def _known(ticket: TicketResult) -> Iterator[str]:
+    messages = [one.message for one in warnings_in_words(ticket.warnings)]
+    return _first(messages, len(messages))
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+    return [f"- {at_begin(safe_text(one))}" for one in sentences]
+
+
+def _told(text: str) -> list[str]:
+    return [at_begin(safe_text(text))] if text else []
+
+
+def _proof(one: Proof) -> str:
+    shown = f" ({code_text(one.command)})" if one.command else ""
+    return f"{safe_text(one.sentence)}{shown}"
+
+
+def _part_lines(ticket: TicketResult) -> list[str]:
+    lines = [f"- device: {safe_text(one)}" for one in ticket.devices]
+    if not ticket.parts:
+        more = code_text(f"{ticket.commands[0]} --evidence WHERE")
+        looked_at = "No source tells of it" if ticket.fingerprint.sources else "Only the recording was looked at"
+        return [*lines, f"- {looked_at}: no part is named. With logs and metrics: {more}"]
+    told = [one for one in ticket.parts if one.word in ("explains", "consistent", "seen")]
+    lines += [f"- **{one.word}**: {_with_command(one)}" for one in told]
+    if not any(one.word == "explains" for one in told):
+        lines.append("- No part explains it.")
+    for word, name in (("excluded", "excluded"), ("not_observed", "not observed")):
+        lines += [f"- {name}: {_with_command(one)}" for one in ticket.parts if one.word == word]
+    return lines
+
+
+def _with_command(one: PartOfTicket) -> str:
+    return safe_text(one.sentence) + (f" ({code_text(one.command)})" if one.command else "")
+
+
+def _timeline(timeline: TimelinePicture) -> list[str]:
+    lines = []
+    if timeline.file is not None:
+        lines += [f"![What ranks did around the delay](<{quote(timeline.file)}>)", ""]
+    if timeline.command is not None:
+        lines.append(f"Drawn by {code_text(timeline.command)}")
+    if timeline.why_none is not None:
+        lines.append(at_begin(safe_text(timeline.why_none)))
+    return lines
+
+
+def _drain_lines(ticket: TicketResult) -> list[str]:
+    if ticket.finding is None:
+        return []
+    if ticket.not_drained is not None:
+        return ["", f"No host is to be drained: {safe_text(ticket.not_drained)}."]
+    what = "What drained its hosts:" if ticket.drained else "What drains its hosts:"
+    return ["", what, "", *(f"- {code_text(one.command)}{safe_text(_came(one))}" for one in ticket.drain)]
+
+
+def _ran(one: DrainCommand) -> str:
+    return f"{one.command}{_came(one)}"
+
+
+def _came(one: DrainCommand) -> str:
+    """What came of a command; nothing of one that was not run."""
+    if one.status is None and not one.failed:
+        return ""
+    said = f": {one.said}" if one.said else ""
+    return f": {'not run to its end' if one.status is None else f'exit status {one.status}'}{said}"
+
+
+VIEW = View[TicketResult, Proof](
+    main="proofs",
+    columns=(
+        Column[Proof]("source", "source", lambda row: row.source, align="left"),
+        Column[Proof]("sentence", "proof", lambda row: row.sentence, align="left", weight=9),
+        Column[Proof]("command", "shown by", lambda row: row.command or "–", align="left"),
+    ),
+    headline=lambda ticket: ticket.title,
+    body=lambda ticket, page: page.lines_of([ticket.summary, *(one.sentence for one in ticket.proofs)]),
+    records=(("proofs", "proof"), ("parts", "part"), ("drain", "drain")),
+    text=ticket_text,
+)
