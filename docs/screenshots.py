@@ -34,11 +34,12 @@ PICTURES = (
     Picture("rank", "slow_operator", ("enter",)),
     Picture("blame", "two_hosts_slow_input", ("3", "tab", "down")),
     Picture("rank_by_rank", "pipeline_slow_operator", ("3", "v")),
-    Picture("frequency", "intermittent_stall", ("4",)),
-    Picture("operators", "slow_operator", ("O", "down", "down", "down")),
-    Picture("timeline", "slow_operator", ("t",)),
+    Picture("frequency", "intermittent_stall", ("F",)),
+    Picture("operators", "slow_operator", ("6", "down", "down", "down")),
+    Picture("collectives", "two_hosts_healthy", ("7",)),
+    Picture("timeline", "slow_operator", ("4",)),
     Picture("whatif", "pipeline_slow_operator", ("5", "space"), (130, 36)),
-    Picture("matrix", "two_hosts_slow_input", ("6",)),
+    Picture("matrix", "two_hosts_slow_input", ("D",)),
     Picture("export", "slow_operator", ("enter", "e"), (110, 20)),
 )
 

@@ -36,16 +36,18 @@ SCREENS: Final = (
     ScreenEntry("1", "overview", "every rank, every step, and what was found", "overview:OverviewScreen"),
     ScreenEntry("2", "rank", "one rank: its step, its curve, its outliers", "rank:RankScreen", about_rank=True),
     ScreenEntry("3", "blame", "whom ranks waited for, and what made it late", "blame:BlameScreen"),
-    ScreenEntry("4", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
+    ScreenEntry("4", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
     ScreenEntry("5", "whatif", "what stragglers cost, and what fixes save", "whatif:WhatifScreen"),
-    ScreenEntry("6", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
-    ScreenEntry("t", "timeline", "every rank over time, around a delay", "timeline:TimelineScreen", about_moment=True),
-    ScreenEntry("O", "operators", "where time goes: types and operators, by rank", "operators:OperatorsScreen"),
+    ScreenEntry("6", "operators", "where time goes: types and operators, by rank", "operators:OperatorsScreen"),
+    ScreenEntry("7", "collectives", "bandwidth of groups and links, overlap, TFLOP/s", "collectives:CollectivesScreen"),
+    ScreenEntry("8", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
     ScreenEntry(
         "M", "mitigation", "a job under kair mitigate: sizes, proposals", "mitigation:MitigationScreen", needs_job=False
     ),
-    ScreenEntry("7", "jobs", "the jobs of the store, each with its last verdict", "jobs:JobsScreen", needs_job=False),
+    ScreenEntry("F", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
+    ScreenEntry("D", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
 )
+"""Those that are asked for most have the numbers; the bar at the top names them in this order."""
 
 
 def find_screen(name: str) -> ScreenEntry | None:

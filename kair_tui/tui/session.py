@@ -27,6 +27,7 @@ from kair_tui.tui.question import Question
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
+    from kair_engine.views.lateness_map import Lateness
 
 
 _MOST_FLEETING = 100
@@ -82,6 +83,8 @@ class Session:
         self._fleeting: deque[Question] = deque()
         """Those of the answers that are not kept for long, the oldest first."""
         self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
+        self._lateness: dict[tuple[int, ...] | None, Lateness] = {}
+        self._mapping = Lock()
         self._lock = Lock()
         self._take_what_is_kept()
 
@@ -99,6 +102,7 @@ class Session:
             self.trace, self.read_from = trace, read_from
             self._answers, self._caches = {}, defaultdict(OneEntryCache)
             self._fleeting.clear()
+            self._lateness = {}
         if self.steps is not None:
             there = tuple(step for step in self.steps if step in trace.job.steps)
             self.steps = there if there and there != trace.job.steps else None
@@ -147,6 +151,21 @@ class Session:
                 # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
                 gc.freeze()
             return known
+
+    def lateness(self) -> "Lateness":
+        """Who was late when, of the chosen steps; worked out once. Raises KairError.
+
+        Of a job that was captured, and all steps, as the history of its steps has it, else as the recording does.
+        """
+        trace, steps, known = self.trace, self.steps, self._lateness
+        with self._mapping:
+            if steps not in known:
+                known[steps] = _lateness_of(trace, steps)
+            return known[steps]
+
+    def known_lateness(self) -> "Lateness | None":
+        """The same where it was worked out already."""
+        return self._lateness.get(self.steps)
 
     def _keep_for_a_while(self, question: Question) -> None:
         with self._lock:
@@ -205,6 +224,16 @@ class Session:
         if rank not in ranks:
             raise UsageError(f"no rank {rank} in this job ({ranks[0]}-{ranks[-1]})")
         return rank
+
+
+def _lateness_of(trace: Trace, steps: tuple[int, ...] | None) -> "Lateness":
+    from kair_engine.views.lateness import lateness, lateness_of_history
+    from kair_tui.cli.step_history import history_of
+
+    history = history_of(trace.job) if steps is None else None
+    if history is not None and history.can_judge:
+        return lateness_of_history(history)
+    return lateness(trace if steps is None else trace.select(steps))
 
 
 @dataclass(frozen=True)

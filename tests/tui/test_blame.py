@@ -113,7 +113,10 @@ async def test_its_figures_are_those_of_the_command_that_prints_it(job: str) -> 
         causes = ranks[1 : 1 + min(len(data["root_causes"]), 20)]
         bars = ranks[next(at for at, line in enumerate(ranks) if line.startswith(" by rank")) + 1 :]
         waited, attributed, rest = (data[f"{name}_us"] for name in ("waiting", "attributed", "unattributed"))
-        summary = f"{duration(waited)} in {data['collectives']} collectives: {duration(attributed)} attributed"
+        bubble = ""
+        if data["bubble_us"]:
+            bubble = f"pipeline bubble {duration(data['bubble_us'])}, uneven stages included (no root cause); "
+        summary = f"{duration(waited)} in {data['collectives']} collectives: {bubble}{duration(attributed)} attributed"
         assert f" waiting {summary}, {duration(rest)} not" in screen_lines(app)
         for row, line in zip(data["root_causes"], causes, strict=False):
             assert f" {row['rank']}  " in line
@@ -145,19 +148,14 @@ def _ends(lines: list[str]) -> list[str]:
 @played
 async def test_the_paths_are_those_that_lead_to_the_cause_under_the_cursor() -> None:
     async with blamed(SLOW) as (app, pilot, screen):
-        # In 29 it is the largest part of what made rank 2 late, in 3 a lesser one.
-        assert "to rank 2 kair_sample::mlp · 32 of 36" in screen_text(app)
+        assert "to rank 2 kair_sample::mlp · 36 of 36" in screen_text(app)
         assert tree(app).path is not None
-        assert "3 ranks waited in gloo:all_reduce · 29 times in steps 4-15" in screen_text(app)
+        assert "3 ranks waited in gloo:all_reduce · 36 times in steps 4-15" in screen_text(app)
         assert "└─ rank 2 came last to gloo:all_reduce" in screen_text(app)
-        assert "└─ ▲ rank 2 kair_sample::mlp  compute: 23.9 ms instead of 4.09 ms" in screen_text(app)
-        await pilot.press("down", "down")
-        assert "to rank 2 idle before autograd" in screen_text(app)
-        assert "└┄ ▲ rank 2 idle before autograd::engine::" in screen_text(app)
-        assert "lost there" in screen_text(app)
+        assert "▲ rank 2 kair_sample::mlp  compute: 23.9 ms instead of 4.09 ms" in screen_text(app)
         # Of smaller delays, too, it is told where they were a part of what made somebody late.
-        await pilot.press("down", "down")
-        assert "to rank 2 smaller delays · 24 of 36" in screen_text(app)
+        await pilot.press("down")
+        assert "to rank 2 smaller delays · 28 of 36" in screen_text(app)
         await pilot.press("a")
         assert "to all causes · 36" in screen_text(app)
         await pilot.press("x", "tab", "z", "z")
@@ -174,19 +172,18 @@ async def test_paths_fold_and_the_cursor_walks_along_them() -> None:
         await pilot.press("right", "l")
         assert tree(app).node is not None
         assert tree(app).node.operator == "kair_sample::mlp"
-        assert "rank 2 · kair_sample::mlp · began +166 µs" in app.screen.query_one(StatusLine).text
+        assert "rank 2 · kair_sample::mlp · began -319 µs" in app.screen.query_one(StatusLine).text
         await pilot.press("left")
         assert tree(app).at == 0
         await pilot.press("h")
         assert below(app, "paths")[0].startswith("▸ 3 ranks waited in gloo:")
-        assert below(app, "paths")[1].startswith("▸ rank 0 waited in gloo:")
         await pilot.press("space")
         assert below(app, "paths") == before
         await pilot.press("down", "z")
         assert tree(app).at == 0
         assert all(line.startswith("▸") for line in below(app, "paths") if line)
         await pilot.press("z")
-        assert sum(line.startswith("▾") for line in tree_lines(app)) == 3
+        assert sum(line.startswith("▾") for line in tree_lines(app)) == 1, "all 36 paths are of one sort"
 
 
 @played
@@ -261,9 +258,9 @@ async def test_a_filter_and_an_order_apply_to_the_causes() -> None:
     async with blamed(SLOW) as (app, pilot, _):
         causes = app.screen.query_one(Table)
         await type_line(pilot, "slash", "cause:host !idle")
-        assert "4 of 7 root causes · filter cause:host !idle" in screen_text(app)
+        assert "6 root causes · filter cause:host !idle" in screen_text(app)
         await type_line(pilot, "slash", "rank:1")
-        assert "0 of 7 root causes" in screen_text(app)
+        assert "0 of 6 root causes" in screen_text(app)
         assert "to none" in screen_text(app)
         await type_line(pilot, "slash", "")
         await pilot.press("s", "S")
@@ -324,16 +321,16 @@ async def test_who_waited_is_told_of_the_cause_under_the_cursor() -> None:
         assert lines[:3] == [
             ("cause", "kair_sample::mlp (compute)", pytest.approx(data["root_causes"][0]["blamed_us"])),
             ("late", "made rank 2 late", pytest.approx(data["made_late"][0]["blamed_us"])),
-            ("waited", "ranks 0-1, 3 waited for it, about 716 ms each", pytest.approx(data["attributed_us"])),
+            ("waited", "ranks 0-1, 3 waited for it, about 716 ms each", pytest.approx(data["waiting_us"])),
         ]
         others = sum(line.time_us for line in neighbours.items if line.role == "also")
-        assert lines[1][2] + others == pytest.approx(data["attributed_us"])
+        assert lines[1][2] + others == pytest.approx(data["waiting_us"])
         assert screen.commands()[-1] == f"kair blame {SLOW} --rank 2 -o dot"
         await pilot.press("down")
-        assert neighbours.items[0].text == "idle before gloo:all_reduce (host)"
-        assert "▲ rank 2 idle before gloo:all_reduce (host)" in screen_text(app)
+        assert neighbours.items[0].text == "smaller delays (host)"
+        assert "▲ rank 2 smaller delays (host)" in screen_text(app)
         await pilot.press("w")
-        assert "to rank 2 idle before" in screen_text(app)
+        assert "to rank 2 smaller delays" in screen_text(app)
         assert len(screen.commands()) == 2
 
 
@@ -359,7 +356,7 @@ async def test_who_waited_in_one_step_is_that_steps() -> None:
         before = neighbours.items
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: answered(app) and neighbours.items != before)
-        assert neighbours.items[2].time_us == pytest.approx(printed(screen.commands()[0])["attributed_us"])
+        assert neighbours.items[2].time_us == pytest.approx(printed(screen.commands()[0])["waiting_us"])
         await type_line(pilot, "slash", "rank:1")
         assert neighbours.items == ()
         assert "because of none" in screen_text(app)

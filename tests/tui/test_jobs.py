@@ -121,7 +121,7 @@ async def test_enter_opens_a_job_and_esc_leads_back_to_the_list() -> None:
         assert chosen(app) == "night"
         await pilot.press("enter")
         assert app.session is first
-        await pilot.press("7", "home", "enter")
+        await pilot.press("8", "home", "enter")
         await until(pilot, lambda: app.session is not first and answered(app))
         assert "jobs › calm › overview" in screen_text(app)
 
@@ -132,11 +132,11 @@ async def test_another_job_takes_the_place_of_the_open_one() -> None:
     app = KairApp(JobWanted("night"), Look())
     async with app.run_test() as pilot:
         await until(pilot, lambda: answered(app))
-        await pilot.press("7")
+        await pilot.press("8")
         await until(pilot, lambda: is_listed(app))
         assert "night › overview › jobs" in screen_text(app)
         assert chosen(app) == "night"
-        await pilot.press("escape", "7")
+        await pilot.press("escape", "8")
         await until(pilot, lambda: is_listed(app))
         await pilot.press("home", "enter")
         await until(pilot, lambda: answered(app) and "calm › overview" in screen_text(app))
@@ -153,7 +153,7 @@ async def test_a_recording_goes_on_with_the_next_job() -> None:
         await until(pilot, lambda: answered(app))
         assert app.session is not None
         app.session.recorder.start(runbook, "night")
-        await pilot.press("7")
+        await pilot.press("8")
         await until(pilot, lambda: is_listed(app))
         await pilot.press("home", "enter")
         await until(pilot, lambda: answered(app))
@@ -203,7 +203,7 @@ async def test_commands_run_here_before_a_job_is_open() -> None:
     async with listed() as (app, pilot):
         await type_line(pilot, "colon", "steps night")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
-        first = screen_lines(app)[1].strip()
+        first = screen_lines(app)[2].strip()
         assert first.startswith("12 steps on ")
         assert kair("steps", "night").out.startswith(first)
         await pilot.press("escape")
@@ -277,7 +277,7 @@ async def test_steps_that_were_chosen_with_the_command_are_those_of_the_first_jo
         await until(pilot, lambda: answered(app))
         assert app.session is not None
         assert app.session.steps == (5, 6, 7)
-        await pilot.press("7", "home", "enter")
+        await pilot.press("8", "home", "enter")
         await until(pilot, lambda: answered(app) and "calm" in screen_lines(app)[0])
         assert app.session.steps is None
 
@@ -349,10 +349,10 @@ async def test_what_stragglers_cost_stands_under_each_job_once_it_is_worked_out(
     monkeypatch.setenv("KAIR_STORE", str(shutil.copytree(_store, tmp_path / "store")))
     async with listed(size=(120, 30)) as (app, pilot):
         assert "GPU-hours" not in screen_text(app)
-        await pilot.press("w")
+        await pilot.press("dollar_sign")
         await until(pilot, lambda: screen_text(app).count("GPU-hours a day") == 3)
         under = next(line for at, line in enumerate(screen_lines(app)) if "night" in screen_lines(app)[at - 1])
-        assert re.search(r"S 1\.\d{4}, +\d+\.\d % waste, +\d+\.\d GPU-hours a day: compute", under)
+        assert re.search(r"\d+\.\d % waste, +\d+\.\d GPU-hours a day: compute", under)
         assert "of all steps of a job" in screen_text(app)
         screen = app.screen
         assert isinstance(screen, JobsScreen)

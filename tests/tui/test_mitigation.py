@@ -73,7 +73,7 @@ async def shown(
     app = KairApp(wanted or JobWanted(), look or Look())
     async with app.run_test(size=size) as pilot:
         await pilot.press("M")
-        await until(pilot, lambda: isinstance(app.screen, MitigationScreen) and "job" in screen_lines(app)[1])
+        await until(pilot, lambda: isinstance(app.screen, MitigationScreen) and "job" in screen_lines(app)[2])
         yield app, pilot
 
 

@@ -1,18 +1,23 @@
 """The overview: pictures of it, and what its keys do."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from support.answers import triaged
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+from support.screen_text import answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.ranks import Rank
 from kair_tui.render.terminal import Look
 from kair_tui.render.triage import TriageInWords, triage_in_words
+from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.frame.output import help_lines
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.grid import RankGrid
 from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.lateness_map import LatenessMap
+from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import verdict_style
 
@@ -38,7 +43,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 )
 @played
 async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with opened(job, size=size, look=look) as (app, _):
+    async with opened(job, size=size, look=look) as (app, pilot):
+        late = app.screen.query_one(LatenessMap)
+        # It is worked out once the verdict is there, where there is room for it.
+        await until(pilot, lambda: late.has_map or not late.display)
         assert_snapshot(app, name)
 
 
@@ -134,7 +142,7 @@ async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_
         app.screen.show("triage", nobodys_fault())
         await pilot.pause()
         shown = screen_text(app)
-        assert "job-wide: CPU contention on ranks 0-1 (22.3 ms of the 95.0 ms step); no rank is to blame" in shown
+        assert "job-wide: CPU contention on ranks 0-1 (22.3 of the 95.0 ms step); no rank is to blame" in shown
         assert "1 △ no rank is to blame: CPU contention (seen on ranks 0-1)" in shown
         await type_line(pilot, "slash", "rank:3")
         assert "△" not in screen_text(app)
@@ -144,3 +152,60 @@ async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_
             verdict_style("straggler", app.look),
             verdict_style("no_straggler", app.look),
         )
+
+
+@pytest.mark.parametrize("look", [Look(), Look(ascii_only=True)])
+@played
+async def test_all_of_the_only_finding_can_be_read_with_keys(look: Look) -> None:
+    async with opened(SLOW, look=look) as (app, pilot):
+        findings = app.screen.query_one(Findings)
+        findings.focus()
+        await pilot.pause()
+        assert len(findings.items) == 1
+        said = screen_lines(app)[-2].strip()
+        first, last, lines = (int(number) for number in re.findall(r"\d+", said)[:3])
+        assert first == 1 and last < lines and said.endswith("down reads on")
+        seen = list(shown_of(app, findings))
+        for _ in range(lines - last):
+            await pilot.press("down")
+            seen.append(shown_of(app, findings)[-1])
+        assert len(seen) == lines
+        told = " ".join(" ".join(seen).split())
+        suggestion = findings.items[0].finding.suggestion if findings.items[0].finding else ""
+        assert " ".join(suggestion.split()) in told.replace(look.glyphs.vertical, "").replace("  ", " ")
+        assert f"lines {lines - (last - first)}-{lines} of {lines}" in screen_lines(app)[-2]
+        await pilot.press("home")
+        assert shown_of(app, findings)[0] == seen[0]
+        await pilot.press("pagedown")
+        assert findings.lines_in_view == (last, min(2 * last - 1, lines), lines)
+        await pilot.press("G")
+        assert findings.lines_in_view is not None and findings.lines_in_view[1] == lines
+        await pilot.press("up")
+        assert findings.lines_in_view is not None and findings.lines_in_view[1] == lines - 1
+
+
+def shown_of(app: KairApp, findings: Findings) -> list[str]:
+    """The lines of the list, without its scroll bar."""
+    top = findings.region.y
+    width = findings.scrollable_content_region.width
+    return [line[:width].rstrip() for line in screen_lines(app)[top : top + findings.region.height]]
+
+
+@played
+async def test_help_tells_the_figures_of_the_rank_under_the_cursor_beside_its_peers() -> None:
+    async with opened(SLOW) as (app, _):
+        told = " ".join(" ".join(line for line, _ in help_lines(app.framed)).split())
+        assert re.search(r"score 45\.188; of 3 peers the median is 0\.055, from 0\.008 to 0\.181", told)
+        assert "how many standard errors a rank's excess lies above its peers'" in told
+
+
+@played
+async def test_what_comes_next_is_asked_once_the_verdict_is_known() -> None:
+    async with opened(SLOW) as (app, pilot):
+        session = app.session
+        assert session is not None
+        wanted = [session.question("rank", rank=2), session.question("whatif")]
+        await until(pilot, lambda: all(session.known(question) is not None for question in wanted))
+        await pilot.press("2")
+        await pilot.pause()
+        assert "step time" in screen_text(app) and "asking" not in screen_text(app)

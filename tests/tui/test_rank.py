@@ -1,5 +1,6 @@
 """The rank screen: pictures of it, what its keys do, and that its figures are those of the commands that `o` shows."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration, signed_duration
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.screens.rank import RankScreen
+from kair_tui.tui.screens.rank import LONGER, RankScreen
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.table import Table
@@ -94,13 +95,13 @@ async def test_its_figures_are_those_of_its_commands() -> None:
 async def test_phases_and_scopes_stand_in_the_place_of_the_parts() -> None:
     async with rank_screen(INPUT, 1, size=(160, 50)) as (screen, pilot):
         assert "Optimizer" not in screen_text(app_of(screen))
-        await pilot.press("p")
+        await pilot.press("v")
         await pilot.pause()
         shown = screen_text(app_of(screen))
         for row in printed(screen.commands()[0])["subgraphs"][:6]:
             assert row["subgraph"][:12] in shown
             assert duration(row["own_us"]) in shown
-        await pilot.press("p")
+        await pilot.press("v")
         await pilot.pause()
         assert "Optimizer" not in screen_text(app_of(screen))
 
@@ -148,10 +149,19 @@ async def test_the_operation_under_the_cursor_is_told_in_full() -> None:
         await pilot.press("down")
         assert status.text.startswith("step 12 · input · ")
         assert status.text in screen.copied()
-        for _ in range(12):
-            await pilot.press("down")
-        # Its duration is ordinary: its host was late to begin it.
-        assert status.text == "step 15 · optimizer · idle before it · 3.1 % of the step · aten::_fused_sgd_"
+
+
+@played
+async def test_what_takes_no_longer_than_among_peers_is_no_outlier_but_counted() -> None:
+    async with rank_screen(INPUT, 1, size=(160, 50)) as (screen, pilot):
+        await pilot.press("x")
+        found = printed(screen.commands()[1])["outliers"]
+        late = [row for row in found if row["duration_us"] < LONGER * row["expected_duration_us"]]
+        table = screen.query_one(Table)
+        shown = [table.row(at) for at in range(table.count)]
+        assert late and len(shown) == len(found) - len(late)
+        assert all(row.excess_us > 0 and row.duration_us > row.expected_duration_us for row in shown)
+        assert f"; {len(late)} only began late; " in screen_text(app_of(screen))
 
 
 @played
@@ -182,7 +192,7 @@ async def test_the_smallest_terminal_shows_it() -> None:
     async with rank_screen(INPUT, 1, size=(60, 20)) as (screen, _):
         shown = screen_text(app_of(screen))
         assert "input          29.7 ms +26.5 ms" in shown
-        assert "outliers  19 in 5 operators; " in shown
+        assert re.search(r"outliers  \d+ in \d operators; \d only began late; ", shown)
         assert "▸" in shown
 
 

@@ -59,7 +59,7 @@ async def test_a_timeline_goes_back_to_what_hosts_did_before_the_step(tiny: str)
     async with opened(tiny, size=(100, 30)) as (app, pilot):
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
-        await pilot.press("t")
+        await pilot.press("4")
         await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
@@ -67,7 +67,7 @@ async def test_a_timeline_goes_back_to_what_hosts_did_before_the_step(tiny: str)
         assert screen._result.begin_us == screen._result.earliest_us == -LEAD
         assert "1.50 ms before the step: 150 µs instead of 30.0 µs" in said(app)
         assert "hosts run ahead: the step is the devices', from 0 on" in said(app)
-        await pilot.press("w")
+        await pilot.press("W")
         await until(pilot, lambda: answered(app))
         assert (screen._result.begin_us, screen._result.end_us) == (0, screen._result.step_us)
         # Half a view earlier, and again, is before the step; further back there is nothing.
@@ -93,12 +93,12 @@ async def test_a_fix_that_the_host_absorbs_is_told(tiny: str) -> None:
 async def test_nothing_of_it_is_said_of_other_jobs() -> None:
     async with opened(SYNCHRONISED, size=(100, 30)) as (app, pilot):
         assert "hosts run ahead" not in said(app)
-        await pilot.press("t")
+        await pilot.press("4")
         await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         assert "hosts run ahead" not in said(app)
-        await pilot.press("w", "less_than_sign")
+        await pilot.press("W", "less_than_sign")
         await until(pilot, lambda: answered(app))
         assert screen._result is not None
         assert screen._result.begin_us == 0

@@ -241,11 +241,13 @@ def test_a_longer_figure_further_down_is_never_cut() -> None:
     on_screen(rows, check)
 
 
-def test_narrow_screens_lose_the_lightest_column_then_the_ends_of_names() -> None:
+def test_narrow_screens_lose_the_lightest_column_then_the_middle_of_names() -> None:
     async def check(table: Table[Call], _: Shown) -> None:
-        assert lines(table)[:2] == ["  operator                        µs", "▸ kernel_kernel_kernel_kernel_k…   1"]
+        assert lines(table)[:2] == ["  operator                        µs", "▸ kernel_kernel_k…el_kernel_left   1"]
+        assert lines(table)[2] == "  kernel_kernel_k…l_kernel_right   2"
 
-    on_screen([Call("kernel_" * 9, "backward", 1.0)], check, size=(36, 4))
+    calls = [Call(f"{'kernel_' * 9}{side}", "backward", at) for side, at in (("left", 1.0), ("right", 2.0))]
+    on_screen(calls, check, size=(36, 4))
 
 
 @pytest.mark.parametrize(("width", "shown"), [(52, True), (51, False)])

@@ -143,7 +143,7 @@ async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("kair_engine.triage.analysis.triage", lambda *_, **__: pytest.fail("it was asked again"))
         async with opened("night") as (app, _):
-            assert "straggler: rank 2 (compute, 22.3 ms a step)" in screen_text(app)
+            assert "straggler: rank 2 (compute, 22.3 of the 95.0 ms step)" in screen_text(app)
             assert isinstance(app.screen, OverviewScreen)
             (export,) = [one for one in app.screen.exports() if one.command == "triage"]
             assert json.loads(export.write("json")) == json.loads(asked.out)
@@ -168,7 +168,7 @@ async def test_a_job_that_was_replaced_is_read_again_when_it_is_chosen_from_the_
         assert found is not None
         imported("healthy")
         keep_triage(old, found)  # a triage of the old one that ends only now
-        await pilot.press("7")
+        await pilot.press("8")
         await until(pilot, lambda: "1 job in" in screen_text(app))
         await pilot.press("enter")
         await until(pilot, lambda: answered(app) and "no straggler: 4 ranks" in screen_text(app))

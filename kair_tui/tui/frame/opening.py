@@ -167,7 +167,7 @@ class OpeningScreen(BaseScreen):
         """In a thread."""
         self._committed_before = self._committed_at()
         try:
-            source = locate(self._wanted.job, self._wanted.store)
+            source = locate(self._wanted.job, self._wanted.store, self._wanted.files)
             session = self._session(source, arrivals)
         except Stopped:
             return

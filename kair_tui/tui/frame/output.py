@@ -15,7 +15,7 @@ from kair_tui.cli.registry import COMMANDS
 from kair_tui.tui.filtering import EXAMPLES, parse_filter
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.screen_registry import SCREENS
-from kair_tui.tui.widgets.lines import Piece, TextPage
+from kair_tui.tui.widgets.lines import Paragraph, Piece, TextPage
 from kair_tui.tui.widgets.styles import styles_of
 
 
@@ -78,6 +78,9 @@ class OutputScreen(BaseScreen):
 
 
 _KEY_WIDTH = 18
+_SIDES = 3
+"""Columns that the page of text leaves free, its scroll bar's among them."""
+_NARROWEST = 40
 
 
 def show_help(screen: BaseScreen) -> None:
@@ -86,7 +89,11 @@ def show_help(screen: BaseScreen) -> None:
 
 
 def help_lines(screen: BaseScreen) -> list[Piece]:
-    """The screens, the keys here, the keys everywhere, the commands and what a filter understands."""
+    """What is under the cursor, the keys here, what the figures are; then screens, keys everywhere, commands, filters.
+
+    Lines are wrapped to the screen.
+    """
+    width = max(screen.size.width - _SIDES, _NARROWEST)
     styles = styles_of(screen.look)
     everywhere = {binding.action for binding in BaseScreen.BINDINGS if isinstance(binding, Binding)}
     here: dict[str, dict[str, None]] = {}
@@ -103,10 +110,14 @@ def help_lines(screen: BaseScreen) -> list[Piece]:
         if rows:
             lines.extend([("", styles.base)] if lines else [])
             lines.append((title, styles.title))
-            lines.extend((f"  {key:<{_KEY_WIDTH}}{does}", styles.base) for key, does in rows)
+            for key, does in rows:
+                told = Paragraph(does, styles.base, f"  {key:<{_KEY_WIDTH - 1}} ")
+                lines.extend(told.lines(width, ascii_only=screen.look.ascii_only))
 
-    section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
+    section(f"under the cursor: {screen.crumb}", list(screen.figures_under_cursor()))
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])
+    section("what the figures are", list(screen.figures()))
+    section("screens", [(entry.key, f"{entry.name}: {entry.title}") for entry in SCREENS])
     section("keys everywhere", [(", ".join(keys), does) for does, keys in common.items()])
     section("commands (type : first)", [(entry.name, entry.summary) for entry in COMMANDS if entry.is_single])
     section("filter (type / first)", list(EXAMPLES))

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
-from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, StatusLine
+from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, ScreensLine, StatusLine
 from kair_tui.tui.widgets.lines import Line, Paragraph, Paragraphs, Piece
 from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kair_tui.cli.job import JobWanted
     from kair_tui.render.written import Format
     from kair_tui.shell.session import ShellState
+    from kair_tui.tui.figure_words import Figures
     from kair_tui.tui.session import Place, Session
 
 
@@ -122,8 +123,8 @@ class TooSmall(Line):
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.text_styles.strong)]
 
 
-def _to_screen(entry: ScreenEntry, does: str, *, key_display: str | None = None, show: bool = False) -> Binding:
-    return Binding(entry.key, f"go('{entry.name}')", does, key_display=key_display, show=show)
+def _to_screen(entry: ScreenEntry) -> Binding:
+    return Binding(entry.key, f"go('{entry.name}')", entry.name, show=False)
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,7 @@ class BaseScreen(Screen[None]):
     BaseScreen > #body { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        _to_screen(SCREENS[0], "screens", key_display=f"{SCREENS[0].key}-{SCREENS[-1].key}", show=True),
-        *(_to_screen(entry, entry.name) for entry in SCREENS[1:]),
+        *(_to_screen(entry) for entry in SCREENS),
         Binding("escape", "back", "back", key_display="esc"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
@@ -170,8 +170,10 @@ class BaseScreen(Screen[None]):
     ]
     of_job: ClassVar[bool] = True
     """Whether it is about the job that is open."""
-    STAYING: ClassVar[tuple[str, ...]] = (SCREENS[0].key, "escape", "question_mark", "q")
+    STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
+    COMMON: ClassVar[frozenset[str]] = frozenset({"filter", "sort"})
+    """Actions of most screens, whose keys come behind those of a screen's own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,6 +196,11 @@ class BaseScreen(Screen[None]):
     # What a screen says about itself.
 
     @property
+    def screen_name(self) -> str:
+        """Its name in the list of screens; "" where it is none of them."""
+        return getattr(getattr(self, "place", None), "screen", "")
+
+    @property
     def crumb(self) -> str:
         """Its name in the path at the top."""
         raise NotImplementedError
@@ -201,6 +208,14 @@ class BaseScreen(Screen[None]):
     def body(self) -> ComposeResult:
         """Its widgets between the header and the status line."""
         raise NotImplementedError
+
+    def figures(self) -> "Figures":
+        """The figures on it with what each is, for help."""
+        return ()
+
+    def figures_under_cursor(self) -> "Figures":
+        """Those of what is under the cursor, with what they are made of, and beside peers'."""
+        return ()
 
     def commands(self) -> Sequence[str]:
         """The `kair …` lines that print what it shows."""
@@ -227,6 +242,7 @@ class BaseScreen(Screen[None]):
         self.update_classes(self.room(self.app.size), update=False)
         yield TooSmall(self.look)
         yield HeaderLine(self.look)
+        yield ScreensLine(self.look)
         yield Paragraphs(self.look, id="problem")
         with Vertical(id="body") as self._body:
             yield from self.body()
@@ -280,6 +296,8 @@ class BaseScreen(Screen[None]):
         """Where we are, and in what."""
         if self.is_mounted and self.query(HeaderLine):
             self.query_one(HeaderLine).show(*self.kair.header())
+            there = [entry for entry in SCREENS if self.kair.session is not None or not entry.needs_job]
+            self.query_one(ScreensLine).show([(entry.key, entry.name) for entry in there], self.screen_name)
 
     def show_keys(self) -> None:
         """The keys of the widget that has the keyboard, then the screen's."""
@@ -287,12 +305,15 @@ class BaseScreen(Screen[None]):
             return
         prompt: list[DOMNode] = [one for one in self._prompts if not one.has_class("-closed")]
         shown: dict[str, FooterKey] = {}
+        common: set[str] = set()
         for key, active in self.active_bindings.items():
             binding = active.binding
             if binding.show and binding.description and active.enabled and (not prompt or active.node in prompt):
                 display = binding.key_display or binding.key
                 shown.setdefault(display, FooterKey(display, binding.description, key in self.STAYING, key))
-        in_order = sorted(shown.values(), key=lambda key: key.stays)
+                if binding.action in self.COMMON:
+                    common.add(display)
+        in_order = sorted(shown.values(), key=lambda key: (key.stays, key.key in common))
         self._footer.show(tuple(in_order))
 
     def say(self, text: str, *, alarm: bool = False) -> None:
@@ -388,6 +409,10 @@ class BaseScreen(Screen[None]):
         active = self.active_bindings.get(message.key)
         if active is not None:
             await self.app.run_action(active.binding.action, active.node)
+
+    def on_screens_line_chosen(self, message: ScreensLine.Chosen) -> None:
+        """A click on a screen's name is its key."""
+        self.kair.go_to_screen(message.name)
 
     def on_header_line_chosen(self, message: HeaderLine.Chosen) -> None:
         """Back along the path."""

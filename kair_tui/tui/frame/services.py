@@ -115,6 +115,15 @@ async def ask_export(screen: BaseScreen) -> None:
             for form in forms
         ]
     session = screen.kair.session
+    if session is not None and session.known(session.question("triage")) is not None:
+        choices += [
+            Choice(
+                f"{form}  report",
+                "all that was found, with its pictures, to read and to pass on",
+                partial(_ask_name, screen, form, partial(_save_report, screen), "report"),
+            )
+            for form in ("html", "md")
+        ]
     if session is not None and session.notes.all():
         notes = partial(notes_as_text, session)
         choices.append(
@@ -126,11 +135,44 @@ async def ask_export(screen: BaseScreen) -> None:
 
 
 def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
+    _ask_name(screen, ending, partial(_save, screen, content), name or screen.crumb)
+
+
+def _ask_name(screen: BaseScreen, ending: str, save: Callable[[str], None], name: str) -> None:
     session = screen.kair.session
     job = _stem(session.name) if session is not None else "kair"
-    proposed = _free_name(f"{job}-{_stem(name or screen.crumb)}.{ending}")
+    proposed = _free_name(f"{job}-{_stem(name)}.{ending}")
     # The picture is of the screen, not of the list of formats that is closed just now.
-    screen.call_after_refresh(lambda: screen.ask_for("save to", partial(_save, screen, content), value=str(proposed)))
+    screen.call_after_refresh(lambda: screen.ask_for("save to", save, value=str(proposed)))
+
+
+def _save_report(screen: BaseScreen, name: str) -> None:
+    """Makes the report in a thread, as it asks more than a triage does."""
+    session = screen.kair.session
+    assert session is not None
+    app = screen.app
+
+    def make() -> None:
+        app.call_from_thread(tell, _tried_saying(name, lambda: _write_report(session, name)))
+
+    def tell(wrong: str | None) -> None:
+        screen.say(wrong or f"saved {name}", alarm=wrong is not None)
+
+    screen.say(f"making the report {screen.look.glyphs.ellipsis}")
+    screen.kair.in_thread(screen, make, group="report")
+
+
+def _write_report(session: Session, name: str) -> None:
+    """The same as `kair triage --report` writes, where there is no such file yet. Raises KairError."""
+    from kair_tui.commands.report_file import require_form, write_report
+    from kair_tui.commands.triage_report import report_of
+
+    path = Path(name).expanduser()
+    require_form(path)
+    if path.exists():
+        raise UsageError(f"{name} exists already", "choose another name")
+    trace = session.trace if session.steps is None else session.trace.select(session.steps)
+    write_report(path, report_of(trace, session.ask(session.question("triage")), session.gpu_cost))
 
 
 def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
@@ -155,15 +197,21 @@ def _picture(screen: BaseScreen) -> str:
 
 def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
     """Whether it worked; what went wrong is said."""
+    wrong = _tried_saying(name, do)
+    if wrong is not None:
+        screen.say(wrong, alarm=True)
+    return wrong is None
+
+
+def _tried_saying(name: str, do: Callable[[], None]) -> str | None:
+    """What went wrong; None where it worked."""
     try:
         do()
     except KairError as error:
-        screen.say(f"{error}" + (f": {error.hint}" if error.hint else ""), alarm=True)
-        return False
+        return f"{error}" + (f": {error.hint}" if error.hint else "")
     except OSError as error:
-        screen.say(f"cannot write {name}: {error.strerror or error}", alarm=True)
-        return False
-    return True
+        return f"cannot write {name}: {error.strerror or error}"
+    return None
 
 
 def _stem(name: str) -> str:

@@ -20,11 +20,13 @@ The base of screens in parts, each under a heading that is lit while it has the 
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
 from kair_engine.errors import KairError
@@ -34,6 +36,11 @@ from kair_tui.tui.frame.screen import BaseScreen, Export
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading
+
+if TYPE_CHECKING:
+    from kair_tui.tui.figure_words import Figures
+
+_TOLD_EVERY_S = 1.0
 
 
 class FilteredScreen(BaseScreen):
@@ -147,6 +154,8 @@ class ViewScreen(FilteredScreen):
         """What was said of them."""
         self.waiting: set[str] = set()
         """The questions that have no answer yet."""
+        self._waits_since = 0.0
+        self._clock: Timer | None = None
 
     # What a screen writes.
 
@@ -176,6 +185,12 @@ class ViewScreen(FilteredScreen):
     def place_under_cursor(self) -> Place:
         """What a bookmark or a note is about."""
         return self.place
+
+    def figures(self) -> "Figures":
+        """What the figures of a screen of its name are."""
+        from kair_tui.tui.figure_words import OF_SCREEN  # not for the first paint
+
+        return OF_SCREEN.get(self.place.screen, ())
 
     def heading(self, of: str) -> Heading:
         """The heading over the widget of that id."""
@@ -229,6 +244,7 @@ class ViewScreen(FilteredScreen):
             if name not in unknown:
                 self._show(name, wanted[name], self.session.known(wanted[name]))
         self.waiting = set(unknown)
+        self._waits_since = monotonic()
         self.complain(None)
         self._say_waiting()
         self.show_header()
@@ -278,10 +294,28 @@ class ViewScreen(FilteredScreen):
         before, self._said = self._said, ""
         if waiting:
             asked = ", ".join(dict.fromkeys(waiting))
-            self._said = f"asking kair {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}"
+            self._said = f"asking kair {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}{self._waited()}"
             self.say(self._said)
-        elif before and self.said == before:
-            self.say("")
+            self._clock = self._clock or self.set_interval(_TOLD_EVERY_S, self._tell_time)
+        else:
+            if before and self.said == before:
+                self.say("")
+            if self._clock is not None:
+                self._clock.stop()
+                self._clock = None
+
+    def _waited(self) -> str:
+        """For how long, once that is noticed; and how not to wait any longer."""
+        seconds = int(monotonic() - self._waits_since)
+        if seconds < 1:
+            return ""
+        leave = f" {self.look.glyphs.dot} esc leaves it" if self.kair.leads_back(self) else ""
+        return f" {seconds} s{leave}"
+
+    def _tell_time(self) -> None:
+        """Where nothing else is said since."""
+        if self.waiting and self.is_whole and self.is_current and self.said == self._said:
+            self._say_waiting()
 
     # Steps.
 

@@ -68,7 +68,7 @@ class RootCauses(Table[RootCause]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "its paths"),
         Binding("w", "screen.below('cause')", "who waited"),
-        Binding("v", "screen.below('ranks')", "rank by rank"),
+        Binding("v", "screen.below('ranks')", "by rank"),
     ]
 
 
@@ -103,7 +103,7 @@ class BlameScreen(ScreenOfParts):
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "step", key_display="[ ]"),
         Binding("w", "below('cause')", "who waited because of a cause, or its paths again", show=False),
-        Binding("v", "below('ranks')", "who waited for whom, rank by rank, or paths again", show=False),
+        Binding("v", "below('ranks')", "by rank, who waited for whom, or by path again", show=False),
         Binding("a", "all_paths", "all paths"),
         Binding("x", "each_path", "alike paths one by one, or merged", show=False),
         Binding("r", "only_rank", "only this rank, or the whole job again", show=False),

@@ -18,6 +18,7 @@ from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.command_line import Choice, ChoiceScreen
 from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.pointers import led_elsewhere, where_else
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.frequency_heat import FrequencyHeat
@@ -102,13 +103,16 @@ class FrequencyScreen(ViewScreen):
         first = self._result is None
         self._result = result
         styles = styles_of(self.look)
-        said = [Paragraph(VIEW.headline(result), styles.strong)]
+        fewer = {window.rank for window in result.degraded}
+        said = led_elsewhere(self.session, fewer, [VIEW.headline(result)], styles)
         warnings = warnings_in_words(result.warnings)
         said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)
-        if first and self.place.rank is not None:
-            self._heat.move_to(self.place.rank)
+        instead = where_else(self.session, fewer)
+        wanted = self.place.rank if instead is None or self.place.rank is not None else instead[1]
+        if first and wanted is not None:
+            self._heat.move_to(wanted)
         self._order = self._order or tuple(row.rank for row in result.counts)
         self._list_ranks()
         self._explain()

@@ -52,7 +52,10 @@ class JobsScreen(FilteredScreen):
     DEFAULT_CSS = """
     JobsScreen #store { margin: 1 0; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("u", "use", "use"), Binding("w", "whatif", "what they cost")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("u", "use", "use"),
+        Binding("dollar_sign", "whatif", "what they cost", key_display="$"),
+    ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
     of_job = False
@@ -122,7 +125,7 @@ class JobsScreen(FilteredScreen):
     def action_whatif(self) -> None:
         """Works out what stragglers cost each job, where that is not known."""
         self.say(f"working out what stragglers cost {plural(len(self._jobs), 'job')} {self.look.glyphs.ellipsis}")
-        self._news = "S, waste and cause are of all steps of a job"
+        self._news = "waste and cause are of all steps of a job"
         self._ask(_PRICED)
 
     def _list(self, question: Question) -> None:

@@ -11,6 +11,7 @@ from kair_tui.render.localize import VIEW
 from kair_tui.render.units import count, plural, score, spans
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.pointers import accused_ranks, known_triage, led_elsewhere, where_else
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
@@ -26,9 +27,9 @@ class MatrixScreen(ViewScreen):
 
     DEFAULT_CSS = "MatrixScreen #said { margin: 1 0; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "normalise", "shares"),
-        Binding("w", "whole_run", "whole run"),
-        Binding("x", "across_roles", "all pairs, or within roles", show=False),
+        Binding("percent_sign", "normalise", "shares", key_display="%"),
+        Binding("W", "whole_run", "whole run"),
+        Binding("a", "across_roles", "all pairs, or within roles", show=False),
     ]
     FIELDS = ("rank", "host", "mean")
     SORTS = ("distance", "host")
@@ -68,7 +69,8 @@ class MatrixScreen(ViewScreen):
         styles, ranks = styles_of(self.look), len(result.scores)
         if self._matrix is not None:
             self._matrix.show(result)
-        said = [Paragraph(text, styles.strong) for text in self._headlines(result)]
+        farthest = self._farthest
+        said = led_elsewhere(self.session, farthest, self._headlines(result), styles)
         if not self._has_cells:
             limit = f"shown for up to {count(RANKS_IN_A_MATRIX)} ranks"
             has = f"{count(ranks)} ranks have {count(ranks * ranks)} distances"
@@ -78,8 +80,10 @@ class MatrixScreen(ViewScreen):
             self._list_hosts()
         else:
             self._list_ranks()
-            if first and self.place.rank is not None:
-                self._matrix.move_to(self.place.rank)
+            instead = where_else(self.session, farthest)
+            wanted = self.place.rank if instead is None or self.place.rank is not None else instead[1]
+            if first and wanted is not None:
+                self._matrix.move_to(wanted)
         self._explain()
         self._describe()
 
@@ -90,7 +94,7 @@ class MatrixScreen(ViewScreen):
             return [VIEW.headline(result)]
         worst = matrix.scores[0]
         mean = f"rank {worst.rank} lies farthest from its role {worst.role}, {score(worst.score)} in the mean"
-        return [f"{mean} (a ranking, no verdict is drawn from it; x compares all pairs)"]
+        return [f"{mean} (a ranking, no verdict is drawn from it; a compares all pairs)"]
 
     def _explain(self) -> None:
         """What is compared, and from which distance on a cell is how dark."""
@@ -136,6 +140,12 @@ class MatrixScreen(ViewScreen):
             return self._matrix.scores
         return self._result.scores if self._result else ()
 
+    @property
+    def _farthest(self) -> tuple[int, ...]:
+        """As many as triage accuses, those that lie farthest."""
+        accused = accused_ranks(known_triage(self.session))
+        return tuple(row.rank for row in self._scores[: max(len(accused), 1)])
+
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         if self._matrix is not None:
@@ -178,7 +188,7 @@ class MatrixScreen(ViewScreen):
         if one is other:
             return f"rank {names[0]}{dot}mean distance {score(one.score)}"
         if not matrix.are_compared(one.rank, other.rank):
-            return f"ranks {names[0]} and {names[1]}{dot}of different roles: not compared (x compares all)"
+            return f"ranks {names[0]} and {names[1]}{dot}of different roles: not compared (a compares all)"
         distance = matrix.text(matrix.distance(one.rank, other.rank))
         return f"ranks {' and '.join(names)}{dot}distance {distance}{dot}means {score(one.score)}, {score(other.score)}"
 

@@ -1,20 +1,29 @@
 """The overview screen: the verdict, every rank, every step, and what was found."""
 
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from contextlib import suppress
+from functools import partial
+from time import sleep
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
+from textual.message import Message
 from textual.widget import Widget
+from textual.worker import Worker, get_current_worker
 
 from kair_engine.results.triage import RankedRank
 from kair_engine.results.views import StepsResult
+from kair_engine.trace.model import Trace
+from kair_engine.views.lateness_map import Lateness
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.triage import TriageInWords, absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
+from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ScreenOfParts
 from kair_tui.tui.question import Question
@@ -22,13 +31,34 @@ from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
+from kair_tui.tui.widgets.lateness_map import LatenessMap
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists import Findings
+from kair_tui.tui.widgets.step_bar import StepBarLine
 from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
 
+if TYPE_CHECKING:
+    from kair_tui.tui.figure_words import Figures
+
 _LOW = 30
 """Lines below which a screen is low: what was found needs them more than what it rests on."""
+_ROOM_FOR_BOTH: Final = 45
+"""Lines from which on the ranks and the map of who was late when are shown both."""
+
+_AHEAD_AFTER_S: Final = 0.5
+"""After the verdict: what the user does first comes first."""
+_GIVES_WAY_S: Final = 0.05
+
+
+class MapKnown(Message, bubble=False):
+    """Who was late when is worked out for the steps that were chosen then, or the error that came instead."""
+
+    def __init__(
+        self, steps: tuple[int, ...] | None, late: Lateness | None, error: BaseException | None = None
+    ) -> None:
+        super().__init__()
+        self.steps, self.late, self.error = steps, late, error
 
 
 class OverviewScreen(ScreenOfParts):
@@ -36,14 +66,19 @@ class OverviewScreen(ScreenOfParts):
 
     DEFAULT_CSS = """
     OverviewScreen #verdict { margin: 1 0; }
+    OverviewScreen #bar { margin-bottom: 1; }
     OverviewScreen #grid { margin-bottom: 1; }
     OverviewScreen #steps { margin-bottom: 1; }
+    OverviewScreen #late { margin-bottom: 1; }
+    OverviewScreen.-short #late { margin: 0; }
     OverviewScreen.-short #verdict { margin: 0; }
+    OverviewScreen.-short #bar { margin: 0; }
     OverviewScreen.-short #grid { margin: 0; }
     OverviewScreen.-short #steps { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next part"),
+        Binding("H", "lateness", "late when"),
         Binding("v", "regroup", "by host or place"),
     ]
     FIELDS = ("rank", "host", "role", "score", "flagged", "own_us", "imposed_us")
@@ -54,7 +89,15 @@ class OverviewScreen(ScreenOfParts):
         self._triage: TriageInWords | None = None
         self._by_position = False
         self._worst_first = False
+        self._has_columns = False
+        """Whether the grid's columns have names."""
         self._kept: frozenset[int] | None = None
+        self._groups: Sequence[Group] = ()
+        self._map_wanted: bool | None = None
+        """Who was late when; None for where there is room for it beside the ranks."""
+        self._asked_ahead_of: Trace | None = None
+        self._map_asked: tuple[Trace, tuple[int, ...] | None] | None = None
+        """The job and the steps that it was asked for last."""
 
     def questions(self) -> Mapping[str, Question]:
         """The times of all steps; the whole investigation of the chosen ones."""
@@ -64,9 +107,12 @@ class OverviewScreen(ScreenOfParts):
         """From the answer to what it rests on."""
         look = self.look
         yield Paragraphs(look, id="verdict")
+        yield StepBarLine(look, id="bar")
         yield Heading(look, "ranks", of="grid")
         yield GridRuler(look, id="ruler")
         yield RankGrid(look)
+        yield Heading(look, "later", of="late")
+        yield LatenessMap(look)
         yield Heading(look, "steps", of="steps")
         yield StepStrip(look)
         yield Heading(look, "findings", of="findings")
@@ -78,12 +124,14 @@ class OverviewScreen(ScreenOfParts):
         ruler = self.query_one(GridRuler)
         ruler.display = False
         ruler.measure(self._grid)
+        self._arrange()
         self._grid.focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """The verdict is wrapped anew."""
         super().on_resize(event)
         self._say_verdict()
+        self._arrange()
 
     def room(self, size: Size) -> dict[str, bool]:
         """A low screen does without empty lines."""
@@ -98,15 +146,18 @@ class OverviewScreen(ScreenOfParts):
 
     def _show_triage(self, result: TriageInWords) -> None:
         is_first, self._triage = self._triage is None, result
+        self.query_one(StepBarLine).show(result.bar)
         self._say_verdict()
         self._regroup()
         self._grid.show(result.ranking)
-        if is_first and (worst := _worst(result)) is not None:
+        if is_first and (worst := worst_rank(result)) is not None:
             self._grid.move_to(worst)
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
+        self._arrange()
         self._describe_again()
+        self.set_timer(_AHEAD_AFTER_S, self._ask_ahead)
 
     def _say_verdict(self) -> None:
         """Who, why, and what there is to gain; where there is room also how much was waited."""
@@ -170,6 +221,8 @@ class OverviewScreen(ScreenOfParts):
         """Of the finding where the keyboard is with them, in the slowest step in which it shows."""
         findings = self.query_one(Findings)
         found = findings.finding if findings.has_focus else None
+        if (under := self._map.under) is not None and self._map.has_focus:
+            return Place("timeline", under[0], None, under[1] if under[1] in self.session.trace.job.steps else None)
         if found is None or not found.steps:
             return super().moment
         step = self.session.trace.job.slowest_of(found.steps)
@@ -184,6 +237,7 @@ class OverviewScreen(ScreenOfParts):
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         self._grid.move_to(rank)
+        self._map.move_to(rank)
 
     def on_cell_grid_moved(self) -> None:
         """Says what is under the cursor."""
@@ -197,6 +251,10 @@ class OverviewScreen(ScreenOfParts):
         """To the screen of the rank that the finding is about."""
         if self.query_one(Findings).finding is not None and self.rank is not None:
             self.kair.go_to_rank(self.rank)
+
+    def on_choices_moved(self) -> None:
+        """Says how much of the finding is in view."""
+        self.describe_cursor()
 
     def on_step_strip_moved(self) -> None:
         """Says what is under the cursor."""
@@ -213,8 +271,10 @@ class OverviewScreen(ScreenOfParts):
             self.describe(self._about_step(focused))
         elif isinstance(focused, RankGrid):
             self.describe(self._about_rank(focused))
+        elif isinstance(focused, LatenessMap):
+            self.describe(focused.about())
         elif isinstance(focused, Findings):
-            self.describe("")
+            self.describe(self._about_finding(focused))
 
     def _describe_again(self) -> None:
         """What is under the cursor has other figures now; what was said of something else stays."""
@@ -237,6 +297,14 @@ class OverviewScreen(ScreenOfParts):
         ]
         return dot.join(part for part in parts if part)
 
+    def _about_finding(self, findings: Findings) -> str:
+        """How much of it there is to read below, or above."""
+        lines = findings.lines_in_view
+        if findings.finding is None or lines is None:
+            return ""
+        first, last, count_of = lines
+        return f"lines {first}-{last} of {count_of}" + ("; down reads on" if last < count_of else "")
+
     def _about_step(self, strip: StepStrip) -> str:
         row, selected = strip.step, strip.selected
         if row is None:
@@ -249,8 +317,23 @@ class OverviewScreen(ScreenOfParts):
         ranking = self._triage.ranking if self._triage else ()
         return next((row for row in ranking if row.rank == rank), None)
 
+    def figures_under_cursor(self) -> "Figures":
+        """The rank's beside its peers'."""
+        from kair_tui.tui.figure_words import beside_peers
+
+        row = self._row(self.rank)
+        return () if row is None or self._triage is None else beside_peers(row, self._triage.ranking)
+
     def copied(self) -> str:
-        """The verdict, what is under the cursor, and the commands."""
+        """The finding under the cursor; else the verdict, what is under the cursor, and the commands."""
+        findings = self.query_one(Findings)
+        if self._triage is not None and findings.has_focus and findings.finding is not None:
+            from kair_tui.render.copied import finding_as_text  # few copy any
+
+            def ask(analysis: str, *options: str) -> str:
+                return shlex.join([*shlex.split(self.session.command(self.session.question(analysis))), *options])
+
+            return finding_as_text(self._triage, findings.finding, ask)
         summary = [self._triage.summary] if self._triage else []
         row = self._row(self.rank)
         about = [self._about_rank(self._grid)] if row else []
@@ -284,16 +367,156 @@ class OverviewScreen(ScreenOfParts):
             scores: dict[int, float] = {row.rank: row.score for row in ranking}
             groups = sorted(groups, key=lambda group: -max(scores[rank] for rank in group.ranks))
         self._grid.group(groups, aligned=grouping != "host")
+        self._groups = groups
+        self._group_map()
         styles, glyphs = styles_of(self.look), self.look.glyphs
         limits = [f"<{LIMITS[0]:g}", *(f"{limit:g}+" for limit in LIMITS)]
         legend = [
             (f"{sign} {limit}  ", styles.levels[at])
             for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
         ]
-        self.query_one(GridRuler).display = bool(groups) and grouping != "host"
+        self._has_columns = bool(groups) and grouping != "host"
+        self._arrange()
         self.heading("grid").say(
             [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
         )
+
+    # What is asked ahead.
+
+    def _ask_ahead(self) -> None:
+        """In a thread that goes on while the user is elsewhere, and gives way to what they ask there."""
+        if self._asked_ahead_of is self.session.trace or self.session.steps is not None or not self.is_whole:
+            return
+        self._asked_ahead_of = self.session.trace
+        self.kair.in_thread(self.app, self._work_ahead, group="ahead")
+
+    def _work_ahead(self) -> None:
+        """In the thread. What goes wrong is told to whoever asks for it."""
+        worker: Worker[Any] = get_current_worker()
+        trace, triage = self.session.trace, self._triage
+        if triage is None:
+            return
+        for question in asked_ahead(self.session, triage):
+            while self._somebody_waits() and not worker.is_cancelled:
+                sleep(_GIVES_WAY_S)
+            if worker.is_cancelled or self.session.trace is not trace or self.app.return_code is not None:
+                return
+            with suppress(Exception):
+                self.session.ask(question)
+
+    def _somebody_waits(self) -> bool:
+        front = self.app.screen_stack[-1] if self.app.screen_stack else None
+        return bool(getattr(front, "waiting", ()))
+
+    # Who was late when.
+
+    @property
+    def _map(self) -> LatenessMap:
+        return self.query_one(LatenessMap)
+
+    @property
+    def _has_room_for_both(self) -> bool:
+        return self.app.size.height >= _ROOM_FOR_BOTH
+
+    @property
+    def shows_map(self) -> bool:
+        """Whether the map is wanted: there is none of a single step."""
+        return self._has_room_for_both if self._map_wanted is None else self._map_wanted
+
+    def action_lateness(self) -> None:
+        """The map in the place of the ranks, or beside them where there is room; and away again."""
+        self._map_wanted = not self.shows_map
+        self._arrange()
+        self.set_focus(self._map if self._map_wanted else self._grid)
+        self.describe_cursor()
+
+    def action_go(self, name: str) -> None:
+        """To another screen; to this one again as it began, with the keyboard on the ranks."""
+        if name != self.place.screen:
+            super().action_go(name)
+            return
+        self._map_wanted = None
+        self._arrange()
+        self.set_focus(self._grid)
+        self.describe_cursor()
+
+    def _arrange(self) -> None:
+        """Shows the ranks, the map, or both."""
+        if not self.is_whole:
+            return
+        with_map = self.shows_map
+        with_grid = not with_map or self._has_room_for_both
+        shown: dict[Widget, bool] = {self._map: with_map, self.heading("late"): with_map}
+        shown |= {self._grid: with_grid, self.heading("grid"): with_grid}
+        for part, is_shown in shown.items():
+            part.display = is_shown
+        self.query_one(GridRuler).display = with_grid and self._has_columns
+        if with_map:
+            self._ask_map()
+
+    def _ask_map(self) -> None:
+        """In a thread, once triage has answered, which reduced the steps to what the map is made of."""
+        session = self.session
+        before = self._map_asked
+        is_asked = before is not None and before[0] is session.trace and before[1] == session.steps
+        if self._triage is None or "triage" in self.waiting or is_asked:
+            return
+        self._map_asked = session.trace, session.steps
+        if (known := session.known_lateness()) is not None:
+            self._show_map(known)
+            return
+        self.heading("late").say([(f"working it out {self.look.glyphs.ellipsis}", None)])
+        self.kair.in_thread(self, partial(self._work_out_map, session.steps), group="lateness")
+
+    def _work_out_map(self, steps: tuple[int, ...] | None) -> None:
+        """In the thread."""
+        try:
+            known = MapKnown(steps, self.session.lateness())
+        except Exception as error:
+            known = MapKnown(steps, None, error)
+        self.post_message(known)
+
+    def on_map_known(self, message: MapKnown) -> None:
+        """Shows it where it is still wanted."""
+        if not self.is_whole or message.steps != self.session.steps:
+            return
+        if message.error is not None:
+            self._map.show(None, ())
+            self.complain(message.error)
+        else:
+            self._show_map(message.late)
+
+    def _show_map(self, late: Lateness | None) -> None:
+        had_cursor = self._map.has_map
+        self._map.show(late, self._groups_of_map())
+        if not had_cursor and self._grid.rank is not None:
+            self._map.move_to(self._grid.rank)
+        of = ", every step" if late is not None and not late.sampled else ""
+        told = f"than the role's median{of}" if self._map.has_map else "no step to compare ranks in"
+        self.heading("late").say([(told, None)], [*self._map.legend(), ("of a step ", None)])
+        self._describe_again()
+
+    def _group_map(self) -> None:
+        if self._map.has_map:
+            self._map.group(self._groups_of_map())
+
+    def _groups_of_map(self) -> Sequence[Group]:
+        """As the ranks are put together, without those that a filter leaves out."""
+        kept = self._kept
+        if kept is None:
+            return self._groups
+        return [Group(one.label, tuple(rank for rank in one.ranks if rank in kept)) for one in self._groups]
+
+    def on_heat_moved(self) -> None:
+        """Says who was how late; the cursor over the ranks goes along."""
+        if (under := self._map.under) is not None and self._map.has_focus:
+            self._grid.move_to(under[0])
+        self.describe_cursor()
+
+    def on_heat_opened(self) -> None:
+        """To the rank's screen."""
+        if (under := self._map.under) is not None:
+            self.kair.go_to_rank(under[0])
 
     # Filter and sort.
 
@@ -303,6 +526,7 @@ class OverviewScreen(ScreenOfParts):
         kept = frozenset(row.rank for row in ranking if wanted.matches(_fields(row)))
         self._kept = kept if wanted.terms else None
         self._grid.hide(lambda rank: self._kept is not None and rank not in self._kept)
+        self._group_map()
         self._list_findings()
         return f"{count(len(kept))} of {plural(len(ranking), 'rank')}"
 
@@ -310,19 +534,6 @@ class OverviewScreen(ScreenOfParts):
         """Groups in the order of their ranks, or the one with the highest score first."""
         self._worst_first = (name == "score") != descending
         self._regroup()
-
-
-def _worst(result: TriageInWords) -> int | None:
-    """Of the ranks that the first finding is about, the most suspicious; None where it is about all of them."""
-    found = result.findings[0] if result.findings else None
-    about = frozenset() if found is None else frozenset(found.ranks or found.seen_on)
-    accused = frozenset(rank for finding in result.findings for rank in finding.ranks)
-    about = accused or about
-    return (
-        next((row.rank for row in result.ranking if row.rank in about), None)
-        if len(about) < len(result.ranking)
-        else None
-    )
 
 
 def _fields(row: RankedRank) -> dict[str, object]:

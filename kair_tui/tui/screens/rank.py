@@ -1,15 +1,15 @@
 """The screen of a rank: where its step time goes, how its operations complete, which of them are outliers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
-from kair_engine.results.pinpoint import PinpointResult
+from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.delays import lead_in_words
@@ -17,16 +17,22 @@ from kair_tui.render.drawing import mark_sign, signs
 from kair_tui.render.pinpoint import ALIKE_COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.rank import distance_text, outstanding, rank_headline
 from kair_tui.render.units import count, duration, percent, plural, score
+from kair_tui.tui.asked_ahead import rank_questions
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import CompletionCurve, StepParts
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.step_bar import StepBarLine
 from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
-MOST_OUTLIERS = 1_000_000
+if TYPE_CHECKING:
+    from kair_tui.tui.figure_words import Figures
+
+LONGER = 1.01
+"""Times what is usual among peers: what is less is drawn as 1.00 ×."""
 _LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
 """What is looked for at the top of a list."""
 
@@ -50,7 +56,7 @@ class RankScreen(ViewScreen):
     """What `kair rank` and `kair pinpoint` know of a rank."""
 
     DEFAULT_CSS = """
-    RankScreen #about { margin-bottom: 1; }
+    RankScreen #bar { margin-bottom: 1; }
     RankScreen #top { height: 36%; min-height: 8; max-height: 16; margin-bottom: 1; }
     RankScreen #left { width: 11fr; }
     RankScreen #right { width: 9fr; }
@@ -59,7 +65,7 @@ class RankScreen(ViewScreen):
         Binding("left,h", "neighbour(-1)", "more suspicious rank", show=False),
         Binding("right,l", "neighbour(1)", "other ranks", key_display="left/right"),
         Binding("x", "each", "one by one"),
-        Binding("p", "subgraphs", "parts of the step, or phases and scopes", show=False),
+        Binding("v", "subgraphs", "by parts of the step, or by phases and scopes", show=False),
     ]
     FIELDS = tuple(column.key for column in ALIKE_COLUMNS if column.key)
     SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
@@ -73,17 +79,13 @@ class RankScreen(ViewScreen):
 
     def questions(self) -> Mapping[str, Question]:
         """The ranking tells its score, and which rank comes next."""
-        rank = self.place.rank
-        return {
-            "rank": self.session.question("rank", rank=rank),
-            "pinpoint": self.session.question("pinpoint", rank=rank, limit=MOST_OUTLIERS),
-            "triage": self.session.question("triage"),
-        }
+        return rank_questions(self.session, self.place.rank)
 
     def body(self) -> ComposeResult:
         """From what is known of the rank as a whole to its single operations."""
         look = self.look
         yield Paragraphs(look, id="about")
+        yield StepBarLine(look, id="bar")
         with Horizontal(id="top"):
             with Vertical(id="left"):
                 yield Heading(look, "step time", of="parts")
@@ -118,6 +120,7 @@ class RankScreen(ViewScreen):
 
     def _show_profile(self, result: RankProfileResult | None) -> None:
         self._profile = result
+        self.query_one(StepBarLine).show(None if result is None else result.bar)
         self.query_one(StepParts).show(result, subgraphs=self._by_subgraph)
         self.query_one(CompletionCurve).show(result)
         ascii_only = self.look.ascii_only
@@ -182,8 +185,16 @@ class RankScreen(ViewScreen):
     def _list_outliers(self) -> None:
         if self._pinpoint is None:
             return
-        rows = (each if self._single else alike)(self._pinpoint.outliers)
-        self._table.show(rows, empty="no operation differs from its peers' beyond chance")
+        rows = (each if self._single else alike)(self._longer)
+        began_late = len(self._pinpoint.outliers) - len(self._longer)
+        none = f"no operation is longer than its peers'; {plural(began_late, 'operation')} only began late"
+        self._table.show(rows, empty=none if began_late else "no operation differs from its peers' beyond chance")
+
+    @property
+    def _longer(self) -> Sequence[Outlier]:
+        """The outliers that take longer than among peers: what only began late was held up by something else."""
+        found = () if self._pinpoint is None else self._pinpoint.outliers
+        return [row for row in found if row.duration_us >= LONGER * row.expected_duration_us]
 
     @property
     def _single(self) -> bool:
@@ -224,10 +235,13 @@ class RankScreen(ViewScreen):
             return
         table = self._table
         shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
-        outliers = len(self._pinpoint.outliers)
+        outliers = len(self._longer)
         if not self._single and outliers:
             shown = f"{count(outliers)} in {plural(table.total, 'operator')}"
-        self.heading("outliers").say([(f"{shown}; {plural(self._pinpoint.tested, 'operation')} compared", None)])
+        began_late = len(self._pinpoint.outliers) - outliers
+        late = f"; {count(began_late)} only began late" if began_late else ""
+        compared = plural(self._pinpoint.tested, "operation")
+        self.heading("outliers").say([(f"{shown}{late}; {compared} compared", None)])
 
     def _about(self, row: AlikeOutliers) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
@@ -240,6 +254,14 @@ class RankScreen(ViewScreen):
             row.operator,
         ]
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+
+    def figures_under_cursor(self) -> "Figures":
+        """Of the rank: beside its peers', and what its step adds up to."""
+        from kair_tui.tui.figure_words import beside_peers, parts_in_sum
+
+        row = next((row for row in self._ranking if row.rank == self.place.rank), None)
+        ranked = () if row is None else beside_peers(row, self._ranking)
+        return [*ranked, *(() if self._profile is None else parts_in_sum(self._profile))]
 
     def copied(self) -> str:
         """What is known of the rank, the operation under the cursor, and the commands."""

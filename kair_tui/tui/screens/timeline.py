@@ -8,26 +8,30 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kair_engine.errors import KairError
-from kair_engine.results.timeline import TimelineOperation, TimelineResult
+from kair_engine.results.timeline import FixedTimeline, TimelineOperation, TimelineResult
 from kair_tui.render.text import short_name
 from kair_tui.render.timeline_drawing import (
     NAME,
     WORDS,
     clock_in_words,
+    fixed_in_words,
     legend,
     moment,
     part_in_view,
+    recorded_in_words,
     rows_in_words,
     signs,
     takes,
     timeline_headline,
     who,
+    with_fixes,
 )
 from kair_tui.render.units import duration, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.fix_list import as_arguments
 from kair_tui.tui.widgets.lines import Heading, Legend, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.timeline_rows import TimelineRows, bar_style
@@ -50,12 +54,13 @@ class TimelineScreen(ViewScreen):
         Binding("minus", "zoom(2)", "less of it", show=False),
         Binding("comma,less_than_sign", "pan(-0.5)", "earlier", key_display="<", show=False),
         Binding("full_stop,greater_than_sign", "pan(0.5)", "earlier, later", key_display="< >"),
-        Binding("u", "unfold", "threads"),
-        Binding("w", "whole", "whole step"),
-        Binding("c", "center", "around the delay again", show=False),
+        Binding("x", "unfold", "threads one by one"),
+        Binding("W", "whole", "whole step"),
+        Binding("v", "fixed", "with fixes", show=False),
+        Binding("backspace", "center", "around the delay again", show=False),
         Binding("a", "all_ranks", "all ranks again", show=False),
         Binding("n", "next_arrival(1)", "next late arrival", show=False),
-        Binding("N", "next_arrival(-1)", "late arrival before", show=False),
+        Binding("p", "next_arrival(-1)", "late arrival before", show=False),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "step", key_display="[ ]", show=False),
     ]
@@ -70,6 +75,12 @@ class TimelineScreen(ViewScreen):
         """None until it is known whether there is room."""
         self._cursor: tuple[int, str | None, float] | None = None
         """Rank, thread or stream, and time; None for the delay."""
+        self._with_fixes = False
+        """Whether the step is drawn with the fixes that are chosen."""
+        self._drawn_with: dict[str, Any] = {}
+        """The fixes of what is on the screen."""
+        self._fixed_line = ""
+        """What the step takes with them, beside as recorded."""
 
     @property
     def crumb(self) -> str:
@@ -99,8 +110,17 @@ class TimelineScreen(ViewScreen):
             windows=rows.cells * (1 if two else 2),
             unfold=self._unfold or None,
             cursor=None if self._cursor is None else f"{self._cursor[0]}@{self._cursor[2]:.3f}",
+            **self._fixes,
         )
         return {"timeline": question}
+
+    @property
+    def _fixes(self) -> dict[str, Any]:
+        """The options for the fixes that are drawn; none where the step is drawn as recorded."""
+        if not self._with_fixes:
+            return {}
+        asked = as_arguments(fix for fixes in self.session.fixes.chosen for fix in fixes)
+        return {name: tuple(asked[name]) for name in ("fix", "scale") if asked[name]}
 
     def about_waiting(self) -> str:
         """The first view of a large step takes seconds: all of it is read and matched, for what comes after."""
@@ -131,7 +151,9 @@ class TimelineScreen(ViewScreen):
     def reask(self) -> None:
         """Asks for the view as it is now."""
         for question in self.questions().values():
-            if self._result is not None and self.session.has_ready(question.command, self._result.step):
+            known = self._result is not None and self.session.has_ready(question.command, self._result.step)
+            # A replay with other fixes takes seconds.
+            if known and self._fixes in ({}, self._drawn_with):
                 try:
                     self.session.ask(question)
                 except KairError:
@@ -150,13 +172,15 @@ class TimelineScreen(ViewScreen):
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002
         """Puts the rows on the screen."""
+        fixed, self._drawn_with = result.fixed, self._fixes
+        result = with_fixes(result) or result
         same = self._result is not None and self._result.rows is result.rows
         self._result = result
         delay = result.around.operation
         rank, lane, time = self._cursor or (delay.rank, None, delay.begin_us)
         self._rows.show(result, rank, lane, time)
         if not same:
-            self._say(result)
+            self._say(result, fixed)
             self._explain(result)
         self._describe()
         if self._unfold is None:
@@ -165,9 +189,12 @@ class TimelineScreen(ViewScreen):
             if self._unfold:
                 self.call_after_refresh(self.reask)
 
-    def _say(self, result: TimelineResult) -> None:
+    def _say(self, result: TimelineResult, fixed: FixedTimeline | None) -> None:
         styles = styles_of(self.look)
         said = [Paragraph(timeline_headline(result), styles.strong)]
+        self._fixed_line = "" if fixed is None else f"{fixed_in_words(fixed)}; {recorded_in_words(fixed)}"
+        if self._fixed_line:
+            said.insert(0, Paragraph(f"{self._fixed_line} (v)", styles.strong))
         said += [Paragraph(clock, styles.dim)] if (clock := clock_in_words(result)) is not None else []
         said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
@@ -253,7 +280,7 @@ class TimelineScreen(ViewScreen):
     def copied(self) -> str:
         """The delay, what is under the cursor, and the command."""
         said = [] if self._result is None else [timeline_headline(self._result)]
-        return "\n".join([*said, self._about_cell(), *self.commands()])
+        return "\n".join([*filter(None, [self._fixed_line]), *said, self._about_cell(), *self.commands()])
 
     # The view.
 
@@ -292,6 +319,18 @@ class TimelineScreen(ViewScreen):
             self.action_center()
         else:
             self._look_at(0.0, self._result.step_us)
+
+    def action_fixed(self) -> None:
+        """The same part of the step with the fixes that are chosen, or as recorded again."""
+        if self._result is None:
+            return
+        if not self._with_fixes and not self.session.fixes.chosen:
+            self.say("no fix is chosen: 5 lists them, space chooses one")
+            return
+        self._with_fixes = not self._with_fixes
+        # Both are of the same time: what lies where is to be compared.
+        self._range = self._range or (0.0, round(self._result.step_us, 3))
+        self.reask()
 
     def action_center(self) -> None:
         """Around the delay, with the cursor on it."""

@@ -1,4 +1,4 @@
-"""The what-if screen: how fast the job would be without its stragglers, what each part costs, and fixes to choose."""
+"""The what-if screen: how fast the job would be without any straggler, what each part costs, and fixes to choose."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
 from kair_engine.whatif.candidates import MIN_COST, Worker, workers
 from kair_engine.whatif.prices import HIGHEST_COST
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
-from kair_tui.render.triage import fix_option
+from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import WhatifInWords, absorbed_lines
@@ -151,6 +151,7 @@ class WhatifScreen(ScreenOfParts):
             self._show_parts()
         elif name == "triage":
             self._fixes.found(result.findings)
+            self._show_known(result)
         elif name == "fixes":
             self._fixes.priced(self._fixes.alone, result.fixes)
             self._cost_per_day = result.cost_per_day
@@ -183,6 +184,18 @@ class WhatifScreen(ScreenOfParts):
         styles = styles_of(self.look)
         self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, styles.strong))
         self._show_bars()
+
+    def _show_known(self, triage: TriageInWords) -> None:
+        """What triage tells already, while the replay that prices every fix is under way."""
+        if self._result is not None:
+            return
+        styles = styles_of(self.look)
+        told = [triage.summary, gain_in_words(triage) or ""]
+        said = [Paragraph(text, styles.strong) for text in told if text]
+        self.query_one("#verdict", Paragraphs).show(*said)
+        found = [ListedFix(f"{number} {title(finding)}") for number, finding in enumerate(triage.findings, 1)]
+        self.query_one(FixList).show_fixes(found, frozenset())
+        self.heading("fixes").say([("what was found; the price of each fix is being worked out", None)])
 
     def _show_bars(self) -> None:
         if self._result is not None:
@@ -299,7 +312,7 @@ class WhatifScreen(ScreenOfParts):
             return
         step = self._step(result)
         job = self.session.trace.job
-        found = workers(result, job.layout, job.ranks, step)
+        found = workers(result, step)
         self._workers = {one.rank: one for one in found}
         groups = by_position(self._workers, job.layout)
         aligned = bool(groups)
@@ -324,25 +337,23 @@ class WhatifScreen(ScreenOfParts):
 
     def _show_prices(self, result: WhatifResult, step: StepPrice | None) -> None:
         title, label, of = self._sorts(result, step)[self._sort_of_parts % len(self._sorts(result, step))]
-        ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
-        slowdown = result.slowdown if step is None else step.slowdown
-        prices = prices_of(of, label=label, slowdown=slowdown, ideal_us=ideal_us, least=MIN_COST)
+        now = (result.step_time_us, result.ideal_step_time_us) if step is None else (step.replayed_us, step.ideal_us)
+        prices = prices_of(of, label=label, step_us=now[0], ideal_us=now[1], least=MIN_COST)
         self.query_one(PriceBars).show_prices(prices)
-        self.heading("prices").say([(f"by {title}: what each alone adds to the ideal step", None)])
+        self.heading("prices").say([(f"by {title}: what the fix of each saves of a step", None)])
 
     def _sorts(
         self, result: WhatifResult, step: StepPrice | None
     ) -> list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]]:
-        """(what the parts are, what stands before each, S of each), of those sorts that the job has."""
+        """(what the parts are, what stands before each, what its fix saves, µs), of those sorts that the job has."""
         of = result if step is None else step
-        by_rank = result.by_rank or result.by_rank_approximate if step is None else step.by_rank
-        kinds = "kind of time" if set(of.by_operator_type) <= set(FIX_KINDS) else "operation type"
+        kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
         sorts: list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]] = [
-            (kinds, "", of.by_operator_type),
-            ("stage", "stage ", of.by_stage),
-            ("host", "", result.by_host if step is None else {}),
-            ("data-parallel rank", "dp ", of.by_dp_rank),
-            ("rank", "rank ", by_rank),
+            (kinds, "", of.saved_by_operator_type_us),
+            ("stage", "stage ", of.saved_by_stage_us),
+            ("host", "", result.saved_by_host_us if step is None else {}),
+            ("data-parallel rank", "dp ", of.saved_by_dp_rank_us),
+            ("rank", "rank ", of.saved_by_rank_us),
         ]
         return [sorts[0], *(sort for sort in sorts[1:] if len(sort[2]) > 1)]
 
@@ -405,7 +416,7 @@ class WhatifScreen(ScreenOfParts):
             self.describe(self._about_worker(self.focused))
         elif isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
             price = self.focused.chosen
-            figures = "" if price.costs_us is None else f" adds {duration(price.costs_us)} to a step"
+            figures = "" if price.costs_us is None else f": {duration(price.costs_us)} of a step"
             self.describe(f"{price.part}{figures}" + (f" ({percent(price.costs)})" if figures else ""))
 
     def _about_fix(self, fix: ListedFix | None) -> str:
@@ -427,7 +438,6 @@ class WhatifScreen(ScreenOfParts):
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
-            f"S {slowdown(row.slowdown)}",
             f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
         ]
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)

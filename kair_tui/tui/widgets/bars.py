@@ -1,6 +1,6 @@
 """Bars and curves.
 
-Bars of prices: all that is lost, then each part of the job, the costliest first.
+Bars of prices: what is saved without any straggler, then by the fix of each part, the costliest first.
 
 Bars of blamed ranks: the time that others waited for each, the longest first.
 
@@ -28,7 +28,7 @@ from kair_tui.render.rank import axis
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, gain, money, one_decimal, percent, plural, signed_duration, slowdown
-from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.lists import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 
@@ -38,15 +38,15 @@ _TIME, _SHARE = 10, 9
 
 @dataclass(frozen=True)
 class Price:
-    """A part with what it alone adds to the ideal step; of nothing that has a price the text alone."""
+    """A part with what its fix saves; of nothing that has a price the text alone."""
 
     part: str
     costs_us: float | None = None
     costs: float = 0.0
-    """As a share of the ideal step."""
+    """As a share of the step."""
     rank: int | None = None
     whole: bool = False
-    """All that is lost, which the parts are measured by."""
+    """What is saved without any straggler, beside which the parts stand."""
 
 
 class PriceBars(Choices[Price]):
@@ -77,9 +77,9 @@ class PriceBars(Choices[Price]):
         cells = round(room * item.costs / self._most) if self._most > 0 else 0
         style = styles.strong if item.whole else styles.base
         bar = styles.dim if item.whole else styles.levels[-1]
-        time = clean(f"+{duration(item.costs_us)}", ascii_only=ascii_only)
+        time = clean(duration(item.costs_us), ascii_only=ascii_only)
         part = clean(item.part, ascii_only=ascii_only)
-        label = part if len(part) <= self._label else part[: self._label - 1] + glyphs.ellipsis
+        label = cut_in_the_middle(part, self._label, self.look)
         pieces: list[Piece] = [
             (f" {label:<{self._label}}", style),
             (f"{time:>{_TIME}}", style),
@@ -90,16 +90,16 @@ class PriceBars(Choices[Price]):
 
 
 def prices_of(
-    slowdowns: Mapping[str, float] | Mapping[int, float], *, label: str, slowdown: float, ideal_us: float, least: float
+    saved_us: Mapping[str, float] | Mapping[int, float], *, label: str, step_us: float, ideal_us: float, least: float
 ) -> list[Price]:
-    """All that is lost, the parts that cost `least` and more, and how many cost less."""
-    whole = max(slowdown - 1, 0.0)
-    found = [Price("everything", whole * ideal_us, whole, whole=True)]
-    worth = {part: value - 1 for part, value in slowdowns.items() if value - 1 >= least}
-    for part, costs in worth.items():
+    """All that is lost, the parts whose fix saves `least` of the step and more, and how many save less."""
+    lost_us, step_us = max(step_us - ideal_us, 0.0), max(step_us, 1e-3)
+    found = [Price("no straggler", lost_us, lost_us / step_us, whole=True)]
+    worth = {part: saved for part, saved in saved_us.items() if saved >= least * step_us}
+    for part, saved in worth.items():
         rank = part if label == "rank " and isinstance(part, int) else None
-        found.append(Price(f"{label}{part}", costs * ideal_us, costs, rank))
-    if (rest := len(slowdowns) - len(worth)) > 0:
+        found.append(Price(f"{label}{part}", saved, saved / step_us, rank))
+    if (rest := len(saved_us) - len(worth)) > 0:
         found.append(Price(f"{count(rest)} more cost nothing" if worth else "none alone costs anything"))
     return found
 
@@ -242,11 +242,11 @@ class StepBars(Widget):
         if result is None:
             return []
         paid = "" if self._cost is None else f" ({money(self._cost)})"
-        wasted = f"{percent(result.waste)} waste: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
+        saved = f"{percent(result.waste)} less: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
         return [
-            _Bar("now", result.step_time_us, f"S {slowdown(result.slowdown)}", styles.base),
+            _Bar("now", result.step_time_us, "as recorded", styles.base),
             self._fixed(result),
-            _Bar("no stragglers", result.ideal_step_time_us, wasted, styles.base),
+            _Bar("no straggler", result.ideal_step_time_us, f"S {slowdown(result.slowdown)}, {saved}", styles.base),
         ]
 
     def _fixed(self, result: WhatifResult) -> _Bar:

@@ -27,7 +27,7 @@ from kair_tui.render.blame_paths import (
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent, signed_duration, spans
-from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
 
 TIME, LATE, SHARE = 9, 10, 9
@@ -255,8 +255,7 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
 
     def _cut(self, name: str, room: int) -> str:
         """A name as it fits: what follows it says more than its end."""
-        name, most = self._safe(name), max(room, _SHORTEST_NAME)
-        return name if len(name) <= most else name[: most - 1] + self._look.glyphs.ellipsis
+        return cut_in_the_middle(self._safe(name), max(room, _SHORTEST_NAME), self._look)
 
     def _safe(self, text: str) -> str:
         return clean(text, ascii_only=self._look.ascii_only)

@@ -384,7 +384,7 @@ class GridRuler(Line):
 
 
 COSTS: Final = (0.01, 0.05, 0.20, 0.50)
-"""Of the ideal step: costs from which a cell is one level darker."""
+"""Of the step: costs from which a cell is one level darker."""
 
 
 class WorkerHeat(CellGrid[Worker]):
@@ -400,5 +400,5 @@ class WorkerHeat(CellGrid[Worker]):
         return sum(row.costs >= limit for limit in COSTS)
 
     def figure(self, row: Worker) -> str:
-        """Its costs, as a share of the ideal step."""
+        """Its costs, as a share of the step."""
         return percent(row.costs)

@@ -1,5 +1,6 @@
 """Header, status line and footer: where one is, what is under the cursor, and which keys do what."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -77,6 +78,60 @@ class HeaderLine(Line):
         at = _piece_at(self._path(self._left_out), event.x)
         if at is not None and at >= _BRAND:
             self.post_message(self.Chosen(at - _BRAND + self._left_out))
+
+
+class ScreensLine(Line):
+    """The screens with their keys, the one in front lit: `1 overview 2 rank 3 blame ... 8 M F D`."""
+
+    class Chosen(Message):
+        """A screen was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, id="screens")
+        self._screens: tuple[tuple[str, str], ...] = ()
+        self._front = ""
+
+    def show(self, screens: Sequence[tuple[str, str]], front: str) -> None:
+        """Keys and names, and the name of the screen in front; redraws where something changed."""
+        if (tuple(screens), front) != (self._screens, self._front):
+            self._screens, self._front = tuple(screens), front
+            self.refresh()
+
+    def fill(self) -> Style:
+        """A bar across the screen."""
+        return self.text_styles.bar
+
+    def pieces(self, width: int) -> list[Piece]:
+        """Every key; the last ones without their names where there is no room for those."""
+        pieces: list[Piece] = []
+        for (key, name), is_named in zip(self._screens, self._named(width), strict=True):
+            is_front = name == self._front
+            style = self.text_styles.bar_strong if is_front else self.text_styles.bar
+            pieces.append((f" {key}", self.text_styles.bar_strong))
+            pieces.append((f" {name}" if is_named else "", style))
+        return pieces
+
+    def _named(self, width: int) -> list[bool]:
+        """Of which screens there is room for the name; the one in front keeps its own as long as any has."""
+        names = sorted(self._screens, key=lambda screen: screen[1] != self._front)
+        named: set[str] = set()
+        room = width - sum(len(f" {key}") for key, _ in self._screens)
+        for _, name in names:
+            if len(f" {name}") > room:
+                break
+            room -= len(f" {name}")
+            named.add(name)
+        return [name in named for _, name in self._screens]
+
+    def on_click(self, event: events.Click) -> None:
+        """Leads to the screen under the mouse."""
+        at = _piece_at(self.pieces(self.size.width), event.x)
+        if at is not None:
+            self.post_message(self.Chosen(self._screens[at // 2][1]))
 
 
 class StatusLine(Line):

@@ -31,6 +31,19 @@ def fitted(pieces: list[Piece], width: int, fill: Style, look: Look) -> Strip:
     return strip.adjust_cell_length(width, fill)
 
 
+def cut_in_the_middle(text: str, width: int, look: Look) -> str:
+    """`text` in at most `width` cells: names that begin alike are told apart by their ends, which both stay."""
+    if cell_len(text) <= width:
+        return text
+    room = max(width - 1, 0)
+    head, tail = text, text
+    while cell_len(head) > (room + 1) // 2:
+        head = head[:-1]
+    while cell_len(tail) > room - cell_len(head):
+        tail = tail[1:]
+    return f"{head}{look.glyphs.ellipsis}{tail}"[: max(width, 0)]
+
+
 class Line(Widget):
     """One line of the screen, drawn from pieces."""
 

@@ -14,14 +14,16 @@ from kair_engine.results.store import ListedJob
 from kair_tui.render.store import minute
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
-from kair_tui.render.triage import FindingInWords, facts, sentences, title
+from kair_tui.render.triage import FindingInWords, facts, part_lines, sentences, title
 from kair_tui.render.units import plural
-from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text
+from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text
 from kair_tui.render.warnings import WarningInWords
 from kair_tui.tui.widgets.lines import Paragraph, Piece, fitted
 from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of, verdict_style
 
 _INDENT = "     "
+_PAGE = 10
+"""Items."""
 
 
 Item = TypeVar("Item")
@@ -35,10 +37,10 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
         Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup,ctrl+u", "move(-10)", "page up", show=False),
-        Binding("pagedown,ctrl+d", "move(10)", "page down", show=False),
-        Binding("home", "move(-1000000)", "first", show=False),
-        Binding("end,G", "move(1000000)", "last", show=False),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
+        Binding("home", "edge(-1)", "first", show=False),
+        Binding("end,G", "edge(1)", "last", show=False),
         Binding("enter", "choose", "open"),
     ]
 
@@ -106,21 +108,85 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         return fitted(self._lines[at], width, styles.base, self.look)
 
     def action_move(self, by: int) -> None:
-        """Moves the cursor by so many items."""
-        self.move_to(min(max(self.at + by, 0), len(self.items) - 1))
+        """Moves the cursor by so many items; of one that goes on beyond the view first by so many lines."""
+        if not self._read_on(by, by):
+            self.move_to(min(max(self.at + by, 0), len(self.items) - 1), at_end=by < 0)
 
-    def move_to(self, at: int) -> None:
-        """Puts the cursor on an item and brings it into view."""
+    def action_page(self, by: int) -> None:
+        """Turns a page of an item that goes on beyond the view; else moves the cursor by ten items."""
+        if not self._read_on(by, by * max(self._room - 1, 1)):
+            self.move_to(min(max(self.at + by * _PAGE, 0), len(self.items) - 1), at_end=by < 0)
+
+    def action_edge(self, by: int) -> None:
+        """To the first line of the first item, or the last line of the last."""
+        self.move_to(0 if by < 0 else len(self.items) - 1)
+        if self._is_laid_out:
+            self._scroll_lines_to(0 if by < 0 else self._end(self.at) - self._room)
+            self.post_message(self.Moved())
+
+    def move_to(self, at: int, *, at_end: bool = False) -> None:
+        """Puts the cursor on an item and brings it into view; of one that is taller its beginning, or its end."""
         if not self.items or at == self.at:
             return
         before, self.at = self.at, at
-        # A list that is not shown, because the terminal is too small for it, has no lines.
-        if len(self._tops) > len(self.items):
+        if self._is_laid_out:
             for item in (before, at):
                 self.refresh_line(self._tops[item])
             top, height = self._tops[at], self._tops[at + 1] - self._tops[at]
-            self.scroll_to_region(Region(0, top, 1, height), animate=False)
+            if height > self._room:
+                self._scroll_lines_to(self._end(at) - self._room if at_end else top)
+            else:
+                self.scroll_to_region(Region(0, top, 1, height), animate=False)
         self.post_message(self.Moved())
+
+    # Lines of an item that is taller than the list.
+
+    @property
+    def _room(self) -> int:
+        """Lines in view."""
+        return self.scrollable_content_region.height
+
+    @property
+    def _is_laid_out(self) -> bool:
+        """Whether there are lines: a list that is not shown, because the terminal is too small for it, has none."""
+        return bool(self.items) and len(self._tops) > len(self.items) and self._room > 0
+
+    @property
+    def lines_in_view(self) -> tuple[int, int, int] | None:
+        """Of an item under the cursor that is taller than the list, its first and its last line in view, from 1 on,
+        and how many it has; None where it can be seen whole.
+        """
+        if not self._is_laid_out:
+            return None
+        top, end = self._tops[self.at], self._end(self.at)
+        if end - top <= self._room:
+            return None
+        first = min(max(self.scroll_offset.y, top), end - 1)
+        return first - top + 1, max(min(self.scroll_offset.y + self._room, end), first + 1) - top, end - top
+
+    def _end(self, item: int) -> int:
+        """One past its last line; lines that only keep items apart do not count."""
+        end = self._tops[item + 1]
+        while end > self._tops[item] + 1 and not self._lines[end - 1]:
+            end -= 1
+        return end
+
+    def _read_on(self, by: int, lines: int) -> bool:
+        """Scrolls within the item under the cursor where more of it lies in that direction, and whether it does."""
+        if not self._is_laid_out or not by:
+            return False
+        top, end, offset = self._tops[self.at], self._end(self.at), self.scroll_offset.y
+        if not top < offset + self._room or not offset < end:
+            return False  # The wheel took it out of view.
+        last = end - self._room
+        if (offset >= last) if by > 0 else (offset <= top):
+            return False
+        self._scroll_lines_to(min(offset + lines, last) if by > 0 else max(offset + lines, top))
+        self.post_message(self.Moved())
+        return True
+
+    def _scroll_lines_to(self, line: int) -> None:
+        self.scroll_to(y=max(line, 0), animate=False, immediate=True)
 
     def action_choose(self) -> None:
         """Takes the item under the cursor."""
@@ -178,9 +244,11 @@ class Findings(Choices[ListedFinding]):
         sign, style = (glyphs.alarm, styles.alarm) if finding.ranks else (glyphs.weak_alarm, styles.notice)
         head = Paragraph(title(finding), style, f" {item.number} {sign} ")
         rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
-        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
+        # What to do stands below what it costs: the evidence may be longer than the screen.
         if finding.suggestion:
             rest.append(Paragraph(f"suggestion: {finding.suggestion}", styles.base, _INDENT))
+        rest += [Paragraph(line, styles.base, _INDENT) for line in part_lines(finding)]
+        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
         return [[line] for one in (head, *rest) for line in one.lines(width - 1, ascii_only=ascii_only)] + [[]]
 
 
@@ -224,13 +292,13 @@ class JobList(Choices[ListedJob]):
         ]
 
     def _cost(self, job: ListedJob) -> str:
-        """S, waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
-        if job.slowdown is None:
+        """Waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
+        if job.waste is None:
             return ""
         price = "" if job.cost_per_day is None else f", {money_text(job.cost_per_day)}"
         hours = f"{hours_text(job.gpu_hours_per_day):>8} GPU-hours{price} a day"
         cause = "" if job.cause is None else f": {cause_text(job.cause)}"
-        return f"S {slowdown_text(job.slowdown)}, {share_text(job.waste):>6} waste,{hours}{cause}"
+        return f"{share_text(job.waste):>6} waste,{hours}{cause}"
 
     def _safe(self, text: str) -> str:
         return clean(text, ascii_only=self.look.ascii_only)

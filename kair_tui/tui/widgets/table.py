@@ -17,7 +17,7 @@ from kair_tui.render.answer import ALARM, DIM, GAP, Cell, Column, Styled, fittin
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.tui.filtering import Filter, Ordering, ordered
-from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
 
 Row = TypeVar("Row")
@@ -259,7 +259,7 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
     def _cell(self, text: str, width: int, column: Column[Row]) -> str:
         length = cell_len(text)
         if length > width:
-            return set_cell_size(text, width - 1) + self._look.glyphs.ellipsis
+            return set_cell_size(cut_in_the_middle(text, width, self._look), width)
         return text + " " * (width - length) if column.align == "left" else " " * (width - length) + text
 
     # The cursor.

@@ -19,7 +19,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.timeline_drawing import DrawnLine, Ink, Signs, axis, column_of, draw_rows, label, row_of, signs
 from kair_tui.render.units import duration
-from kair_tui.tui.widgets.lines import Piece, fitted
+from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
 
 LABEL: Final = 18
@@ -177,7 +177,7 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         rows = [result.rows[at] for at in line.rows]
         imposed = max(row.imposed_us for row in rows) if rows[0].lane is None else 0.0
         figure = clean(duration(imposed), ascii_only=self.look.ascii_only) if imposed else ""
-        short = text if len(text) < self._left else f"{text[: self._left - 2]}{self.look.glyphs.ellipsis}"
+        short = cut_in_the_middle(text, self._left - 1, self.look)
         style = styles.dim if rows[0].lane is not None else styles.base
         bars: list[Piece] = [(run.text, bar_style(self.look, run.front, run.back)) for run in line.runs]
         pieces = [(f"{short:<{self._left}}", style), *bars, (f"{figure:>{FIGURE}}", styles.base)]

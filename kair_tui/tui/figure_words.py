@@ -1,0 +1,104 @@
+"""What the figures of each screen are, in a sentence each, and the figures of ranks beside their peers'."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.triage import RankedRank
+from kair_tui.render.units import duration, plural, score, signed_duration
+
+Figures = Sequence[tuple[str, str]]
+"""Names of figures, with what is to be said of each."""
+
+_SCORE: Final = (
+    "score",
+    "how many standard errors a rank's excess lies above its peers'; it ranks, and accuses nobody: ▲ does",
+)
+_SELF_TIME: Final = (
+    "self time",
+    "what a rank spends itself in a step beyond the median of its role; what it waited for others is not in it",
+)
+_IMPOSED: Final = ("others wait", "imposed: what other ranks, summed, waited for this one, per step")
+_SLOWDOWN: Final = (
+    "S",
+    "slowdown: the step time over the step time without any straggler, both replayed: 1.1 is a step a tenth longer",
+)
+
+OF_SCREEN: Final[Mapping[str, Figures]] = {
+    "overview": (
+        _SCORE,
+        _SELF_TIME,
+        _IMPOSED,
+        ("slow step", "a step in which the slowest rank takes 1.1 times as long as in the median step"),
+        ("late", "self time of a rank in one step beyond the median of its role in that step, as a share of the step"),
+    ),
+    "rank": (
+        _SCORE,
+        ("differs", "what a part of the step takes beyond the median of the rank's role"),
+        (
+            "Δ from rank",
+            "how far two ranks' completion curves lie apart, the most at any moment; a curve tells how much of the "
+            "step's operations had ended by then",
+        ),
+        ("outlier", "an operation that takes longer than the same one among peers, beyond chance"),
+        ("lost", "what the outliers of a row take longer than among peers, summed"),
+        ("score of an outlier", "its share of the step"),
+    ),
+    "blame": (
+        ("waiting", "how long ranks waited in collectives for the one that arrived last, summed"),
+        ("late", "how much later than the median of its peers an operation began"),
+        ("share", "of all waiting, what is traced back to this cause"),
+    ),
+    "whatif": (
+        _SLOWDOWN,
+        ("M_W", "the share of the waste that goes when only the slowest 3 % of workers are as fast as the others"),
+        ("costs", "what the step is longer for this part, and as a share of it"),
+        ("saves", "what the step is shorter by with this fix, replayed"),
+    ),
+    "matrix": (
+        (
+            "distance",
+            "Kolmogorov-Smirnov: the most that two ranks' completion curves differ at any moment; it ranks, and "
+            "accuses nobody",
+        ),
+        ("mean", "of the distances of a rank from all others"),
+    ),
+    "frequency": (
+        ("degraded", "△: an operator ran less than half as often as on its peers in this window"),
+        ("missing", "▲: it hardly ran there"),
+    ),
+    "timeline": (("waited", "how long all others waited in a collective for the rank that arrived last (◆)"),),
+}
+
+
+def beside_peers(row: RankedRank, ranking: Sequence[RankedRank]) -> Figures:
+    """Of a rank each figure, with the median and the range of those that have its role."""
+    peers = [one for one in ranking if one.role == row.role and one.rank != row.rank]
+
+    def told(of: Callable[[RankedRank], float], text: Callable[[float], str]) -> str:
+        if not peers:
+            return f"{text(of(row))}; it has no peers"
+        values = sorted(of(one) for one in peers)
+        middle = len(values) // 2
+        median = values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+        return (
+            f"{text(of(row))}; of {plural(len(peers), 'peer')} the median is {text(median)}, "
+            f"from {text(values[0])} to {text(values[-1])}"
+        )
+
+    return [
+        ("score", told(lambda one: one.score, score)),
+        ("self time", told(lambda one: one.self_time_excess_us, signed_duration) + ", per step"),
+        ("others wait", told(lambda one: one.wait_imposed_us, duration) + ", per step"),
+    ]
+
+
+def parts_in_sum(profile: RankProfileResult) -> Figures:
+    """The parts of a rank's step, each beside the median of its role, and what they add up to."""
+    parts = [(one.part, duration(one.own_us), one.typical_us) for one in profile.parts if one.own_us > 0]
+    figures = [
+        (name, time if typical is None else f"{time}; the role's median is {duration(typical)}")
+        for name, time, typical in parts
+    ]
+    total = " + ".join(time for _, time, _ in parts)
+    return [*figures, ("step time", f"{total} = {duration(profile.step_time_us)}" if parts else "not known")]

@@ -1,0 +1,49 @@
+"""Where to look instead, of a view that does not show what triage found: a ranking always has a first."""
+
+from collections.abc import Collection
+
+from kair_engine.results.triage import TriageResult
+from kair_tui.render.units import spans
+from kair_tui.tui.asked_ahead import worst_rank
+from kair_tui.tui.screen_registry import find_screen
+from kair_tui.tui.session import Session
+from kair_tui.tui.widgets.lines import Paragraph
+from kair_tui.tui.widgets.styles import TextStyles
+
+
+def known_triage(session: Session) -> TriageResult | None:
+    """What triage found of the chosen steps, where that is known."""
+    known: TriageResult | None = session.known(session.question("triage"))
+    return known
+
+
+def accused_ranks(triage: TriageResult | None) -> tuple[int, ...]:
+    """The ranks that it accuses, ascending."""
+    return tuple(sorted({int(rank) for one in triage.findings for rank in one.ranks})) if triage is not None else ()
+
+
+def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | None:
+    """What to say of a view that points at the ranks `shown`, and the rank to look at, where triage accuses others.
+
+    None where the view shows one of those, or nobody is accused.
+    """
+    triage = known_triage(session)
+    accused = accused_ranks(triage)
+    if triage is None or not accused or set(accused) & set(shown):
+        return None
+    noun = "rank" if len(accused) == 1 else "ranks"
+    keys = " or ".join(f"{entry.key} {entry.name}" for name in ("rank", "blame") if (entry := find_screen(name)))
+    worst = worst_rank(triage)
+    return f"nothing here shows {noun} {spans(accused, 4)}, which triage accuses: look at {keys}", (
+        accused[0] if worst is None else int(worst)
+    )
+
+
+def led_elsewhere(
+    session: Session, shown: Collection[int], headlines: list[str], styles: TextStyles
+) -> list[Paragraph]:
+    """A view's sentences; below that it shows nothing of what triage found, where it does not."""
+    pointed = where_else(session, shown)
+    if pointed is None:
+        return [Paragraph(text, styles.strong) for text in headlines]
+    return [Paragraph(pointed[0], styles.notice), *(Paragraph(text, styles.dim) for text in headlines)]

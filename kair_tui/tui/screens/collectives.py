@@ -1,0 +1,167 @@
+"""The collectives screen: bandwidth of groups and links beside their siblings, and what each rank reaches."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair_engine.results.collectives import CollectivesResult, GroupTransfers, RankRates
+from kair_tui.render.collectives import (
+    COLUMNS,
+    RANK_COLUMNS,
+    collectives_headline,
+    group_name,
+    group_text,
+    overlap_text,
+    products_text,
+    rank_text,
+)
+from kair_tui.render.units import count, duration, plural
+from kair_tui.render.warnings import warnings_in_words
+from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.question import Question
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
+
+MOST_GROUPS: Final = 1000
+"""That are listed: slow ones first, then those that take most time."""
+_LARGEST_FIRST: Final = frozenset({"slow", "transfer_us", "message_bytes", "calls"})
+
+
+class Groups(Table[GroupTransfers]):
+    """Groups and links, each of which leads to its ranks."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its ranks")]
+
+
+class Ranks(Table[RankRates]):
+    """Ranks, each of which leads to its own screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
+
+
+class CollectivesScreen(ScreenOfParts):
+    """What `kair collectives` knows."""
+
+    DEFAULT_CSS = """
+    CollectivesScreen #about { margin: 1 0; }
+    CollectivesScreen #groups { height: 2fr; margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
+    FIELDS = tuple(column.key for column in COLUMNS if column.key)
+    SORTS = ("slow", "bus_gb_per_s", "ratio", "transfer_us", "message_bytes", "calls", "group")
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._result: CollectivesResult | None = None
+        self._of: GroupTransfers | None = None
+        """The group whose ranks are listed; None for all ranks."""
+
+    def questions(self) -> Mapping[str, Question]:
+        """All groups, and every rank."""
+        return {"collectives": self.session.question("collectives", by_rank=True, limit=MOST_GROUPS)}
+
+    def body(self) -> ComposeResult:
+        """From groups and links to single ranks."""
+        look = self.look
+        yield Paragraphs(look, id="about")
+        yield Heading(look, "groups and links", of="groups")
+        yield Groups(look, COLUMNS, id="groups")
+        yield Heading(look, "ranks", of="ranks")
+        yield Ranks(look, RANK_COLUMNS, id="ranks")
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the groups."""
+        super().on_mount()
+        self._groups.focus()
+
+    @property
+    def _groups(self) -> Groups:
+        return self.query_one(Groups)
+
+    @property
+    def _ranks(self) -> Ranks:
+        return self.query_one(Ranks)
+
+    # What is shown.
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
+        """Hands the answer to its widgets."""
+        self._result = result
+        styles = styles_of(self.look)
+        said = [Paragraph(collectives_headline(result), styles.strong)]
+        said += [Paragraph(text, styles.base) for text in (overlap_text(result), products_text(result.products))]
+        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+        self.query_one("#about", Paragraphs).show(*said)
+        self._groups.show(result.groups, empty="no transfers between recorded ranks")
+        self._list_ranks()
+
+    def _list_ranks(self) -> None:
+        if self._result is None:
+            return
+        of = self._of
+        self._ranks.show([row for row in self._result.by_rank if of is None or row.rank in of.ranks])
+        step = duration(self._result.step_time_us)
+        self.heading("ranks").say([] if of is None else [(group_name(of), None)], [(f"per step of {step} ", None)])
+
+    def on_table_ordered(self, message: Table.Ordered) -> None:
+        """Says how many there are."""
+        result, table = self._result, self._groups
+        if result is None or message.table is not table:
+            return
+        shown = f"{count(table.count)} of {count(result.total_groups)}"
+        shown = count(table.count) if table.count == result.total_groups else shown
+        compared = f"{plural(result.compared, 'comparison')} " if result.compared else ""
+        self.heading("groups").say([(shown, None)], [(compared, None)])
+
+    def on_table_moved(self, _message: Table.Moved) -> None:
+        """Says what is under the cursor."""
+        self.describe_cursor()
+
+    def on_table_chosen(self, message: Table.Chosen) -> None:
+        """A group leads to its ranks, or to all again; a rank to its own screen."""
+        if message.table is self._groups and (group := self._groups.chosen) is not None:
+            self._of = None if self._of == group else group
+            self._list_ranks()
+            self._ranks.focus()
+        elif message.table is self._ranks and (row := self._ranks.chosen) is not None:
+            self.kair.go_to_rank(row.rank)
+
+    def filter_by(self, wanted: Filter) -> str:
+        """Leaves out the groups that do not match."""
+        self._groups.filter(wanted)
+        return f"{count(self._groups.count)} of {plural(self._groups.total, 'group')}"
+
+    def sort_by(self, name: str, descending: bool) -> None:
+        """What is slow first: the lowest bandwidth, the longest transfer."""
+        self._groups.sort(name, descending=descending != (name in _LARGEST_FIRST))
+
+    # What is under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """The rank, or the group's first."""
+        if self._ranks.has_focus:
+            return None if (row := self._ranks.chosen) is None else row.rank
+        return None if (group := self._groups.chosen) is None else group.ranks[0]
+
+    def describe_cursor(self) -> None:
+        """Says what is under the cursor of the part that has the keyboard."""
+        if self._ranks.has_focus:
+            row = self._ranks.chosen
+            self.describe("" if row is None else rank_text(row))
+            return
+        group = self._groups.chosen
+        self.describe("" if group is None else group_text(group))
+
+    def copied(self) -> str:
+        """The sum, the group under the cursor, and the command."""
+        said = [] if self._result is None else [collectives_headline(self._result), overlap_text(self._result)]
+        group = self._groups.chosen
+        if group is not None:
+            said.append(group_text(group))
+        return "\n".join([*said, *self.commands()])
