@@ -49,7 +49,7 @@ NAMED = {
     "ctrl+u": "\x15",
 }
 OFTEN = ("escape", "escape", "escape", "enter", "enter", "up", "down", "left", "right")
-KEYS = (*NAMED, *OFTEN, *"123456788sSgoyemNfGnpvwarzcFAuRhjklxtt0>< ?/+-[]$:")
+KEYS = (*NAMED, *OFTEN, *"1234567889sSgoyemNfGnpvwarzcFDHHMWAuRhjklx440>< ?/+-[]$%:")
 """Not q: the program would end. What it saves goes to a folder that is deleted."""
 ASKED = (":triage", ":blame --limit 5", ":sensitivity", ":whatif", ":localize --by host", "/!rank:1", "/x")
 """Typed as a whole: their answers come while one is elsewhere already."""

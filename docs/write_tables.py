@@ -29,17 +29,20 @@ ROOMS = (
     "pinpoint.py",
     "blame",
     "whatif",
+    "step_bar.py",
     "comparison",
     "triage",
     "fleet.py",
+    "ledger",
     "sensitivity",
+    "forecast",
     "probe",
     "confirm",
     "views",
 )
 """Of the engine, the lower ones first: those whose constants decide what an answer says."""
 _FRAME = (BaseScreen, FilteredScreen, ViewScreen)
-_MOVES = frozenset({"move", "page", "first", "last", "extend"})
+_MOVES = frozenset({"move", "page", "first", "last", "edge", "extend"})
 """Actions of the keys that move the cursor in every list and grid."""
 _FEWEST_WORDS = 5
 _SIGNS = {"left_square_bracket": "[", "right_square_bracket": "]", "full_stop": ".", "dollar_sign": "$", "minus": "-"}
@@ -125,8 +128,16 @@ def keys() -> str:
         ]
         own = [part for part in parts if not any(part in other.__mro__[1:] for other in parts)]
         rows.append((f"{entry.name} (`{entry.key}`)", [one for one in bound_by(own) if one not in everywhere]))
-    lines = [f"| {name} | {'; '.join(f'`{key}` {does}' for key, does in of)} |\n" for name, of in rows]
+    lines = [f"| {name} | {'; '.join(_by_key(of))} |\n" for name, of in rows]
     return "| screen | keys |\n|---|---|\n" + "".join(lines)
+
+
+def _by_key(bound: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each key once, with all that it does in the parts of a screen; what `tab` does the text above says."""
+    of: dict[str, list[str]] = {}
+    for key, does in bound:
+        of.setdefault(key, []).append(does)
+    return (f"`{key}` {', '.join(does)}" for key, does in of.items() if key != "tab")
 
 
 def bound_by(kinds: Iterable[type]) -> list[tuple[str, str]]:
