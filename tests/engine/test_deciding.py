@@ -389,6 +389,23 @@ def test_an_error_that_follows_from_another_or_comes_from_the_program_speaks_for
     assert "device_error" not in cause
 
 
+def test_a_rank_that_lacks_memory_waits_for_pages_and_has_the_kernel_look_for_them() -> None:
+    faults = (
+        on_cpu()
+        .counter("process_blocked_time", on_culprit(SIZE / 3, 0.0))
+        .counter("process_kernel_time", on_culprit(0.5 * SIZE, 0.01))
+    )
+    one = told(faults.counter("process_major_faults", on_culprit(90, 0.1)))["memory_pressure"]
+    assert one.word == "explains"
+    assert one.predicted_us == pytest.approx((SIZE / 3 + SIZE / 2 - 0.01) * STEP_US, rel=0.05)
+
+
+def test_a_leak_that_began_long_before_the_rank_was_slow_is_told() -> None:
+    leak = Telemetry(has_device=False, cause="input", onset_s=110)
+    leak.gauge("process_memory", lambda rank, at: 2e9 + (1e7 * at if rank == 1 else 0), noise=1e6)
+    assert told(leak)["memory_leak"].word == "consistent"
+
+
 def test_slow_storage_is_told_with_the_file_that_is_waited_for() -> None:
     reads = EXPLAINED["slow_storage"]().counter(
         "process_wait_time", on_culprit(0.01, 0.01), text="read /etc/hosts (ext4)"
@@ -451,3 +468,9 @@ def test_forged_ranks_and_other_jobs_lines_change_nothing() -> None:
         )
     clean, forged = told(EXPLAINED["thermal"]()), told(hot)
     assert {name: one.word for name, one in forged.items()} == {name: one.word for name, one in clean.items()}
+
+
+def test_memory_that_settles_is_no_leak() -> None:
+    """One megabyte of two gigabytes, in the order of time."""
+    settles = on_cpu().gauge("process_memory", lambda rank, at: 2e9 + (1e4 * at if rank == 1 else 0))
+    assert told(settles)["memory_leak"].word == "excluded"

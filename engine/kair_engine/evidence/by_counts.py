@@ -26,6 +26,8 @@ from kair_engine.stats import binomial_tail
 
 _FEWEST_WINDOWS = 10
 """Of fewer no trend is told."""
+_WORTH_TELLING = 0.01
+"""Of what it had: allocators and caches take less as they settle, in the same order of time on all ranks."""
 
 
 def by_counts(case: Case) -> Explanation | None:
@@ -77,18 +79,19 @@ def by_growth(case: Case) -> Explanation | None:
     if measure is None or not series:
         return None
     looked = case.looked(series, readings=1)  # their order is asked, not what each is
-    values, mine = looked.values(measure, "sum"), case.mine(looked)
+    values = looked.values(measure, "sum")
     peers = peers_of(values)
-    beyond = (values - peers)[:, mine]
+    # What is kept costs nothing at first: it grows from before the rank is slow.
+    beyond = values - peers
     own = beyond[0][~np.isnan(beyond[0])]
     told = replace(
         case.blank(),
         entity=series[0].entity,
         measure=measure,
         unit=unit_of(measure),
-        own=mean_of(values[0][mine][-1:]),
-        peers=mean_of(peers[0][mine][-1:]),
-        before=mean_of(values[0][mine][:1]),
+        own=mean_of(values[0][-1:]),
+        peers=mean_of(peers[0][-1:]),
+        before=mean_of(values[0][:1]),
         joined_by=tie_of(series),
         sources=names_of(series),
     )
@@ -96,7 +99,8 @@ def by_growth(case: Case) -> Explanation | None:
         return told
     grown = [_growth(row) for row in beyond]
     others = [abs(one) for one in grown[1:] if not math.isnan(one)]
-    if _chance_of_order(own) > LEVEL or grown[0] <= max(others, default=0.0):
+    least = max(CLOSE * max(others, default=0.0), _WORTH_TELLING * (mean_of(values[0][:1]) or 0.0))
+    if _chance_of_order(own) > LEVEL or grown[0] < least:
         return replace(told, word="excluded") if case.sampled(series, looked) else told
     return replace(told, word="consistent")
 

@@ -156,6 +156,8 @@ def predicted_us(looked: Looked, size: Size) -> Floats:
     own = looked.values(size.measure, size.combined, size)
     if size.less is not None:
         own = np.maximum(own - np.nan_to_num(looked.values(size.less, "sum")), 0.0)
+    if size.plus is not None:
+        own = own + np.nan_to_num(looked.values(size.plus, "sum"))
     peers = peers_of(own)
     with np.errstate(divide="ignore", invalid="ignore"):
         if size.sized_as == "time":

@@ -40,6 +40,8 @@ class Size:
     measure: str
     less: str | None = None
     """A measure that is counted in it and is another part's."""
+    plus: str | None = None
+    """A measure that is counted besides, where it is read."""
     texts: re.Pattern[str] | None = None
     """Of a counter that counts by a text, those that count."""
     combined: Combined = "sum"
@@ -76,7 +78,7 @@ class Part:
     @property
     def measures(self) -> frozenset[str]:
         """All that it is decided by, but for events."""
-        sizes = {name for size in self.sizes for name in (size.measure, size.less) if name}
+        sizes = {name for size in self.sizes for name in (size.measure, size.less, size.plus) if name}
         signs = {sign.measure for some in self.signs for sign in some}
         return frozenset({*sizes, *signs, *self.counts, *([self.grows] if self.grows else [])})
 
@@ -105,6 +107,8 @@ SLEEP_WAITS: Final = re.compile(r"(?:clock_)?nanosleep|sleep|pause")
 _NO_CORE: Final = Size("time", "process_run_delay", less="process_throttled_time")
 _CLOCK: Final = (Size("clock", "gpu_sm_clock", combined="least"),)
 _BLOCKED: Final = Size("time", "process_blocked_time")
+_FOR_PAGES: Final = Size("time", "process_blocked_time", plus="process_kernel_time")
+"""Who faults waits for the page, and has the kernel look for one that can be dropped."""
 
 
 def _bits(bits: int) -> Sign:
@@ -195,7 +199,7 @@ PARTS: Final[Mapping[str, Part]] = {
         words="lack of memory on its host",
         kind="host",
         causes=_ON_HOST,
-        sizes=(_BLOCKED, Size("time", "process_memory_stalls"), Size("time", "process_wait_time", texts=FAULT_WAITS)),
+        sizes=(_FOR_PAGES, Size("time", "process_memory_stalls"), Size("time", "process_wait_time", texts=FAULT_WAITS)),
         signs=((_more("process_major_faults"), _more("process_memory_stalls")),),
         do="Give {who}'s process more memory, or find what takes it: it waits for pages that were swapped or dropped.",
         observe="cat /proc/PID/stat (majflt), /proc/pressure/memory on its host",

@@ -113,6 +113,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "congestion_marks": Measure("counter", "1", "congestion notifications (CNP, ECN)"),
     # Of a process.
     "process_cpu_time": Measure("counter", "s", "CPU time of the process"),
+    "process_kernel_time": Measure("counter", "s", "CPU time that the kernel worked for the process"),
     "process_run_delay": Measure("counter", "s", "time that its training thread was ready and had no core"),
     "process_throttled_time": Measure("counter", "s", "time that its quota of CPU time stopped it"),
     "process_throttled": Measure("counter", "1", "times that its quota of CPU time stopped it"),

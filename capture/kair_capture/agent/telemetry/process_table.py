@@ -28,6 +28,8 @@ class ProcessStat(NamedTuple):
     """On which the first thread ran last."""
     disk_ticks: int
     """That the first thread waited for disks; 0 where the kernel does not count it."""
+    kernel_ticks: int
+    """Of the CPU time what the kernel worked for it."""
 
 
 def stat_in(text: bytes) -> ProcessStat | None:
@@ -50,6 +52,7 @@ def stat_in(text: bytes) -> ProcessStat | None:
             int(words[21]),
             int(words[36]),
             int(words[39]),
+            int(words[12]),
         )
     except ValueError:
         return None

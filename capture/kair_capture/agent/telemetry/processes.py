@@ -33,6 +33,7 @@ _LONGEST_LOOK: Final = 10
 """Intervals: of more, nothing is known of what was waited in between."""
 _PACE_OF: Final[Mapping[str, int]] = {
     "process_cpu_time": EACH,
+    "process_kernel_time": EACH,
     "process_run_delay": EACH,
     "process_major_faults": EACH,
     "process_minor_faults": EACH,
@@ -104,6 +105,7 @@ class RankProcess:
             return
         self._last = stat
         self._add("process_cpu_time", time_ns, stat.ticks / TICKS)
+        self._add("process_kernel_time", time_ns, stat.kernel_ticks / TICKS)
         self._add("process_minor_faults", time_ns, float(stat.minor_faults))
         self._add("process_major_faults", time_ns, float(stat.major_faults + self._workers.total("major_faults")))
         self._add("process_memory", time_ns, float(stat.resident_pages * PAGE) + self._workers.memory)
