@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def test_a_rank_that_is_asked_says_where_it_stands_and_goes_on(tmp_path: Path) -
             dumper.ask(hang, [asked])
             place = told(dumper)
             assert (place.rank, place.hang, place.lives) == (0, hang, True)
-            assert place.where.endswith("/train.py:9 wait_for_data")
+            # It may be asked before it is through with saying that it trained.
+            assert re.search(r"/train\.py:[89] wait_for_data$", place.where)
         assert list(delivered) == ["hangs/1/rank-0.stacks", "hangs/2/rank-0.stacks"]
         assert delivered["hangs/2/rank-0.stacks"].count("most recent call first") == 1
         out, error = process.communicate("print('goes on')")
