@@ -1,4 +1,4 @@
-"""The seven tasks in at most eight keys on six jobs, one of them of 256 ranks, on a terminal of 80 x 24."""
+"""The nine tasks in at most eight keys on six jobs, one of them of 256 ranks, on a terminal of 80 x 24."""
 
 import json
 from dataclasses import dataclass
@@ -49,6 +49,7 @@ class Job:
     came_from: str
     path_end: str
     fix: str
+    bar: str = "stragglers "
 
 
 JOBS = {
@@ -73,6 +74,7 @@ JOBS = {
         "waiting came from rank 1 (",
         "▲ rank 1 kair_sample::mlp compute: 10.7 ms instead of 4.10 ms",
         "[x] rank=1+kind=compute",
+        bar="bubble ",
     ),
     "megatron-tp8": Job(
         MEGATRON,
@@ -95,6 +97,7 @@ JOBS = {
         "no rank is waited for much",
         "compute",
         "[x] stage=3",
+        bar="bubble ",
     ),
     "slow link of 256": Job(
         "slow link of 256",
@@ -106,6 +109,7 @@ JOBS = {
         "▲ triage accuses ranks 105, 137",
         "lost there",
         "[x] rank=105,137+kind=communication",
+        bar="bubble ",
     ),
     "slow host of 64": Job(
         "slow host of 64",
@@ -141,7 +145,7 @@ async def press(app: KairApp, pilot: Pilot[int], *keys: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_seven_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JOBS[name]
     path = folder_of(job, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -157,17 +161,19 @@ def test_the_seven_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest
             for text in (job.verdict, job.gain, job.finding):
                 assert seen(app, text), screen_text(app)
             assert f" rank {job.rank} " in screen_lines(app)[-2]
-            # 2. Its worst operator, or the part of its step.
+            # 2. How much is bubble, how much waiting for stragglers: the bar stands there too.
+            assert seen(app, "compute ") and seen(app, job.bar), screen_text(app)
+            # 3. Its worst operator, or the part of its step.
             await press(app, pilot, "enter")
             await wait(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
             assert seen(app, job.about_rank), screen_text(app)
             await press(app, pilot, "1")
-            # 3. Why it was late.
+            # 4. Why it was late.
             await press(app, pilot, "3")
             assert seen(app, job.came_from), screen_text(app)
             assert seen(app, job.path_end), screen_text(app)
             await press(app, pilot, "1")
-            # 4. What fixing it saves.
+            # 5. What fixing it saves.
             await press(app, pilot, "5")
             await wait(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
             assert isinstance(app.screen, WhatifScreen)
@@ -175,13 +181,13 @@ def test_the_seven_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest
             await wait(pilot, partial(seen, app, "throughput, "))
             assert seen(app, job.fix) and seen(app, "with 1 fix"), screen_text(app)
             await press(app, pilot, "1")
-            # 5. Who was late when, and back to the ranks.
+            # 6. Who was late when, and back to the ranks.
             await press(app, pilot, "H")
             overview = app.screen
             assert isinstance(overview, OverviewScreen)
             await wait(pilot, lambda: overview.query_one(LatenessMap).has_map and " step " in screen_lines(app)[-2])
             await press(app, pilot, "H")
-            # 6. All of the first finding, with its advice.
+            # 7. All of the first finding, with its advice.
             await press(app, pilot, "tab", "tab", "home")
             findings = overview.query_one(Findings)
             assert findings.has_focus and findings.finding is not None
@@ -192,10 +198,15 @@ def test_the_seven_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest
                 findings.lines_in_view is None or findings.lines_in_view[1] == findings.lines_in_view[2]
             )
             await press(app, pilot, "1")
-            # 7. The evidence, for somebody else.
+            # 8. The evidence, for somebody else.
             await press(app, pilot, "e", "t", "r", "i", "enter", "enter")
             await wait(pilot, partial(seen, app, "saved "))
             (saved,) = tmp_path.glob("*-triage.json")
             assert json.loads(saved.read_text(encoding="utf-8"))["data"]["findings"]
+            # 9. The same as a ticket for people.
+            await press(app, pilot, "e", "m", "d", "space", "r", "e", "enter", "enter")
+            await wait(pilot, lambda: bool([*tmp_path.glob("*.md")]))
+            (ticket,) = tmp_path.glob("*.md")
+            await wait(pilot, lambda: "What to do" in ticket.read_text(encoding="utf-8"))
 
     play()
