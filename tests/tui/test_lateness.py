@@ -141,3 +141,20 @@ async def test_the_map_follows_the_chosen_steps_and_the_filter() -> None:
         assert shown.rows.count == 4
         screen.narrow((5, 6, 7))
         await until(pilot, lambda: answered(app) and shown.columns.count == 3)
+
+
+@played
+async def test_a_map_that_is_taken_away_while_it_is_hidden_is_drawn_empty() -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("H")
+        screen = app.screen
+        assert isinstance(screen, OverviewScreen)
+        shown = screen.query_one(LatenessMap)
+        await until(pilot, lambda: shown.has_map)
+        await pilot.press("H")  # back to the ranks
+        await until(pilot, lambda: not shown.size.width)
+        shown.show(None, ())
+        assert not shown.rows.count and not shown.has_map and shown.about() == ""
+        await pilot.press("H")
+        await until(pilot, lambda: bool(shown.size.width))
+        assert shown.render_line(0).text.strip() == ""

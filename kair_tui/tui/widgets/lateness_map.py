@@ -75,6 +75,9 @@ class LatenessMap(Heat):
     def show(self, late: Lateness | None, groups: Sequence[Group]) -> None:
         """Replaces the map; the cursor goes to the latest cell of all. None takes it away."""
         self._late = late
+        # What was laid out is of another map. Where this one is not on the screen nothing is laid out until it is.
+        self.rows, self.columns = Axis(), Axis()
+        self._lines, self._bins = [], []
         if late is not None and late.late_us.size:
             self._mean = late.late_us.mean(axis=1).tolist()
             row, step, _ = late.worst(range(len(late.ranks)), range(len(late.steps)))
