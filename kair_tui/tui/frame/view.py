@@ -193,8 +193,9 @@ class ViewScreen(FilteredScreen):
         return OF_SCREEN.get(self.place.screen, ())
 
     def heading(self, of: str) -> Heading:
-        """The heading over the widget of that id."""
-        return next(heading for heading in self.query(Heading) if heading.of == of)
+        """The heading over the widget of that id; one that nobody sees, while the screen is being taken down."""
+        there = (heading for heading in self.query(Heading) if heading.of == of)
+        return next(there, None) or Heading(self.look, "", of=of)
 
     # Questions and answers.
 

@@ -454,7 +454,8 @@ class MitigationScreen(FilteredScreen):
         return self.query_one(kind)
 
     def _heading(self, of: str) -> Heading:
-        return next(heading for heading in self.query(Heading) if heading.of == of)
+        there = (heading for heading in self.query(Heading) if heading.of == of)
+        return next(there, None) or Heading(self.look, "", of=of)  # none while the screen is being taken down
 
     @property
     def rank(self) -> int | None:

@@ -140,7 +140,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
         first, last = self._range()
         touched = [index for index, column in enumerate(columns) if column[-1] >= first and column[0] <= last]
         begin, end = touched[0] * width, touched[-1] * width + self._bar_width()
-        under_cursor = next(index for index, column in enumerate(columns) if self._at in column)
+        under_cursor = next((index for index, column in enumerate(columns) if self._at in column), 0)
         here = [(under_cursor * width, str(self._summary[self._at].step))] if self.has_focus else []
         line = _placed([*here, places[-1], *places], len(columns) * width)
         if not self.has_focus:
