@@ -100,12 +100,12 @@ def collectives_headline(result: CollectivesResult) -> str:
 
 
 def overlap_text(result: CollectivesResult) -> str:
-    """How much of communication is covered."""
+    """How much of the time that communication runs is covered; the bar of a triage has the waiting apart."""
     if result.overlap is None or result.exposed_us is None or result.most_exposed_us is None:
         return "no communication in the chosen steps"
     return (
-        f"computing covers {percent(result.overlap)} of communication (median of the ranks); exposed "
-        f"{duration(result.exposed_us)} of a step of {duration(result.step_time_us)}, most on rank "
+        f"computing covers {percent(result.overlap)} of communication and the waiting in it (median of the ranks); "
+        f"{duration(result.exposed_us)} of a step of {duration(result.step_time_us)} are not covered, most on rank "
         f"{result.most_exposed_rank}: {duration(result.most_exposed_us)}"
     )
 

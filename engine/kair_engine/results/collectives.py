@@ -72,7 +72,7 @@ class RankRates:
 
     rank: Rank
     communication_us: float
-    """So long of a step some communication is under way, in the mean; what runs at once counts once."""
+    """So long of a step communication is under way, waiting included, in the mean; what runs at once counts once."""
     waiting_us: float
     """So long of a step its communication waits for other members, each by itself, in the mean."""
     exposed_us: float
@@ -153,7 +153,7 @@ class CollectivesResult:
     overlap: float | None
     """The share of communication that computing covers, the median of the ranks; null without communication."""
     exposed_us: float | None
-    """So long of a step communication is not covered, the median of the ranks; null without communication."""
+    """So long of a step communication, waiting included, is not covered, the median of the ranks; null without any."""
     most_exposed_us: float | None
     """The same of the rank with most."""
     most_exposed_rank: Rank | None
