@@ -194,7 +194,8 @@ def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
     if not others or any(map(_is_trace, others)):
         return []
     named = ", ".join(path.name for path in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
-    text = f"{len(others)} of the files in {folder} are no evidence that Kair knows: {named}"
+    many = "1 file" if len(others) == 1 else f"{len(others)} files"
+    text = f"{many} in {folder} {'is' if len(others) == 1 else 'are'} no evidence that Kair knows: {named}"
     return [short_warning("unknown_evidence", text)]
 
 
