@@ -18,6 +18,7 @@ ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_MOST_NESTED: Final = 100
 _COMPARISONS: Final = ("==", "!=", *ORDERS, "in", "contains")
 
 
@@ -104,6 +105,10 @@ def _chain(tokens: "_Tokens", joint: str, part: Callable[[], Condition]) -> Cond
 
 
 def _one(tokens: "_Tokens") -> Condition:
+    if tokens.next in ("not", "("):
+        tokens.nested += 1
+        if tokens.nested > _MOST_NESTED:
+            raise UsageError(f"a condition has {_MOST_NESTED} brackets and nots at most")
     if tokens.next == "not":
         tokens.take()
         return Joined("not", (_one(tokens),))
@@ -138,6 +143,8 @@ class _Tokens:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
+        self.nested = 0
+        """Brackets and nots so far."""
         self._rest = _tokens(self.text)
         self.next = next(self._rest, None)
 

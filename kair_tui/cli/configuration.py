@@ -31,7 +31,10 @@ def drain_words() -> list[str] | None:
 
     file = configuration_file()
     table = _read(file).get("drain", {})
-    text = table.get("command") if isinstance(table, dict) else table
+    if not isinstance(table, dict) or set(table) - {"command"}:
+        # What is misspelt must not have another scheduler's command run in its place.
+        raise UsageError(f"{file}: [drain] has command, and nothing else", 'command = "kubectl cordon {host}"')
+    text = table.get("command")
     if text is None:
         return None
     if not isinstance(text, str):

@@ -42,6 +42,8 @@ def evidence_of(job: Job, named: Sequence[str]) -> "tuple[EvidenceFile, tuple[Ka
     Raises InputError where something that is named is missing, is no evidence, or is a server that cannot be asked;
     UsageError for a URL of another kind. Other damaged files are left out with a warning.
     """
+    if not all(place.strip() for place in named):
+        raise UsageError("--evidence names nothing", "leave it out, or name a file, a folder or a URL")
     from kair_engine.recording.evidence_files import read_evidence_of, stored_evidence
     from kair_engine.trace.evidence_table import together
 

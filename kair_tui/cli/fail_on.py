@@ -123,7 +123,11 @@ def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...
 
 def _parsed(text: str, command: str, answer: NamedType) -> Condition:
     try:
-        condition = _about(parse_condition(text), answer, command)
+        parsed = parse_condition(text)
+    except UsageError as error:
+        raise UsageError(f"--fail-on {text!r} is not a condition: {error}", _hint(answer)) from None
+    try:
+        condition = _about(parsed, answer, command)
     except UsageError as error:
         raise UsageError(f"--fail-on {text!r} is not a condition: {error}", error.hint or _hint(answer)) from None
     for reference in condition.references:

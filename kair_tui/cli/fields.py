@@ -191,7 +191,8 @@ def _step(value: Any, key: str | int, reference: Reference, before: Sequence[str
         if not isinstance(key, int):
             return _entry(value, key, here)
         if not -len(value) <= key < len(value):
-            raise UsageError(f"{here} has {len(value) or 'no'} entries: {here}[{key}] is not there")
+            many = "1 entry" if len(value) == 1 else f"{len(value) or 'no'} entries"
+            raise UsageError(f"{here} has {many}: {here}[{key}] is not there")
         return value[key]
     if isinstance(value, dict):
         if str(key) not in value:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from kair_engine.errors import UsageError
 
-_PATH = r"[A-Za-z_]\w*(?:\.\w+|\[-?\d+\])*"
+_PATH = r"[A-Za-z_]\w*(?:\.\w+|\[-?\d{1,9}\])*"
 _REFERENCE = re.compile(rf"\$\{{({_PATH})\}}|\$({_PATH})")
-_KEY = re.compile(r"\.(\w+)|\[(-?\d+)\]")
+_KEY = re.compile(r"\.(\w+)|\[(-?\d{1,9})\]")
 _PART = re.compile(
     rf"""'(?P<single>[^']*)' | "(?P<double>(?:\\.|[^"\\])*)" | \\(?P<escaped>.)
     | (?P<reference>{_REFERENCE.pattern}) | (?P<sign>.)""",

@@ -66,17 +66,13 @@ def _add(session: StoreSession, words: Sequence[str], evidence: Sequence[str]) -
         way_out = f"kair import {words[0]} --job NAME; or put the files into a folder evidence/ beside the traces"
         raise UsageError(f"{words[0]} is no job of the store: nothing can be kept with it", way_out)
     folder, hosts = Path(job.stored_in).parent, sorted(set(job.hosts.values()))
-    added: list[AddedEvidence] = []
-    told: list[KairWarning] = []
-    for place in words[1:]:
-        if is_url(place):
-            added.append(keep_in_job(folder, without_password(place), fetched(place, job)))
-        else:
-            kept, problems = add_to_job(folder, [Path(place)], hosts=hosts)
-            added += kept
-            told += problems
+    # All is read before any of it is kept: what fails has changed nothing.
+    servers = [(without_password(one), fetched(one, job)) for one in words[1:] if is_url(one)]
+    files = [Path(one) for one in words[1:] if not is_url(one)]
+    added, told = add_to_job(folder, files, hosts=hosts) if files else ((), [])
+    added = (*added, *(keep_in_job(folder, name, content) for name, content in servers))
     found, warnings = evidence_of(job, ())
-    return _result(job, found.sources, (*told, *warnings), tuple(added))
+    return _result(job, found.sources, (*told, *warnings), added)
 
 
 def _opened(session: StoreSession, name: str | None) -> "Job":

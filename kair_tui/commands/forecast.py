@@ -10,6 +10,8 @@ from kair_tui.cli.options import Option
 
 RENDERER = "kair_tui.render.forecast"
 _MOST = 10_000_000
+_LONGEST = 8
+"""Digits."""
 
 
 def run(
@@ -20,7 +22,12 @@ def run(
     ] = "8,64,1024",
     per_host: Annotated[
         int | None,
-        Option("--per-host", "Ranks of a host. Default: as recorded, or 8.", metavar="N", minimum=1),
+        Option(
+            "--per-host",
+            "Ranks of a host, where several hosts are known. Default: as recorded.",
+            metavar="N",
+            minimum=1,
+        ),
     ] = None,
     leave_out: Annotated[
         Sequence[int],
@@ -45,6 +52,8 @@ def run(
 
 def _numbers(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:9]) <= _MOST for part in parts):
+    if not all(
+        part.isascii() and part.isdigit() and len(part) <= _LONGEST and 1 <= int(part) <= _MOST for part in parts
+    ):
         raise UsageError(f"--ranks {text!r} is no list of numbers of ranks", "such as --ranks 8,64,1024")
     return tuple(sorted({int(part) for part in parts}))

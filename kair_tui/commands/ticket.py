@@ -1,5 +1,6 @@
 """`kair ticket`: a finding to hand over, as Markdown; and the commands that drain its hosts."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,6 +94,9 @@ def _require_markdown(report: Path) -> None:
         raise UsageError(f"--report {report}: a ticket is .md", "kair ticket JOB --report incident.md")
     if not report.parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.parent}")
+    # Asked before any host is drained.
+    if report.is_dir() or not os.access(report.parent, os.W_OK):
+        raise UsageError(f"--report {report} cannot be written", "choose another place")
 
 
 def _chosen(triaged: TriageResult, number: int | None) -> int | None:

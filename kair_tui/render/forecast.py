@@ -86,9 +86,15 @@ def _body(result: ForecastResult, page: Page) -> None:
     page.line()
     page.line(
         f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
-        f"{plural(result.per_host, 'rank')} a host; interval at {whole_percent(result.level)}; "
+        f"{_hosts(result)}interval at {whole_percent(result.level)}; "
         f"{plural(result.draws, 'draw')}, seed {result.seed}"
     )
+
+
+def _hosts(result: ForecastResult) -> str:
+    """Nothing where no two hosts are known: then no rank of the forecast is on any."""
+    unknown = any(one.code == "one_host" for one in result.warnings)
+    return "" if unknown else f"{plural(result.per_host, 'rank')} a host; "
 
 
 VIEW = View[ForecastResult, NoiseForecast](

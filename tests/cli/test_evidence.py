@@ -284,3 +284,16 @@ def test_evidence_beside_traces_is_kept_with_the_imported_job(tmp_path: Path) ->
     outcome = kair("import", str(folder), "--job", "two")
     assert outcome.status == 0
     assert "evidence beside the traces" in outcome.err
+
+
+def test_an_empty_name_is_no_folder(tmp_path: Path) -> None:
+    outcome = kair("triage", str(traces(tmp_path / "traces")), "--evidence", "")
+    assert outcome.status == 2 and "--evidence names nothing" in outcome.err
+
+
+def test_where_one_of_several_is_bad_none_is_kept(tmp_path: Path) -> None:
+    folder = traces(tmp_path / "traces")
+    assert kair("import", str(folder), "--job", "one").status == 0
+    bad = log(tmp_path / "bad.txt", "nothing that any tool says\n")
+    assert kair("evidence", "add", "one", str(log(tmp_path / "dmesg.txt")), str(bad)).status == 3
+    assert data("evidence", "one")["sources"] == []

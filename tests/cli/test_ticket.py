@@ -414,3 +414,22 @@ def test_a_recording_is_known_again_wherever_it_lies_and_no_other_is() -> None:
     assert recording_digest(replace(job, name="other", source="/elsewhere")) == recording_digest(job)
     later = replace(job.step_times, duration_ns=(100_000_000, 110_000_001))
     assert recording_digest(replace(job, step_times=later)) != recording_digest(job)
+
+
+@pytest.mark.parametrize("text", ['[drain]\ncomand = "x {host}"\n', 'drain = "x {host}"\n'])
+def test_a_misspelt_setting_has_no_other_command_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "kair.toml"
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("KAIR_CONFIG", str(file))
+    outcome = kair("ticket", str(SAMPLE), "--drain")
+    assert outcome.status == 2 and outcome.out == ""
+    assert "[drain] has command, and nothing else" in outcome.err
+
+
+def test_no_host_is_drained_before_the_ticket_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "there.md").mkdir()
+    outcome = kair("ticket", str(SAMPLE), "--drain", "--report", str(tmp_path / "there.md"))
+    assert outcome.status == 2 and "cannot be written" in outcome.err
+    assert not (tmp_path / "there.svg").exists()

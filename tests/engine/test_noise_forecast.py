@@ -243,3 +243,9 @@ def test_a_slow_rank_is_left_out_and_named() -> None:
     found = kair("forecast", str(SAMPLES / "slow_input"), "--ranks", "8", "--draws", "20")
     assert found.status == 0
     assert "is left out: what a slow rank costs is no ordinary noise" in found.out
+
+
+@pytest.mark.parametrize("ranks", ["000000001999999999999", "000000001" + "9" * 5000, "0", "8,,64"])
+def test_numbers_of_ranks_that_nobody_has_are_refused(ranks: str) -> None:
+    wrong = kair("forecast", str(SAMPLES / "healthy"), "--ranks", ranks)
+    assert wrong.status == 2 and "no list of numbers of ranks" in wrong.err

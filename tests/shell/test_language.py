@@ -78,7 +78,7 @@ def test_conditions(condition: str, holds: bool) -> None:
     [
         ("$t.findings[0].edge > 3", "$t.findings[0].edge is null, which is neither less nor more"),
         ("$t.verdict < 3", "$t.verdict is no number, which is neither less nor more"),
-        ("$t.findings[1].edge", "$t.findings has 1 entries: $t.findings[1] is not there"),
+        ("$t.findings[1].edge", "$t.findings has 1 entry: $t.findings[1] is not there"),
         ("$t.verdict.x", "$t.verdict is a plain value, and has no 'x'"),
         ("$t.findings[0].edge.from", "$t.findings[0].edge is null, and has no from"),
         ("$w.rank in (1, 2", "a value is missing in the condition '$w.rank in (1, 2'"),

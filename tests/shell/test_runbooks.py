@@ -115,7 +115,7 @@ def test_people_read_each_statement_above_its_answer(book: Path) -> None:
         ("t = triage\nexpect $t.findings == null\n", "line 2: $t.findings is compute; exit status 10"),
         (
             "default most = 1.1\nt = triage\nexpect $t.findings[5].slowdown == null or $t.slowdown < $most\n",
-            "line 3 failed: $t.findings has 1 entries: $t.findings[5] is not there; "
+            "line 3 failed: $t.findings has 1 entry: $t.findings[5] is not there; "
             "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); exit status 2",
         ),
         ("use rank 99\n", "line 1 failed: no rank 99 in this job (0-3); exit status 2"),

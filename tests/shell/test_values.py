@@ -372,3 +372,11 @@ def test_fail_on_takes_whole_conditions(condition: str, status: int) -> None:
 def test_fail_on_needs_what_it_compares() -> None:
     outcome = kair("triage", str(SAMPLES / "healthy"), "--fail-on", "findings[0].slowdown > 1.05")
     assert (outcome.status, "findings has no entries: findings[0] is not there" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "condition", ["not " * 3000 + "straggler", "(" * 3000 + "straggler", f"findings[{'9' * 5000}].slowdown > 1"]
+)
+def test_conditions_that_are_too_deep_or_long_are_refused_in_a_line(condition: str) -> None:
+    with pytest.raises(UsageError):
+        parse_conditions([condition], "triage")

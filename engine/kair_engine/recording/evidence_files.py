@@ -117,10 +117,8 @@ def add_to_job(
     does, and UnwritableError.
     """
     warnings: list[KairWarning] = []
-    added = tuple(
-        _kept(folder, _digest_of_file(one), str(one.path), one.content)
-        for one in _read_all(places, limit, hosts, warnings, set())
-    )
+    read = list(_read_all(places, limit, hosts, warnings, set()))
+    added = tuple(_kept(folder, _digest_of_file(one), str(one.path), one.content) for one in read)
     _require_some(added, places, warnings)
     return added, _few(warnings)
 
