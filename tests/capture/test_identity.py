@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.captured import OneRank
 from support.cli_samples import job as stored_job
 
+import kair_capture.agent.identity
 from kair_capture.agent import host_facts
 from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.identity import ProcessOf, RankIdentities, completed, device_of
@@ -36,6 +37,7 @@ from kair_capture.job.identity import (
 from kair_capture.job.session import Session
 from kair_capture.ring import process_namespace, start_ticks
 from kair_capture.settings import settings_of
+from kair_engine.errors import UsageError
 from kair_engine.store.remote import mirror_of
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.identity_file import LARGEST, identity_in, identity_json
@@ -46,7 +48,10 @@ UUID = "5f3e0000-1111-2222-3333-444455556666"
 OTHER_UUID = "5f3e0000-1111-2222-3333-444455557777"
 HOSTS_PROCESSES = 0xEFFFFFFC
 TRAINER = Trainer(3, os.getpid())
-WITH_SECRETS = ("a=1 token=abc", "http://me:pw@host/", "--key: v", '{"password": "x"}')
+WITH_SECRETS = (
+    "a=1 token=abc", "http://me:pw@host/", "--key: v", '{"password": "x"}', "--token abc", "https://h/x?sv=1&sig=AbC",
+    "X-Amz-Signature=aa", "Bearer eyJhbGciOi", "ghp_0123456789", "pwd=hunter2",
+)  # fmt: skip
 
 
 # In the training process.
@@ -71,6 +76,20 @@ def test_what_may_be_a_secret_is_not_kept(given_variables: dict[tuple[str, str],
         assert value not in WITH_SECRETS
         assert len(value) <= MOST_CHARACTERS
     assert all(kept[name] == "mlx5_0" for name in ("NCCL_DEBUG", "CUDA_X") if environment.get(name) == "mlx5_0")
+
+
+@pytest.mark.parametrize("name", ["TORCH_HUB_PAT", "UCX_PWD", "OMPI_MCA_PASS", "NCCL_API_TOKEN"])
+def test_a_name_that_says_secret_is_not_kept_whatever_it_holds(name: str) -> None:
+    assert variables({name: "hunter2"}) == {}
+
+
+def test_what_is_no_secret_is_kept() -> None:
+    told = {
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "NCCL_IB_HCA": "mlx5_0:1",
+        "LD_LIBRARY_PATH": "/usr/lib/keyring:/x",
+    }
+    assert variables(told) == told
 
 
 def test_a_variable_that_is_no_text_is_kept_as_json_can_have_it() -> None:
@@ -511,6 +530,50 @@ def test_a_process_of_another_container_is_not_taken_for_the_one_that_has_its_nu
     assert told.cgroup is not None
     other = completed(said, ProcessOf(os.getpid(), here.start_ticks, 1), devices, Path("/"))
     assert (other.cgroup, other.device.index) == (None, None)
+
+
+def test_a_store_that_cannot_be_used_is_asked_again_later_and_not_at_each_look(tmp_path: Path) -> None:
+    asked = []
+
+    def refuse(_: Path, name: str) -> None:
+        asked.append(name)
+        raise UsageError("no such kind of store")
+
+    host = RankIdentities(tmp_path / "run", "node-1", refuse, lambda: None)
+    say(tmp_path / "run")
+    for _ in range(5):
+        host.look([TRAINER])
+        host.stop(60)
+    assert len(asked) == 1 and not host.is_idle
+
+
+def test_without_room_for_a_thread_the_agent_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, run = Store(tmp_path / "store"), tmp_path / "run"
+    host = RankIdentities(run, "node-1", store.put, lambda: None)
+    say(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_room)
+        host.look([TRAINER])
+        host.stop(60)
+    assert store.puts == 0
+    host.look([TRAINER])
+    host.stop(60)
+    assert store.puts == 1
+
+
+def no_room(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_driver_that_never_answers_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kair_capture.agent.identity, "_DRIVER_S", 0.01)
+    store, run, never = Store(tmp_path / "store"), tmp_path / "run", threading.Event()
+    host = RankIdentities(run, "node-1", store.put, lambda: never.wait(60) and None)
+    say(run)
+    host.look([TRAINER])
+    host.stop(60)
+    assert [one.host for one in delivered(store.folder)] == ["node-1"]
+    never.set()
 
 
 def test_nothing_is_started_for_a_host_without_ranks(tmp_path: Path) -> None:

@@ -352,3 +352,8 @@ def test_the_chance_of_places_is_that_of_all_orders(siblings: int, steps: int, r
     for at in range(siblings):
         own = sum(row[at] for row in rows)
         assert found[at] == pytest.approx(sum(of >= own for of in sums) / len(sums))
+
+
+@pytest.mark.parametrize("inputs", [f"{','.join(['549755813888'] * 30)},2;2,8", f"{'9' * 5000},2;2,8"])
+def test_a_shape_that_no_machine_computes_is_none(inputs: str) -> None:
+    assert shape_of("aten::matmul", inputs) is None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.telemetry_builder import STEP_US, Telemetry, uuid
 
+from kair_engine.evidence.contrasts import _extremes, peers_of
 from kair_engine.evidence.deciding import with_explanations
 from kair_engine.evidence.joining import Joins
 from kair_engine.evidence.parts import PARTS
@@ -474,3 +475,46 @@ def test_memory_that_settles_is_no_leak() -> None:
     """One megabyte of two gigabytes, in the order of time."""
     settles = on_cpu().gauge("process_memory", lambda rank, at: 2e9 + (1e4 * at if rank == 1 else 0))
     assert told(settles)["memory_leak"].word == "excluded"
+
+
+def test_an_event_of_last_hour_is_not_of_this_finding() -> None:
+    old = Telemetry(onset_s=60).event("xid", 1, 55.0 - 3600.0, 63.0)
+    assert told(old)["device_memory"].word == "not_observed"
+    later = Telemetry(onset_s=60).event("xid", 1, 121.0, 63.0)
+    assert told(later)["device_memory"].word == "not_observed"
+
+
+def test_of_several_events_the_one_nearest_the_onset_is_told() -> None:
+    several = Telemetry(onset_s=60).event("xid", 1, 10.0, 63.0).event("xid", 1, 58.0, 94.0).event("xid", 1, 110.0, 63.0)
+    assert told(several)["device_memory"].own == 94.0
+
+
+def test_a_log_of_an_unknown_clock_excludes_nothing() -> None:
+    log = Telemetry(observes=("xid", "sxid"), clock="unknown")
+    for at in (-1.0, 121.0):
+        log.event("link_up", 0, at)
+    evidence = log.evidence()
+    assert told(Telemetry(), lambda known: replace(known, evidence=evidence))["device_error"].word == "not_observed"
+
+
+def test_each_innocent_rank_is_held_against_the_others_and_not_against_itself() -> None:
+    values = np.array([[9.0], [1.0], [2.0], [6.0]])
+    assert peers_of(values)[:, 0].tolist() == [2.0, 4.0, 3.5, 1.5]
+    assert _extremes(values, least=False)[:, 0].tolist() == [6.0, 6.0, 6.0, 2.0]
+    assert _extremes(values, least=True)[:, 0].tolist() == [1.0, 2.0, 1.0, 1.0]
+
+
+def test_of_two_directions_of_a_link_the_busier_one_counts() -> None:
+    """400 MB/s out and 100 in are 16 MB a step: at 10 Gb/s 12.8 ms, at 100 Gb/s 1.28 ms."""
+    slow = Telemetry(cause="communication", excess_us=11_520.0)
+    slow.gauge("nic_speed", on_culprit(10, 100)).counter("nic_sent", lambda *_: 4e8).counter(
+        "nic_received", lambda *_: 1e8
+    )
+    assert told(slow)["nic_speed"].predicted_us == pytest.approx(11_520.0, rel=0.02)
+
+
+def test_a_link_that_is_down_speaks_though_nothing_says_what_it_costs() -> None:
+    down = Telemetry(cause="communication").gauge("gpu_nvlink_active_links", on_culprit(12, 18))
+    down.counter("gpu_nvlink_errors", lambda *_: 0.0)
+    one = told(down)["nvlink"]
+    assert (one.word, one.own, one.peers) == ("consistent", 12.0, 18.0)

@@ -1,6 +1,7 @@
 """Evidence found in folders: what is read, what is passed over, whose it is, and how it is kept with a job."""
 
 import gzip
+import math
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kineto_builder import write_job
 
+import kair_engine.trace.evidence_table
 from kair_engine.errors import InputError, UnwritableError
 from kair_engine.readers.evidence.formats import NotEvidenceError, read_file
 from kair_engine.recording import evidence_files
@@ -21,7 +23,14 @@ from kair_engine.recording.evidence_files import (
 )
 from kair_engine.recording.opening import find_files, open_trace
 from kair_engine.store.remote import fetch_evidence, mirror_of
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described, together, write_evidence
+from kair_engine.trace.evidence_table import (
+    EvidenceFile,
+    EvidenceRows,
+    described,
+    read_evidence,
+    together,
+    write_evidence,
+)
 from kair_engine.trace.measures import HOST, EvidenceSource, gpu
 
 XID = (
@@ -356,3 +365,22 @@ def test_the_files_of_one_sampler_are_one_source_and_logs_of_one_name_are_not() 
     assert [(one.rows, one.first_ns, one.last_ns) for one in sampled.sources] == [(10, 0, 9 * 10**9)]
     assert set(sampled.table["source"].to_pylist()) == {0}
     assert len(together([file("kernel log", 0), file("kernel log", 5)]).sources) == 2
+
+
+def test_a_table_that_is_damaged_or_unpacks_to_too_much_is_turned_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = EvidenceRows()
+    rows.add(1, HOST, "xid", math.nan)
+    rows.add(2, HOST, "xid", 63.0)
+    path = tmp_path / "a.parquet"
+    write_evidence(path, described(rows, EvidenceSource("a", "kernel log", "unix")))
+    assert read_evidence(path).table["value"].to_pylist() == [63.0]
+    write_evidence(path, described(rows, EvidenceSource("a", "kernel log", "unix", bound_s=1e300)))
+    with pytest.raises(InputError, match="times of a source cannot be"):
+        read_evidence(path)
+    write_evidence(path, EvidenceFile(rows.table(), ()))
+    assert not len(read_evidence(path).table)
+    monkeypatch.setattr(kair_engine.trace.evidence_table, "MOST_ROWS", 1)
+    with pytest.raises(InputError, match="1 at most are read of a file"):
+        read_evidence(path)

@@ -59,6 +59,10 @@ class Device(Protocol):
         """`power_limit_w`, `ecc`, …"""
 
 
+_DRIVER_S: Final = 5.0
+"""That the driver has to answer in; it goes on being waited for, for ranks that come later."""
+
+
 class Devices(Protocol):
     """NVML."""
 
@@ -92,7 +96,7 @@ class RankIdentities:
         self._run_dir, self._host, self._deliver = run_dir, host, deliver
         self._open, self._root = devices, root
         self._devices: Devices | None = None
-        self._is_open = False
+        self._opening: threading.Thread | None = None
         self._told: dict[Trainer, tuple[int, int]] = {}
         """Process → time and size of its file when that was delivered."""
         self._known: dict[Trainer, tuple[ProcessOf, RankIdentity]] = {}
@@ -122,8 +126,10 @@ class RankIdentities:
                 self._remove(trainer)
         self._waiting = len(due)
         if due and time.monotonic() >= self._not_before:
-            self._work = threading.Thread(target=self._tell, args=(due,), name="identities", daemon=True)
-            self._work.start()
+            work = threading.Thread(target=self._tell, args=(due,), name="identities", daemon=True)
+            with suppress(RuntimeError):  # no room for a thread: at a later look
+                work.start()
+                self._work = work
 
     def stop(self, wait_s: float) -> None:
         """Waits for what is under way."""
@@ -149,8 +155,7 @@ class RankIdentities:
         try:
             for trainer in trainers:
                 self._tell_one(trainer)
-        except OSError:
-            # Away, full or read-only: again later.
+        except Exception:  # away, full, or whatever a store may be: again later
             self._not_before = time.monotonic() + self._wait_s
             self._wait_s = min(self._wait_s * 2, _MOST_WAIT_S)
         else:
@@ -187,10 +192,16 @@ class RankIdentities:
             file.unlink(missing_ok=True)
 
     def _completed(self, said: RankIdentity, process: "ProcessOf") -> RankIdentity:
-        if not self._is_open:
-            self._is_open, self._devices = True, self._open()
+        if self._opening is None:
+            self._opening = threading.Thread(target=self._open_devices, name="identities-driver", daemon=True)
+            self._opening.start()
+            # A driver whose device is lost may never answer: then the rank is told without.
+            self._opening.join(_DRIVER_S)
         whole = replace(said, host=self._host, process_s=unix_of_ticks(process.start_ticks) or None)
         return completed(whole, process, self._devices, self._root)
+
+    def _open_devices(self) -> None:
+        self._devices = self._open()
 
 
 class ProcessOf(msgspec.Struct, frozen=True):

@@ -31,11 +31,16 @@ _PREFIXES: Final = (
     "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONMALLOC", "PYTHONOPTIMIZE",
 )  # fmt: skip
 """Of TensorFlow's not all that begin with `TF_`: so do Terraform's, which may be anything."""
-_SECRET: Final = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE", re.IGNORECASE)
-_SECRET_IN_VALUE: Final = re.compile(
-    r"(?:token|key|secret|passw\w*|passphrase|credentials?|auth\w*)[\"']?\s*[=:]\s*[^\s:/]|://[^/\s]*@", re.IGNORECASE
+_SECRET: Final = re.compile(
+    r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE|(?:^|_)(?:PASS|PWD|PAT|PIN)(?:_|$)",
+    re.IGNORECASE,
 )
-"""Something that is given to such a name, or a URL with a user."""
+_SECRET_IN_VALUE: Final = re.compile(
+    r"(?:token|key|secret|passw\w*|passphrase|pwd|credentials?|auth\w*|signature|\bsig)[\"']?(?:\s*[=:]\s*|\s+)[^\s:/]"
+    r"|://[^/\s]*@|\bbearer\s|\b(?:gh[pousr]_|sk-|AKIA|eyJ)\w",
+    re.IGNORECASE,
+)
+"""Something that is given to such a name, a URL with a user, or what looks like a token of a well-known kind."""
 _LIBRARIES: Final = (
     "torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "triton", "deepspeed", "accelerate", "transformers",
     "lightning", "transformer_engine", "flash_attn", "apex", "xformers", "megatron.core",

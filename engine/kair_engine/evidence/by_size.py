@@ -60,6 +60,32 @@ def by_size(case: Case) -> Explanation | None:
     return _judged(case, told, seen, looked, is_sampled=case.sampled(series, looked))
 
 
+def by_signs(case: Case) -> Explanation | None:
+    """Of a part of which nothing tells the size, whether a sign of it is there; None where none is read."""
+    signs = () if case.part.sizes else tuple(sign for some in case.part.signs for sign in some)
+    sign = next((one for one in signs if case.readings.of(one.measure, case.rank, one.texts)), None)
+    if sign is None:
+        return None
+    series = case.readings.of(sign.measure, case.rank, sign.texts)
+    looked = case.looked(series)
+    mine, held = case.mine(looked), holds(looked, sign, 0.0)
+    values, here = looked.values(sign.measure, sign.combined, sign), mine & held.known[0]
+    told = replace(
+        case.blank(),
+        entity=series[0].entity,
+        measure=sign.measure,
+        unit=unit_of(sign.measure),
+        own=mean_of(values[0][mine]),
+        peers=mean_of(peers_of(values)[0][mine]),
+        joined_by=tie_of(series),
+        sources=names_of(series),
+        proofs=proofs_of(series),
+    )
+    if here.any() and _mostly(case, held.there[0][here]):
+        return replace(told, word="consistent")
+    return replace(told, word="excluded") if case.sampled(series, looked) else told
+
+
 @dataclass(frozen=True)
 class _Seen:
     """(ranks × windows): the rule of a part on the accused rank and on innocent ones."""

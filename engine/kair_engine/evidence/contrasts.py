@@ -11,6 +11,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.evidence.parts import GPU_IDLE, Sign, Size
 from kair_engine.evidence.series import Combined, Readings, Series, by_rank, combined
 from kair_engine.frozen import dataclass
+from kair_engine.stats import known_median
 from kair_engine.trace.measures import MEASURES
 
 _ONE_BY_ONE: Final = 64
@@ -131,23 +132,12 @@ def peers_of(values: Floats) -> Floats:
     """(ranks × windows): for the accused rank the innocent ones' median, for each of these the others'."""
     innocent = values[1:]
     result = np.full_like(values, np.nan)
-    result[0] = medians(innocent)
+    result[0] = known_median(innocent)
     if len(innocent) <= _ONE_BY_ONE:
         for at in range(len(innocent)):
-            result[at + 1] = medians(np.delete(innocent, at, axis=0))
+            result[at + 1] = known_median(np.delete(innocent, at, axis=0))
     else:
         result[1:] = result[0]
-    return result
-
-
-def medians(values: Floats) -> Floats:
-    """(columns,) of what is known; NaN where nothing is."""
-    if not len(values):
-        return np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values)
-    result = np.full(values.shape[1], np.nan)
-    told = known.any(axis=0)
-    result[told] = np.nanmedian(values[:, told], axis=0)
     return result
 
 

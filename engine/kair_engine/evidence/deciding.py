@@ -11,14 +11,14 @@ import numpy as np
 
 from kair_engine.evidence.by_counts import by_counts, by_growth
 from kair_engine.evidence.by_events import by_events
-from kair_engine.evidence.by_size import by_size
+from kair_engine.evidence.by_size import by_signs, by_size
 from kair_engine.evidence.case import ORDER, Case, Known, mean_of
-from kair_engine.evidence.contrasts import medians
 from kair_engine.evidence.parts import PARTS, Part
 from kair_engine.evidence.series import Event, Readings, events_of
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Explanation
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.stats import known_median
 
 _MOST_RANKS: Final = 8
 """Of a finding's ranks, so many are asked."""
@@ -98,7 +98,7 @@ def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: 
     own, peers = course.own_us[:, course.ranks == rank], course.own_us[:, np.isin(course.ranks, alike)]
     if not own.size or not peers.size:
         return 0.0
-    over, later = own[:, 0] - medians(peers.T), course.steps >= finding.since
+    over, later = own[:, 0] - known_median(peers.T), course.steps >= finding.since
     return (mean_of(over[later]) or 0.0) - max(mean_of(over[~later]) or 0.0, 0.0)
 
 
@@ -112,11 +112,12 @@ def _can_be(part: Part, finding: Finding, *, has_device: bool) -> bool:
 def _decided(case: Case) -> Explanation:
     """By each way of looking that the part has; one that found nothing excludes nothing that another could not see."""
     part = case.part
-    found = [one for one in (by_size(case), by_events(case), by_counts(case), by_growth(case)) if one is not None]
+    looked = (by_size(case), by_signs(case), by_events(case), by_counts(case), by_growth(case))
+    found = [one for one in looked if one is not None]
     if not found:
         return case.blank()
     best = min(found, key=lambda one: ORDER.index(one.word))
-    ways = sum((bool(part.sizes), bool(part.events), bool(part.counts), part.grows is not None))
+    ways = sum((bool(part.sizes or part.signs), bool(part.events), bool(part.counts), part.grows is not None))
     if best.word == "excluded" and (len(found) < ways or any(one.word != "excluded" for one in found)):
         return replace(case.blank(), sources=best.sources)
     if best.word == "explains" and best.joined_by == "local_rank":

@@ -15,8 +15,8 @@ from kair_engine.trace.xids import SignOf
 Contrast = Literal["more", "less", "bits"]
 """The rank has more of it than its peers, or less; or one of the bits is set, and not on the peers."""
 SizedAs = Literal["time", "clock", "share", "pcie", "link"]
-"""How a measure becomes µs of a step (sizes.py): it is time itself; work takes longer as a clock is slower; others take
-a share of a device; bytes take longer on a narrower link."""
+"""How a measure becomes µs of a step (contrasts.py): it is time itself; work takes longer as a clock is slower; others
+take a share of a device; bytes take longer on a narrower link."""
 Kind = Literal["host", "device", "link"]
 """What the part is of: a host's cores, memory and disks, a device, what connects ranks."""
 
@@ -393,9 +393,9 @@ PARTS: Final[Mapping[str, Part]] = {
         words="what the system or the scheduler did to it",
         kind="host",
         causes=frozenset({"hang", "host", "unknown", "periodic_pause"}),
-        events=("oom_kill", "soft_lockup", "machine_check", "node_state", "pod_event", "job_event", "cpu_hot"),
+        events=("oom_kill", "soft_lockup", "machine_check", "node_state", "cpu_hot"),
         do="Look at what happened on {who}'s host, and drain it if it comes again.",
-        observe="journalctl -k on its host; sacct, kubectl get events",
+        observe="journalctl -k on its host; scontrol show node, kubectl get nodes -o json",
     ),
     "device_error": Part(
         words="an error that its device's driver told",

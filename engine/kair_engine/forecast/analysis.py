@@ -257,7 +257,9 @@ def _warnings(of: Meetings, most: int) -> Iterator[KairWarning]:
     if not of.has_hosts:
         known = "hosts are not known" if of.host is None else "all ranks are of one host"
         if most > len(of.ranks):
-            yield KairWarning("one_host", f"{known}: what ranks of a host share is told only by which are late in the same steps")
+            yield KairWarning(
+                "one_host", f"{known}: what ranks of a host share is told only by which are late in the same steps"
+            )
     if of.by == "own_times":
         yield KairWarning(
             "no_collectives", "not all ranks meet in collectives: more is waited than this forecast, by own times, says"

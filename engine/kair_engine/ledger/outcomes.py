@@ -106,7 +106,7 @@ def _course(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntr
 
 
 def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | None:
-    begin = _begin(one)
+    begin = one.begin
     within = (history.steps >= begin) & (history.steps <= one.last_step)
     if np.count_nonzero(within) < _SMOOTHED:
         near = np.searchsorted(history.steps, (begin, one.last_step))
@@ -139,10 +139,6 @@ def _followed(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEn
     slow = np.isin(history.ranks, [*same])
     for values in (*(() if column is None else (history.us[column],)), history.own):
         yield beside(history, values, tuple(places.tolist()), slow)
-
-
-def _begin(one: LedgerEntry) -> int:
-    return one.first_step if one.since is None else one.since
 
 
 def _in_same_run(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> LedgerEntry | None:
@@ -252,7 +248,7 @@ def _in_next_attempt(one: LedgerEntry, own: StepHistory, of: JobHistory) -> Ledg
 
 def _had(one: LedgerEntry, own: StepHistory) -> Ints:
     """The places of its own attempt's steps with it: until that ended."""
-    had = np.flatnonzero(own.steps >= _begin(one))
+    had = np.flatnonzero(own.steps >= one.begin)
     return had if one.kind == "finding" and len(had) else np.arange(len(own.steps))
 
 

@@ -77,11 +77,7 @@ def _is_same(one: LedgerEntry, other: LedgerEntry) -> bool:
     if (one.run, one.ranks) != (other.run, other.ranks) or (not one.ranks and one.about != other.about):
         return False
     # A fault that came back is told by steps after those that ran without it.
-    return other.came == "open" or other.from_step is None or _begin(one) < other.from_step
-
-
-def _begin(one: LedgerEntry) -> int:
-    return one.first_step if one.since is None else one.since
+    return other.came == "open" or other.from_step is None or one.begin < other.from_step
 
 
 def run_of(  # noqa: PLR0917  (one call)

@@ -279,6 +279,8 @@ def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         return InputError(f"{problems[0]}{more}", problems[0].hint)
     if not files:
+        if (Path(source) / EVIDENCE).is_dir():
+            return InputError(f"no trace in {source}: a folder {EVIDENCE} is not looked into for traces", hint)
         return InputError(f"{source} is empty: no trace in it", hint)
     known = next((file for file in files if file.way_out is not None), files[0])
     if len(files) == 1 or known.way_out is not None:

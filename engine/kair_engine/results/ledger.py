@@ -87,6 +87,11 @@ class LedgerEntry:
     """Why nothing can be compared; null where it can."""
 
     @property
+    def begin(self) -> int:
+        """The step from which on it was there."""
+        return self.first_step if self.since is None else self.since
+
+    @property
     def has_come(self) -> bool:
         """Whether the job ran without it, comparably."""
         return self.came in ("came_true", "less", "more")

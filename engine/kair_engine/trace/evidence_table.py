@@ -87,6 +87,12 @@ class EvidenceFile:
     sources: tuple[EvidenceSource, ...]
 
 
+MOST_ROWS: Final = 20_000_000
+"""Of one file: in memory they take 2.5 GB, and a sampler's file has 20,000."""
+MOST_BYTES: Final = 2 << 30
+"""Of one file, unpacked."""
+_LONGEST_S: Final = 1e9
+"""Of a source's bound, interval and holding time: what is longer is damage."""
 METADATA_KEY: Final = b"kair.evidence"
 
 
@@ -106,11 +112,13 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
 def read_evidence(path: Path) -> EvidenceFile:
     """What `write_evidence` wrote. Raises InputError for any other file."""
     try:
+        _require_bounded(pq.read_metadata(path))
         table = pq.read_table(path)
         described = (table.schema.metadata or {}).get(METADATA_KEY)
         if described is None:
             raise ValueError("it says nothing of its sources")
         sources = msgspec.json.decode(described, type=tuple[EvidenceSource, ...])
+        _require_possible(sources)
         table = table.select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
     except OSError as error:
@@ -119,10 +127,27 @@ def read_evidence(path: Path) -> EvidenceFile:
         raise InputError(f"{path} is no file of evidence: {' '.join(str(error).split())[:200]}") from error
     known = pa.array(list(MEASURES))
     names = table["name"].cast(pa.string())
-    of_source = pc.and_(pc.greater_equal(table["source"], 0), pc.less(table["source"], max(len(sources), 1)))
+    of_source = pc.and_(pc.greater_equal(table["source"], 0), pc.less(table["source"], len(sources)))
     is_whole = pc.and_(pc.is_valid(table["time_ns"]), pc.is_valid(table["entity"]))
-    fit = pc.and_(pc.is_in(names, value_set=known), pc.and_(of_source, is_whole))
+    is_number = pc.fill_null(pc.is_finite(table["value"]), True)  # an event needs no value
+    fit = pc.and_(pc.and_(pc.is_in(names, value_set=known), is_number), pc.and_(of_source, is_whole))
     return EvidenceFile(table.filter(fit), sources)
+
+
+def _require_bounded(described: pq.FileMetaData) -> None:
+    """Raises ValueError for a table that unpacks to more than a file of evidence has."""
+    groups = range(described.num_row_groups)
+    size = sum(described.row_group(at).total_byte_size for at in groups)
+    if described.num_rows > MOST_ROWS or size > MOST_BYTES:
+        raise ValueError(f"it has {described.num_rows:,} rows, and {MOST_ROWS:,} at most are read of a file")
+
+
+def _require_possible(sources: Iterable[EvidenceSource]) -> None:
+    """Raises ValueError for times that no source can have."""
+    for one in sources:
+        told = [time for time in (one.bound_s, one.interval_s, one.holds_s) if time is not None]
+        if not all(0 <= time <= _LONGEST_S for time in told):
+            raise ValueError("the times of a source cannot be")
 
 
 def together(files: Iterable[EvidenceFile]) -> EvidenceFile:

@@ -29,6 +29,8 @@ _TRANSPOSED: Final = "aten::linear"
 """Its weights are (n × k)."""
 _LONGEST: Final = 1 << 40
 """Of one dimension: a recording can state any number."""
+_MOST_FLOP: Final = 1 << 80
+_MOST_DIGITS: Final = 18
 
 
 class Shape(NamedTuple):
@@ -61,15 +63,24 @@ def shape_of(operator: str, inputs: str) -> Shape | None:
     if len(right) == 2:
         # One matrix for a whole batch: the rows of all make one product.
         batch, rows = (left[0], left[1]) if operator.endswith("bmm") else (1, prod(left[:-1]))
-        return Shape(batch, rows, right[-1], left[-1])
+        return _possible(Shape(batch, rows, right[-1], left[-1]))
     # Dimensions of 1 stretch to those of the other operand.
     batch = max(prod(left[:-2]), prod(right[:-2]))
-    return Shape(batch, left[-2], right[-1], left[-1])
+    return _possible(Shape(batch, left[-2], right[-1], left[-1]))
+
+
+def _possible(shape: Shape) -> Shape | None:
+    """None for more than any machine computes: it is damage, and would be no number of any column."""
+    return shape if max(shape) < 1 << 62 and prod(shape) < _MOST_FLOP else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _dimensions(text: str) -> tuple[int, ...]:
     numbers = text.split(",")
-    return tuple(map(int, numbers)) if all(one.isascii() and one.isdigit() for one in numbers) else ()
+    return tuple(map(int, numbers)) if all(map(_is_number, numbers)) else ()
 
 
 @dataclass

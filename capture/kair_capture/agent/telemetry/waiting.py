@@ -135,8 +135,8 @@ class Waiting:
     def _told(self, path: str, mount: Mount | None) -> str:
         """Its name and the type of its mount; of later files the mount's folder alone."""
         if path not in self._files:
-            if len(self._files) >= _MOST_FILES and mount is not None:
-                path = mount.folder
+            if len(self._files) >= _MOST_FILES:
+                path = "a file" if mount is None else mount.folder
             else:
                 self._files.add(path)
         return path if mount is None else f"{path} ({mount.kind})"

@@ -25,7 +25,7 @@ from kair_engine.readers.evidence.kernel_events import (
     hostname_in,
     unix_s_in,
 )
-from kair_engine.readers.evidence.moments import is_possible, iso_ns, modified_ns, utc_ns
+from kair_engine.readers.evidence.moments import MONTHS, is_possible, iso_ns, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines
 from kair_engine.readers.identity import host_of
 from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
@@ -62,7 +62,6 @@ _SINCE_BOOT: Final = r"\[ *\d{1,9}\.\d{3,9}\]"
 _CALLER: Final = r"(?:\[ *[TC]\d{1,10}\])?"
 _HOST: Final = r"(?P<host>[\w.:-]{1,253})"
 _DAYS: Final = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _ISO_TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)"
 _TAG: Final = rf"kernel(?:\[\d+\])?: (?:{_SINCE_BOOT} ?)?{_CALLER} ?"
@@ -99,10 +98,10 @@ def _of_syslog(match: re.Match[str], modified: int) -> _Moment | None:
 
 
 def _local(year: int, month: str, day: str, clock: str) -> _Moment | None:
-    if month not in _MONTHS:
+    if month not in MONTHS:
         return None
     hour, minute, second = (int(one) for one in clock.split(":"))
-    ns = utc_ns((year, 1 + _MONTHS.index(month), int(day)), (hour, minute, second))
+    ns = utc_ns((year, 1 + MONTHS.index(month), int(day)), (hour, minute, second))
     return None if ns is None else _Moment(_LOCAL, ns)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from kair_engine.errors import InputError
 
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 LATEST_NS: Final = 1 << 62
 """In the year 2116; later times are damage."""
 

@@ -6,7 +6,6 @@ own help (`--help-query-gpu`) and of its XML since driver 450.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +14,7 @@ from xml.parsers import expat
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.evidence.moments import is_possible
+from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
 from kair_engine.readers.identity import host_of
@@ -225,10 +224,7 @@ class _Told:
             self.is_of_zone = True
             return _unix_ns(told)
         if self._written_ns is None:
-            try:
-                self._written_ns = self._path.stat().st_mtime_ns
-            except OSError as error:
-                raise InputError(f"cannot tell when {self._path} was written: {error.strerror or error}") from error
+            self._written_ns = modified_ns(self._path)
         self.is_of_file = True
         return self._written_ns
 
@@ -249,27 +245,22 @@ class _Told:
             self.rows.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
 
 
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _OF_XML: Final = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})")
 _OF_CSV: Final = re.compile(r"(\d{4})/(\d\d)/(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?")
 
 
 def _unix_ns(text: str) -> int | None:
     """`Mon Oct 13 00:25:36 2025` or `2025/10/13 00:25:36.123`, taken to be UTC; None of anything else."""
-    if (match := _OF_XML.fullmatch(text.strip())) is not None and match[1] in _MONTHS:
-        date = (match[6], str(_MONTHS.index(match[1]) + 1), match[2])
+    if (match := _OF_XML.fullmatch(text.strip())) is not None and match[1] in MONTHS:
+        date = (match[6], str(MONTHS.index(match[1]) + 1), match[2])
         clock, ms = match.group(3, 4, 5), "0"
     elif (match := _OF_CSV.fullmatch(text.strip())) is not None:
         date, clock, ms = (match[1], match[2], match[3]), match.group(4, 5, 6), match[7] or "0"
     else:
         return None
-    try:
-        year, month, day, hour, minute, second = (int(part) for part in (*date, *clock))
-        time = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:
-        return None
-    ns = int(time.timestamp()) * 10**9 + int(ms) * 10**6
-    return ns if is_possible(ns) else None
+    year, month, day, hour, minute, second = (int(part) for part in (*date, *clock))
+    whole = utc_ns((year, month, day), (hour, minute, second))
+    return None if whole is None else whole + int(ms) * 10**6
 
 
 def _number(text: str, unit: str = "") -> float | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
+from kair_engine.readers.evidence.moments import modified_ns
 from kair_engine.readers.evidence.opening import MOST_BYTES, Lines
 from kair_engine.readers.evidence.prometheus_names import HOST_NAMES, NAMES
 from kair_engine.readers.evidence.prometheus_series import Samples, Series
@@ -146,13 +147,7 @@ class _Reader:
         if self._scrape_ns is not None:
             return self._scrape_ns
         if self._written_ns is None:
-            try:
-                self._written_ns = self._path.stat().st_mtime_ns
-            except OSError as error:
-                raise InputError(
-                    f"{self._path}: its samples have no times, and the file does not tell when it was written",
-                    "write a line `# time SECONDS` before each scrape",
-                ) from error
+            self._written_ns = modified_ns(self._path)
         return self._written_ns
 
     def clock(self) -> Clock:
