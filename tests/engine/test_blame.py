@@ -425,3 +425,15 @@ def test_what_a_stage_waits_for_another_that_is_on_time_is_bubble_and_nobodys(tm
     assert sum(row.waited_us for row in result.waiting) == pytest.approx(80, abs=1)
     told = blame_totals(result)
     assert "pipeline bubble 900 µs, uneven stages included (no root cause)" in told
+
+
+def test_where_a_stage_has_one_rank_nobody_can_tell_bubble_from_lateness(tmp_path: Path) -> None:
+    table = """
+    step 0: 0+1000
+    0 gpu7 | gemm 0+300 | give@p0#1 300+20 :send
+    2 gpu7 | take@p0#1 0+320 :recv | gemm 320+300
+    """
+    result = blame(trace(tmp_path, table, layout=Layout(pp=2, pipeline_stage={0: 0, 2: 1})))
+    assert result.waiting_us == pytest.approx(300, abs=1)
+    assert result.bubble_us == 0
+    assert [row.rank for row in result.by_rank] == [0]

@@ -152,6 +152,8 @@ def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Pa
     there = operator_times(job, by_rank=True)
     assert replace(there, by_type=()) == replace(operators, by_type=())
     assert {one.type: one.total_us for one in there.by_type} == {one.type: one.total_us for one in operators.by_type}
+    shares = {one.type: one.share for one in operators.by_type}
+    assert {one.type: one.share for one in there.by_type} == pytest.approx(shares, abs=0.1)
     assert sum(one.share for one in there.by_type) <= 1.0
     assert rank_profile(job, rank=6) == of_rank
     again = blame(job)

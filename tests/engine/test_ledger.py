@@ -235,6 +235,27 @@ def run_of(
     return JobRun(**{**values, **more})
 
 
+def test_what_is_off_by_less_than_the_noise_came_true() -> None:
+    """3,000 µs predicted, 2,500 came: beyond a tenth, and within what the medians of both jobs vary by."""
+    one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}", predicted_us=3000.0)
+
+    def came(noise_us: float) -> str:
+        first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)}, noise_us=noise_us)
+        (told,) = outcomes([one], {}, [first, run_of("gpt-2", 2, step_us=14_500.0, noise_us=noise_us)])
+        return told.came
+
+    assert (came(10.0), came(160.0)) == ("less", "came_true")
+
+
+def test_what_has_come_is_not_looked_at_again() -> None:
+    """The job that ran without it is gone from the store by now, and another one was slower for other reasons."""
+    one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}")
+    first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)})
+    (come,) = outcomes([one], {}, [first, run_of("gpt-2", 2)])
+    assert come.came == "came_true"
+    assert outcomes([come], {}, [first, run_of("gpt-3", 3, step_us=16_000.0)]) == (come,)
+
+
 def test_the_next_job_on_the_same_hosts_tells_where_it_can_be_compared() -> None:
     one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}")
     first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)})

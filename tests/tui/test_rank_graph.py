@@ -74,11 +74,11 @@ async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
         assert all("of its own" in line or "lesser" in line for line in accused.split("\n") if "▲" in line)
         await pilot.press("down", "right")
         line = graph.chosen
-        assert line is not None and line.edge is None and line.of.rank != 4
+        assert line is not None and line.edge is None and line.of.rank == 3
         await pilot.press("z", "z", "space", "left")
         folded = graph.chosen
         # Rank 3 is one of "2 other ranks, each under 1 %": what it lies in is chosen.
-        assert folded is not None and folded.of.rank is None
+        assert folded is not None and folded.of.rank is None and folded.of.detail == "ranks 2-3"
         assert isinstance(app.screen, BlameScreen) and app.screen.commands()[-1].endswith("-o dot")
         await pilot.press("v")
         assert "root causes" in screen_text(app) and "▾ " in screen_text(app)

@@ -71,7 +71,7 @@ JOBS = {
         "1 ▲ rank 1 on node0: compute in kair_sample::mlp",
         1,
         "instead of",
-        "waiting came from rank 1 (",
+        "waiting came from rank 1 (19.7 %)",
         "▲ rank 1 kair_sample::mlp compute: 10.7 ms instead of 4.10 ms",
         "[x] rank=1+kind=compute",
         bar="bubble ",

@@ -37,7 +37,8 @@ def imported(sample: str, name: str = "night") -> None:
 
 
 async def looked(app: KairApp, pilot: Pilot[int]) -> None:
-    """The program looks at the files now, which it does every few seconds."""
+    """The program looks at the files now, which it does every few seconds: a look under way may be of before."""
+    await until(pilot, lambda: not app.is_busy)
     app.job_watch.look()
     await until(pilot, lambda: not app.is_busy)
 
