@@ -342,7 +342,7 @@ def test_the_training_container_ends_as_training_does_once_everything_is_deliver
 
 def test_a_pod_that_is_to_end_tells_training(node: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "bin" / "kair").write_text(
-        '#!/bin/bash\ntrap "echo checkpoint; exit 5" TERM\necho ready\nwhile :; do read -rt 1 <> <(:); done\n'
+        '#!/bin/bash\nsleep 600 > /dev/null &\ntrap "kill $!; echo checkpoint; exit 5" TERM\necho ready\nwait\n'
     )
     shell, argument = containers()["train"]["command"]
     environment = {**node, "JOB_COMPLETION_INDEX": "0"}
