@@ -38,10 +38,13 @@ PRICE = {"now_s": 0.129, "after_s": 0.107, "worst_after_s": 0.114, "saving": 0.1
 
 @pytest.fixture(autouse=True)
 def _store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty store, a user, a clock that stands still, and looks that follow each other at once."""
+    """An empty store, a user, a clock that stands still, and looks that follow each other soon.
+
+    Sooner, the program would never be idle, and each key waits until it is.
+    """
     store_variables(monkeypatch, tmp_path)
     monkeypatch.setenv("LOGNAME", "kim")
-    monkeypatch.setattr(mitigation, "_LOOK_S", 0.02)
+    monkeypatch.setattr(mitigation, "_LOOK_S", 0.2)
     for module in (job_state, records):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: NOW))
 
@@ -143,6 +146,8 @@ async def test_a_proposal_that_somebody_else_decided_first_is_told(folder: Path)
         Records(folder).decide(number, "denied", "robin")
         await pilot.press("y", "enter")
         await until(pilot, lambda: says(app, f"there is no open proposal {number}"))
+        await until(pilot, lambda: says(app, "0 open of 2"))
+        assert says(app, f"there is no open proposal {number}")
     assert Records(folder).history()[0].plan.version == 1
 
 

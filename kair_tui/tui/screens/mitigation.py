@@ -45,6 +45,7 @@ from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
 from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.shares import Share, SharesLine
 from kair_tui.tui.widgets.styles import styles_of
@@ -160,6 +161,8 @@ class MitigationScreen(FilteredScreen):
         self._is_looking = self._is_rating = False
         self._shown_at = self._not_rated_before = 0.0
         self._complaint = repr(None)
+        self._described: tuple[str | None, int | None] = (None, None)
+        """The row that was under the cursor when that was last looked at."""
 
     @property
     def crumb(self) -> str:
@@ -492,9 +495,25 @@ class MitigationScreen(FilteredScreen):
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor."""
+        """Says what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor.
+
+        What is new of the same row is no move of the cursor: a message, as of what became of an order, stands.
+        """
         if isinstance(self.focused, Table):
+            before, self._described = self._described, self._row_under_cursor()
+            if before == self._described and self.query_one(StatusLine).is_message:
+                return
             self.describe(f" {self.look.glyphs.dot} ".join(self._about_cursor()))
+
+    def _row_under_cursor(self) -> tuple[str | None, int | None]:
+        match self.focused:
+            case Proposals(chosen=MitigationProposal(number=number)) as focused:
+                return focused.id, number
+            case Ranks(chosen=RankSizes(rank=number)) as focused:
+                return focused.id, number
+            case Plans(chosen=MitigationPlan(version=number)) as focused:
+                return focused.id, number
+        return None, None
 
     def _about_cursor(self) -> list[str]:
         focused = self.focused
