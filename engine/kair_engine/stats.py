@@ -30,6 +30,23 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
     return np.asarray(kept.mean(axis=axis))
 
 
+def median_of_others(values: Floats, axis: int = 0) -> Floats:
+    """For each value the median of all others along `axis`, in the shape of `values`; NaN for a single one.
+
+    They are sorted once for all: what comes after a value itself moves up by one place when that is left out.
+    """
+    count = values.shape[axis]
+    if count < 2:
+        return np.full(values.shape, np.nan)
+    values = np.moveaxis(values, axis, 0)
+    order = values.argsort(axis=0, kind="stable")
+    place, ordered = np.empty_like(order), np.take_along_axis(values, order, axis=0)
+    np.put_along_axis(place, order, np.arange(count).reshape(-1, *[1] * (values.ndim - 1)), axis=0)
+    low, high = ((count - 2) // 2, (count - 1) // 2)
+    of = [np.where(place <= at, ordered[at + 1], ordered[at]) for at in (low, high)]
+    return np.asarray(np.moveaxis((of[0] + of[1]) / 2, 0, axis))
+
+
 def median(values: Floats, axis: int | None = -1) -> Floats:
     """Median along `axis` (None: of all) of values without NaN: of small arrays NumPy's takes several times as long."""
     ordered = np.sort(values, axis=axis)

@@ -94,6 +94,24 @@ def test_a_rank_that_is_slow_from_the_first_step_on_is_held_against_its_peers() 
     assert (found.ranks, found.since, found.cause) == ((1,), None, "compute")
 
 
+@pytest.mark.parametrize("onset", [0, ONSET])
+@pytest.mark.parametrize("often", [2 / 5, 3 / 5])
+def test_delays_that_come_in_bursts_are_priced_by_what_all_of_them_cost(onset: int, often: float) -> None:
+    of = history(ranks=5, onset=STEPS)
+    us: dict[str, Floats] = {name: column.copy() for name, column in of.us.items()}
+    hit = np.flatnonzero((of.steps >= onset) & (of.steps % 5 < 5 * often))
+    late = of.steps >= onset
+    us["self"][hit, 1] += 9000
+    us["input"][hit, 1] += 9000
+    us["step"] = us["self"].max(axis=1)[:, None] + np.full(5, 4000)
+    us["waited"] = us["step"] - us["self"]
+    found = the_finding(replace(of, us=us))
+    assert (found.ranks, found.cause) == ((1,), "input")
+    shorter = (us["step"] - of.us["step"])[:, 0]
+    within = late if found.pattern == "persistent" else np.ones_like(late)
+    assert found.time_lost_us_per_step == pytest.approx(shorter[within].mean(), rel=0.05)
+
+
 def test_a_stage_without_peers_is_held_against_the_other_stages() -> None:
     of = history(ranks=4, rank=2, alone=False, forward=3000, cpu=3000)
     of = replace(of, role=np.arange(4), role_names=tuple(f"stage {at} of 4" for at in range(4)))

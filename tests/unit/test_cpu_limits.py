@@ -1,12 +1,9 @@
 """What holds a rank back and not its peers, by hand: 100 ms a step, four ranks, eight steps."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.excess_builder import job, quiet
 
 from kair_engine.ranks import Position, Rank
@@ -18,7 +15,6 @@ from kair_engine.triage.ranks.cpu_limits import (
     cpu_limit_evidence,
     cpu_limits,
     is_stopped,
-    median_of_others,
     oversubscribed_evidence,
 )
 
@@ -112,12 +108,6 @@ def test_a_rank_is_held_back_that_is_stopped_far_oftener(
     found = cpu_limits(of_host(), EXCESS, counted(halted, throttled))
     assert found == expected
     assert is_stopped(found.values()) == bool(expected)
-
-
-@given(st.lists(st.floats(-5, 5) | st.just(math.inf), min_size=1, max_size=9))
-def test_the_median_of_all_others(values: list[float]) -> None:
-    expected = [np.median(values[:at] + values[at + 1 :]) if len(values) > 1 else np.nan for at in range(len(values))]
-    assert median_of_others(np.array(values)) == pytest.approx(np.array(expected), nan_ok=True)
 
 
 def test_of_several_ranks_the_mean_is_told_of_those_that_it_holds_back() -> None:

@@ -15,6 +15,7 @@ from kair_engine.stats import (
     known_median,
     mad,
     median,
+    median_of_others,
     student_t_tail,
     trimmed_mean,
 )
@@ -108,3 +109,15 @@ def test_the_beta_binomial_tail_is_scipys(k: int, n: int, a: float, b: float) ->
     # By its terms: its survival function is 1 less a sum, of which a small tail is lost.
     exact = scipy.stats.betabinom.pmf(np.arange(k, n + 1), n, a, b).sum()
     assert beta_binomial_tail(k, n, a, b) == pytest.approx(exact, rel=1e-9)
+
+
+@PROPERTY
+@given(st.integers(1, 9), st.integers(1, 3), st.sampled_from([0, 1]), st.data())
+def test_the_median_of_all_others(count: int, beside: int, axis: int, data: st.DataObject) -> None:
+    numbers = st.floats(-5, 5) | st.just(np.inf)
+    rows = data.draw(st.lists(st.lists(numbers, min_size=count, max_size=count), min_size=beside, max_size=beside))
+    told = median_of_others(np.array(rows) if axis else np.array(rows).T, axis)
+    told = told if axis else told.T
+    for row, of in zip(rows, told, strict=True):
+        expected = [np.median(row[:at] + row[at + 1 :]) if count > 1 else np.nan for at in range(count)]
+        assert of == pytest.approx(np.array(expected), nan_ok=True)

@@ -10,6 +10,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
 from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.stats import median_of_others
 from kair_engine.timeline.clocks import offsets_ns
 from kair_engine.timeline.graph import scopes_named, within
 from kair_engine.timeline.roles import role_codes, roles
@@ -168,8 +169,8 @@ def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[De
         members = np.flatnonzero(role == code)
         if len(members) < 2:
             continue
-        expected, least = _of_the_others(smooth[members])
-        shown, _ = _of_the_others(counts[members].astype(float))
+        expected, least = median_of_others(smooth[members]), _least_of_others(smooth[members])
+        shown = median_of_others(counts[members].astype(float))
         low = (smooth[members] < DEGRADED_BELOW * expected) & (expected >= _SMALLEST_EXPECTED)
         low &= smooth[members] < least
         # Smoothed, an edge of what the peers run reaches into windows where they run nothing.
@@ -187,21 +188,10 @@ def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[De
             )
 
 
-def _of_the_others(values: Floats) -> tuple[Floats, Floats]:
-    """(median, least) of every row's others, per column: both (rows × columns), of two rows or more.
-
-    The columns are sorted once for all rows: a median per row takes minutes for ten thousand ranks.
-    """
-    rows, columns = values.shape
-    order = values.argsort(axis=0, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=0)
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.arange(rows)[:, None], axis=0)
-    column = np.arange(columns)
-    lower, upper = (rows - 2) // 2, (rows - 1) // 2
-    # What comes after the row itself moves up by one place when it is left out.
-    median = (ordered[lower + (lower >= place), column] + ordered[upper + (upper >= place), column]) / 2
-    return median, np.where(place == 0, ordered[1], ordered[0])
+def _least_of_others(values: Floats) -> Floats:
+    """(rows × columns): the least of every row's others, per column, of two rows or more."""
+    least, next_to_it = np.partition(values, 1, axis=0)[:2]
+    return np.asarray(np.where(values == least, next_to_it, least))
 
 
 def _over_three(counts: Ints) -> Floats:

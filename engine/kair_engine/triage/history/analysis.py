@@ -19,6 +19,7 @@ from kair_engine.results.triage import Evidence, Finding, PricedBy, RankedRank, 
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.trace.model import Job, hosts_of
+from kair_engine.triage.history.longer import longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside, slow_ranks
@@ -167,24 +168,17 @@ def _saved_us(history: StepHistory, slow: Slow) -> tuple[float, PricedBy]:
     Stages of a pipeline wait for one another: there it is what the ranks take longer, but no more than the job's step
     became longer by since then.
     """
-    own = history.us["self"][slow.later]
-    less = own.copy()
-    more: Floats | float = slow.excess_us
-    if slow.is_intermittent:
-        more = np.maximum(beside(history, history.us["self"], slow.positions)[slow.later], 0.0)[:, None]
-    less[:, list(slow.positions)] -= more
+    own, more = history.us["self"][slow.later], longer_us(history, slow)
+    share = float(slow.later.mean()) if slow.is_intermittent else 1.0  # what comes and goes is spread over all steps
     if len(history.role_names) <= 1:
-        return float((own.max(axis=1) - less.max(axis=1)).mean()) * _of_steps(slow), "replay"
-    step = np.median(history.us["step"], axis=1)
+        less = own.copy()
+        less[:, list(slow.positions)] -= more
+        return float((own.max(axis=1) - less.max(axis=1)).mean()) * share, "replay"
     grown = np.inf
     if slow.since is not None and not slow.later.all():
-        grown = float(np.median(step[slow.later]) - np.median(step[~slow.later]))
-    return max(min(slow.excess_us, grown), 0.0), "excess"
-
-
-def _of_steps(slow: Slow) -> float:
-    """The share of the steps that what comes now and then is spread over."""
-    return float(slow.later.mean()) if slow.is_intermittent else 1.0
+        step = np.median(history.us["step"], axis=1)
+        grown = float(trimmed_mean(step[slow.later], TRIM) - trimmed_mean(step[~slow.later], TRIM))
+    return max(min(float(more.mean()) * share, grown), 0.0), "excess"
 
 
 def _finding(  # noqa: PLR0917  (one call)

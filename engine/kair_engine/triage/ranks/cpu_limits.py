@@ -14,6 +14,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.triage import Evidence, EvidenceKind
+from kair_engine.stats import median_of_others
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, host_of
 
@@ -146,16 +147,3 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Ev
         counts["halted"][counts["halted"].sum(axis=1) < MIN_SIGSTOPS] = 0
         found |= {kind: of.mean(axis=1) for kind, of in counts.items()}
     return found
-
-
-def median_of_others(values: Floats) -> Floats:
-    """For each of the values the median of all others; NaN for a single one."""
-    count = len(values)
-    if count < 2:
-        return np.full(count, np.nan)
-    order = np.argsort(values, kind="stable")
-    place, ordered = np.empty(count, np.int64), values[order]
-    place[order] = np.arange(count)
-    low, high = ((count - 2) // 2, (count - 1) // 2)
-    of = [np.where(place <= at, ordered[at + 1], ordered[at]) for at in (low, high)]
-    return np.asarray((of[0] + of[1]) / 2)
