@@ -1,6 +1,6 @@
 """Who ranks are, for people: the software that they share, and the devices of each host."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -30,6 +30,7 @@ def identity_facts(identities: Sequence[RankIdentity]) -> list[tuple[str, list[s
     facts = [
         ("software", _shared(identities)),
         ("", list(_different(identities))),
+        ("scheduler", _scheduled(identities)),
         ("environment", _environment(identities)),
         ("devices", list(_devices(identities))),
     ]
@@ -59,6 +60,15 @@ def _different(identities: Sequence[RankIdentity]) -> Iterator[str]:
             usual_first = sorted(of.items(), key=lambda item: (-len(item[1]), item[0]))
             parts = (f"{_called(name, version)} on {ranks_in_words(tuple(ranks))}" for version, ranks in usual_first)
             yield f"differs: {'; '.join(parts)}"
+
+
+def _scheduled(identities: Sequence[RankIdentity]) -> list[str]:
+    """What all are part of, by its name; of what only some are part of, how many there are."""
+    told = [set(one.scheduled) for one in identities if one.scheduled]
+    shared = sorted(set.intersection(*told)) if told else []
+    kinds = Counter(name.partition(":")[0] for name in {name for of in told for name in of} - {*shared})
+    parts = [name.replace(":", " ", 1) for name in shared] + [plural(of, kind) for kind, of in sorted(kinds.items())]
+    return [", ".join(parts)] if parts else []
 
 
 def _called(name: str, version: str) -> str:

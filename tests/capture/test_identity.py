@@ -31,6 +31,7 @@ from kair_capture.job.identity import (
     identity_of,
     image,
     local_rank,
+    scheduled,
     torch_ordinal,
     variables,
 )
@@ -90,6 +91,30 @@ def test_what_is_no_secret_is_kept() -> None:
         "LD_LIBRARY_PATH": "/usr/lib/keyring:/x",
     }
     assert variables(told) == told
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"POD_NAME": "train-0-x7k2p", "POD_NAMESPACE": "ml", "HOSTNAME": "train-0"}, ["pod:ml/train-0-x7k2p"]),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "train-0"}, ["pod:default/train-0"]),
+        ({"HOSTNAME": "node-7"}, []),
+        (
+            {"SLURM_JOB_ID": "4713", "SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "3"},
+            ["job:4713", "job:4711_3"],
+        ),
+        ({"SLURM_JOB_ID": "$(reboot)"}, []),
+    ],
+)
+def test_a_process_knows_how_its_scheduler_calls_it(
+    tmp_path: Path, environment: dict[str, str], expected: list[str]
+) -> None:
+    (tmp_path / "namespace").write_text("default\n")
+    assert scheduled(environment, tmp_path / "namespace") == expected
+
+
+def test_a_pod_that_may_not_ask_the_api_is_called_by_its_name_alone(tmp_path: Path) -> None:
+    assert scheduled({"POD_NAME": "train-0"}, tmp_path / "none") == ["pod:train-0"]
 
 
 def test_a_variable_that_is_no_text_is_kept_as_json_can_have_it() -> None:

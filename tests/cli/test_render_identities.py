@@ -39,6 +39,12 @@ def test_the_environment_is_counted() -> None:
     assert identity_facts(same[:1]) == [("environment", ["2 variables"])]
 
 
+def test_what_all_are_part_of_is_named_and_the_rest_is_counted() -> None:
+    some = [of(rank, scheduled=("job:4711", f"pod:ml/train-{rank // 2}")) for rank in range(4)]
+    assert identity_facts(some) == [("scheduler", ["job 4711, 2 pods"])]
+    assert identity_facts(some[:2]) == [("scheduler", ["job 4711, pod ml/train-0"])]
+
+
 def test_devices_are_listed_by_host_with_whole_uuids() -> None:
     some = [
         of(rank, device=DeviceIdentity(UUID, f"0000:{rank:02x}:00.0", index=rank % 2, ordinal=0, model="NVIDIA H100"))

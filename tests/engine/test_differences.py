@@ -235,6 +235,7 @@ def joins() -> Joins:
             local_rank=rank % 2,
             device=DeviceIdentity(UUIDS[rank], f"0000:{0x1B + rank % 2:02x}:00.0", 1 - rank % 2),
             nics=(f"mlx5_{rank % 2}/1",),
+            scheduled=(f"pod:{'ml/' if rank < 2 else ''}train-{rank // 2}", "job:4711"),
         )
         for rank in range(4)
     }
@@ -260,6 +261,15 @@ def joins() -> Joins:
         ("node-0", gpu_index(0), (1,), "pci"),
         ("node-0", gpu_index(7), (), None),
         (None, of_rank(3), (3,), "rank"),
+        ("node-0", "pod:ml/train-0", (0, 1), "scheduler"),
+        (None, "pod:ml/train-0", (0, 1), "scheduler"),
+        ("node-1", "pod:ml/train-0", (), None),
+        ("node-9", "pod:other/train-1", (), None),
+        ("node-1", "pod:ml/train-1", (2, 3), "scheduler"),
+        (None, "pod:other/train-0", (), None),
+        (None, "job:4711", (0, 1, 2, 3), "scheduler"),
+        ("node-1", "job:4711", (2, 3), "scheduler"),
+        (None, "job:47", (), None),
         (None, of_rank(99), (), None),
         (None, HOST, (), None),
         ("node-0", "nonsense", (), None),

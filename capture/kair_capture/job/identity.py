@@ -47,6 +47,9 @@ _LIBRARIES: Final = (
 )  # fmt: skip
 _IMAGES: Final = ("CONTAINER_IMAGE", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SLURM_CONTAINER_IMAGE")
 _PYXIS_IMAGE: Final = "pyxis_container_image"
+_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_JOB_NUMBERS: Final = (("SLURM_JOB_ID",), ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"))
+"""Variables that make up what the account calls a job: `4711`, of an array `4711_3`."""
 _LOCAL_RANKS: Final = (
     ("LOCAL_RANK", "RANK"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
@@ -102,11 +105,12 @@ def identity_of(
         "local_rank": local_rank(rank, environment),
         "cpus": sorted(os.sched_getaffinity(0)),
         "container": image(environment),
+        "scheduled": scheduled(environment),
         "versions": versions(framework),
         "environment": variables(environment),
         "device": device(),
     }
-    return {name: value for name, value in found.items() if value not in (None, {})}
+    return {name: value for name, value in found.items() if value not in (None, {}, [])}
 
 
 def local_rank(rank: int, environment: Mapping[str, str]) -> int | None:
@@ -126,6 +130,23 @@ def image(environment: Mapping[str, str]) -> str | None:
         return None if _SECRET_IN_VALUE.search(found) else _kept(found)
     product, release = environment.get("NVIDIA_PRODUCT_NAME"), environment.get("NVIDIA_PYTORCH_VERSION")
     return _kept(f"{product or 'PyTorch'} {release}") if release else None
+
+
+def scheduled(environment: Mapping[str, str], namespace: Path = _NAMESPACE) -> list[str]:
+    """What it is part of, as the events of its scheduler call it: `pod:NAMESPACE/NAME`, `job:4711`.
+
+    A pod is called as `POD_NAME` says (fieldRef `metadata.name`), else by its host name, which is the same in most.
+    """
+    found = []
+    pod = environment.get("POD_NAME") or ("KUBERNETES_SERVICE_HOST" in environment and environment.get("HOSTNAME"))
+    if pod:
+        of = environment.get("POD_NAMESPACE")
+        if not of:
+            with suppress(OSError, ValueError):  # a pod that may not ask the API has no such file
+                of = namespace.read_text(encoding="utf-8").strip()
+        found.append(_kept(f"pod:{of}/{pod}" if of else f"pod:{pod}"))
+    numbers = ([environment.get(name, "") for name in names] for names in _JOB_NUMBERS)
+    return found + [_kept(f"job:{'_'.join(of)}") for of in numbers if all(map(str.isdecimal, of))]
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""What ties evidence to ranks: devices by UUID, else by PCI address, processes by host and pid, else the host alone."""
+"""What ties evidence to ranks: devices by UUID, else by PCI address, processes by host and pid, pods and jobs by name.
+
+Else the host alone.
+"""
 
 import re
 from collections import defaultdict
@@ -33,6 +36,7 @@ class Joins:
             if name
         )
         self._resolved: Final[dict[str, tuple[int, ...]]] = {}
+        self._scheduled: Final = _by_key((name, rank) for rank, one in identities.items() for name in one.scheduled)
         self._by_uuid: Final = _by_key((one.device.uuid, rank) for rank, one in identities.items() if one.device.uuid)
 
     def on_host(self, host: str | None) -> tuple[int, ...]:
@@ -58,6 +62,8 @@ class Joins:
             found = self._where(host, lambda one: one.device.pci == name, "pci")
         elif kind == "pid":
             found = self._where(host, lambda one: str(one.pid) == name, "process")
+        elif kind in ("pod", "job"):
+            found = self._of_scheduler(host, entity)
         elif kind == "gpu index" and _NUMBER.fullmatch(name):
             found = self._of_index(host, int(name))
         elif kind == "rank" and _NUMBER.fullmatch(name):
@@ -88,6 +94,13 @@ class Joins:
             # One that none of them uses is of the host as a whole: nothing says whom it serves.
             ranks = tuple(using) or ranks
         return self._tied(ranks, "host")
+
+    def _of_scheduler(self, host: str | None, entity: str) -> Joined:
+        """A pod's ranks may not know its namespace: then the pod's node must be theirs, where it is told."""
+        kind, _, name = entity.partition(":")
+        ranks = self._scheduled.get(entity) or self._scheduled.get(f"{kind}:{name.rpartition('/')[2]}", ())
+        there = self.on_host(host)
+        return self._tied(tuple(rank for rank in ranks if rank in there) if there or host else ranks, "scheduler")
 
     def _of_index(self, host: str | None, index: int) -> Joined:
         """Drivers number devices by their PCI addresses: where a rank's number is told, that is as good as these.

@@ -11,7 +11,7 @@ Word = Literal["explains", "consistent", "seen", "excluded", "not_observed"]
 """`explains`: differs from peers, its size and its time fit, and innocent ranks do not show it by chance;
 `consistent`: differs from peers, and nothing speaks against it; `seen`: also on peers, so it is nobody's;
 `excluded`: well sampled, and absent; `not_observed`: no source tells."""
-JoinedBy = Literal["uuid", "pci", "process", "rank", "host", "local_rank"]
+JoinedBy = Literal["uuid", "pci", "process", "rank", "scheduler", "host", "local_rank"]
 """What ties evidence to a rank, in order of trust; `local_rank` is an assumption, and explains nothing."""
 
 

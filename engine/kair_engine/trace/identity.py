@@ -51,6 +51,8 @@ class RankIdentity:
     """Of its process, as `/proc/PID/cgroup` has it."""
     container: str | None = None
     """Its image or the runtime's name of it."""
+    scheduled: tuple[str, ...] = ()
+    """What it is part of, as schedulers' events call it: `pod:NAMESPACE/NAME` (or `pod:NAME`), `job:4711`."""
     versions: dict[str, str] = field(default_factory=dict)
     """`driver`, `cuda`, `nccl`, `framework`, `kernel`, `python`, `os`, `cuda_driver`, …"""
     environment: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside
 
 RARE = 0.02
-"""Of the steps, the longest and the shortest ones: stalls that every rank has are as rare, so they count as the next."""
+"""Of the steps, the longest and the shortest: stalls that all ranks have are as rare, so they count as the next."""
 
 
 def longer_us(history: StepHistory, slow: Slow) -> Floats:
