@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
 from kair_engine.recording.job_file import recordings_in
-from kair_engine.results.triage import Verdict
+from kair_engine.results.triage import TriageResult, Verdict
 from kair_engine.store.kept_answers import keep_verdict
 from kair_tui.cli.job import JobWanted
 from kair_tui.cli.places import store_root
@@ -23,8 +24,11 @@ from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.frame.output import OutputScreen
+from kair_tui.tui.question import Question
+from kair_tui.tui.screens import overview
 from kair_tui.tui.screens.jobs import JobsScreen
 from kair_tui.tui.screens.overview import OverviewScreen
+from kair_tui.tui.session import Session
 
 pytestmark = [
     pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet"),
@@ -142,6 +146,28 @@ async def test_another_job_takes_the_place_of_the_open_one() -> None:
         await until(pilot, lambda: answered(app) and "calm › overview" in screen_text(app))
         assert "night" not in screen_text(app)
         assert len(app.framed_screens) == 1
+
+
+@pytest.mark.usefixtures("_store")
+@played
+async def test_what_is_asked_ahead_of_a_job_that_is_replaced_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, asks = threading.Event(), overview.asked_ahead
+
+    def slowly(session: Session, triage: TriageResult) -> Iterator[Question]:
+        go_on.wait(60)
+        return asks(session, triage)
+
+    monkeypatch.setattr(overview, "asked_ahead", slowly)
+    app = KairApp(JobWanted("night"), Look())
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: answered(app) and app.is_busy)
+        await pilot.press("8")
+        await until(pilot, lambda: is_listed(app))
+        await pilot.press("home", "enter")
+        await until(pilot, lambda: answered(app) and "calm › overview" in screen_text(app))
+        go_on.set()
+        await until(pilot, lambda: not app.is_busy)
+        assert app.return_code is None and "calm › overview" in screen_text(app)
 
 
 @pytest.mark.usefixtures("_store")

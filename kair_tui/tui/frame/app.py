@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from io import UnsupportedOperation
 from typing import Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ from textual.binding import BindingType
 from textual.color import Color
 from textual.dom import DOMNode
 from textual.filter import LineFilter
-from textual.worker import WorkerFailed
+from textual.worker import Worker, WorkerFailed
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.job import JobWanted
@@ -182,7 +183,10 @@ class KairApp(App[int]):
         return bool(self._working)
 
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
-        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
+        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it.
+
+        It knows the program as the caller does: a screen that is taken away meanwhile has no parent to find it by.
+        """
 
         def counted() -> None:
             self._working.add(token)
@@ -192,7 +196,9 @@ class KairApp(App[int]):
                 self._working.discard(token)
 
         token = object()
-        node.run_worker(counted, thread=True, exclusive=True, group=group, exit_on_error=True)
+        _: Worker[None] = node.run_worker(
+            partial(asyncio.to_thread, counted), exclusive=True, group=group, exit_on_error=True
+        )
 
     # What the keys ask for that work everywhere.
 
