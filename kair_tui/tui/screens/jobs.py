@@ -231,14 +231,19 @@ class JobsScreen(FilteredScreen):
 
     def _use(self, question: Question, name: str) -> None:
         """In a thread."""
+        error = None
         try:
             question.answer_of_store(self._store)
-        except Exception as error:
-            self.app.call_from_thread(self.complain, error)
-        else:
-            self.app.call_from_thread(self._used, question, name)
+        except Exception as caught:
+            error = caught
+        self.app.call_from_thread(self._used, question, name, error)
 
-    def _used(self, question: Question, name: str) -> None:
+    def _used(self, question: Question, name: str, error: Exception | None) -> None:
+        if not self.is_whole:
+            return  # left meanwhile
+        if error is not None:
+            self.complain(error)
+            return
         self.record(question.text("", self._store))
         self._news = f"kair commands that name no job take {name} now"
         self._ask()
