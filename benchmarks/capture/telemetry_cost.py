@@ -37,7 +37,7 @@ while True:
 def measure(seconds: float, pids: list[int], *, is_on: bool) -> None:
     """Prints CPU s per s, and how the sampler's tasks share it."""
     with tempfile.TemporaryDirectory() as folder:
-        telemetry = Telemetry(Path(folder) / "samples", "node", lambda _file, _name: None)
+        telemetry = Telemetry(Path(folder) / "samples", "node", lambda *_: None, lambda _: None)
         ranks = dict(enumerate(pids)) if is_on else {}
         telemetry.start()
         live(telemetry, ranks, SETTLE_S)

@@ -20,6 +20,7 @@ from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.telemetry import sampler
 from kair_capture.agent.telemetry.control_groups import ControlGroups
 from kair_capture.agent.telemetry.host import nfs_requests, numbers_in_list
+from kair_capture.agent.telemetry.joining import in_order
 from kair_capture.agent.telemetry.pacing import EACH, OFTEN, PACES, SELDOM, Pacer, Task
 from kair_capture.agent.telemetry.process_table import ProcessTable, stat_in
 from kair_capture.agent.telemetry.processes import cores_in
@@ -76,7 +77,7 @@ class Host:
         opened = (None, NO_NVML) if nvml is None else (Nvml(nvml), "")
         self.now_s = 0.0
         self.telemetry = Telemetry(
-            root / "spool", "node-7", self.keep, lambda: opened,
+            root / "spool", "node-7", self.keep, self.remove, lambda: opened,
             proc=root / "proc", sys=root / "sys", groups=root / "cgroup",
         )  # fmt: skip
 
@@ -85,6 +86,9 @@ class Host:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
         self.files.append(target)
+
+    def remove(self, name: str) -> None:
+        (self.root / "store" / name).unlink(missing_ok=True)
 
     def sample(self, ranks: Mapping[int, int], seconds: float = 1.0) -> None:
         self.telemetry._wanted = dict(ranks)
@@ -514,15 +518,26 @@ def test_a_store_that_is_away_gets_everything_later_and_the_oldest_goes_without_
     write(host.root, process(100, user=2))
     host.sample({0: 100})
     telemetry.flush()
-    assert len(telemetry._waiting()) == 2
-    oldest, newest = telemetry._waiting()
+    oldest, newest = in_order(telemetry._folder)
     monkeypatch.setattr(sampler, "SPOOL_BYTES", newest.stat().st_size)
     telemetry._make_room()
-    assert telemetry._waiting() == [newest]
+    assert in_order(telemetry._folder) == [newest]
     is_away = False
     telemetry.deliver()
-    assert not telemetry._waiting() and host.files[0].parent.name == "host=node-7" and host.files[0].name == newest.name
+    assert not in_order(telemetry._folder)
+    assert [(file.parent.name, file.name) for file in host.files] == [("host=node-7", newest.name)]
     assert oldest.name != newest.name
+
+
+def test_a_clock_that_is_set_back_gives_no_file_the_name_of_one_before(host: Host) -> None:
+    write(host.root, process(100, user=1))
+    host.sample({0: 100})
+    host.rows()
+    host.telemetry.deliver(is_last=True)
+    write(host.root, process(100, user=2))
+    host.telemetry.sample_host(60.0, BEGIN_NS)
+    host.rows()
+    assert len({file.name for file in host.files}) == 2
 
 
 def test_this_machine_is_sampled_by_threads_and_delivered_at_the_end(tmp_path: Path) -> None:
@@ -536,7 +551,7 @@ def test_this_machine_is_sampled_by_threads_and_delivered_at_the_end(tmp_path: P
     code = "import os, sys; sys.stdout.write('x'); sys.stdout.flush(); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None and child.stdout.read(1) == b"x"
-    telemetry = Telemetry(tmp_path / "spool", "here", keep, lambda: (None, NO_NVML))
+    telemetry = Telemetry(tmp_path / "spool", "here", keep, lambda _: None, lambda: (None, NO_NVML))
     sample = telemetry.sample_host
 
     def noting(*arguments: object, **more: object) -> None:
@@ -569,7 +584,7 @@ def test_this_machine_is_sampled_by_threads_and_delivered_at_the_end(tmp_path: P
 
 def test_a_reading_that_fails_is_noted_and_the_agent_goes_on(tmp_path: Path) -> None:
     failed = threading.Event()
-    telemetry = Telemetry(tmp_path / "spool", "here", lambda *_: None, lambda: (None, NO_NVML))
+    telemetry = Telemetry(tmp_path / "spool", "here", lambda *_: None, lambda _: None, lambda: (None, NO_NVML))
 
     def fail(*_: object, **__: object) -> None:
         failed.set()
@@ -624,11 +639,14 @@ def test_an_agent_delivers_what_it_read_of_its_ranks(tmp_path: Path, is_on: bool
         agent.telemetry.sample_host(0.0, BEGIN_NS)
         agent.telemetry.flush()
         agent.telemetry.deliver()
+        agent.telemetry.sample_host(60.0, BEGIN_NS + 60 * NS)
+        agent.telemetry.flush()
+        agent.telemetry.deliver(is_last=True)
     agent.identities.stop(60)
     agent.journal.close()
     agent._midwife.shutdown()
     os.close(agent._lock)
-    files = list((tmp_path / "store/job/evidence").rglob("samples-*.parquet"))
+    files = list((tmp_path / "store/job/evidence").rglob("*.parquet"))
     assert [file.parent.name for file in files] == ["host=node-1"] * is_on
     assert not is_on or 3 in read_evidence(files[0]).table["rank"].to_pylist()
 

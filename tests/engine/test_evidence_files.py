@@ -279,6 +279,43 @@ def test_a_stored_table_that_is_damaged_is_left_out(tmp_path: Path) -> None:
     assert codes(warnings) == ["unreadable_evidence"]
 
 
+def test_files_that_are_joined_while_they_are_read_are_read_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "evidence" / "host=node-9"
+    folder.mkdir(parents=True)
+    for number in (1, 2, 3):
+        write_evidence(folder / f"samples-{number}.parquet", clocks(float(number), host="node-9"))
+
+    def joined_meanwhile(path: Path) -> EvidenceFile:
+        found = read_evidence(path)
+        names = tuple(f"samples-{number}.parquet" for number in (1, 2, 3))
+        if (folder / names[0]).exists():
+            joined = together(read_evidence(folder / name) for name in names)
+            write_evidence(folder / "joined-3.parquet", EvidenceFile(joined.table, joined.sources, names))
+            for name in names:
+                (folder / name).unlink()
+        return found
+
+    monkeypatch.setattr(evidence_files, "read_evidence", joined_meanwhile)
+    found, warnings = stored_evidence(tmp_path)
+    assert (sorted(found.table["value"].to_pylist()), warnings) == ([1.0, 2.0, 3.0], [])
+    assert [one.rows for one in found.sources] == [3]
+
+
+def test_of_more_samples_than_are_read_at_once_the_latest_are_read(tmp_path: Path) -> None:
+    for place in ("host=a", "host=b", "added"):
+        (tmp_path / "evidence" / place).mkdir(parents=True)
+        for ms in (500, 1500, 2000):
+            write_evidence(tmp_path / "evidence" / place / f"samples-{ms}.parquet", clocks(float(ms), host=place))
+    (tmp_path / "evidence" / "added").rename(tmp_path / "evidence" / "own")
+    write_evidence(tmp_path / "evidence" / "log.parquet", clocks(7.0, host="any"))
+    found, (warning,) = stored_evidence(tmp_path, 7)
+    assert sorted(found.table["value"].to_pylist()) == [7.0, 1500.0, 1500.0, 1500.0, 2000.0, 2000.0, 2000.0]
+    assert warning.code == "evidence_left_out"
+    assert warning.message.startswith("there are more than 7 rows: of 10 files the 3 with the oldest samples are left")
+
+
 def test_a_folder_of_evidence_below_traces_holds_no_trace(tmp_path: Path) -> None:
     folder = write_job(tmp_path / "run", [0, 1])
     log(folder / "evidence" / "rank7.json", '{"traceEvents": [')

@@ -153,7 +153,9 @@ class Agent:
         self.dumper: Final = Dumper(settings.run_dir, self._put)
         self.identities: Final = RankIdentities(settings.run_dir, settings.host, self._put)
         samples = settings.spool / "samples"
-        self.telemetry: Final = Telemetry(samples, settings.host, self._put) if settings.telemetry else None
+        self.telemetry: Final = (
+            Telemetry(samples, settings.host, self._put, self._remove) if settings.telemetry else None
+        )
         self._heartbeat: subprocess.Popen[bytes] | None = None
         # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
         self._midwife = ThreadPoolExecutor(1, "midwife")
@@ -429,6 +431,13 @@ class Agent:
             deliver_file(file, folder / name)
         else:
             self._remote.put(file, f"{folder.name}/{name}")
+
+    def _remove(self, name: str) -> None:
+        """From there. Raises OSError."""
+        if self._remote is None:
+            (self.settings.places.folder / name).unlink(missing_ok=True)
+        else:
+            self._remote.remove(f"{self.settings.places.job}/{name}")
 
     def _send_rows(self) -> None:
         behind = sum(self._on_their_way.values())

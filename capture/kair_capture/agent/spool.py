@@ -113,7 +113,7 @@ class Spool:
         name = named(fragment, self._host, first, last, key, kind=kind).text
         beside = self.folder / f".{name}"
         shutil.move(fragment, beside)
-        _sync(beside)
+        sync(beside)
         beside.rename(self.folder / name)
         self._make_room(keep=name)
         self._changed.set()
@@ -197,12 +197,13 @@ def deliver_file(source: Path, target: Path) -> None:
                 copy.flush()
                 os.fsync(handle)
                 temporary.rename(target)
-                _sync(target.parent)
+                sync(target.parent)
             finally:
                 temporary.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """A file, or the names in a folder, stay through a power cut. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -30,6 +30,11 @@ MOST_FILES: Final = 10_000
 """Of a folder that are looked at."""
 MOST_BYTES: Final = 8 << 30
 """Of evidence, as it lies on disk, that are read at once."""
+MOST_ROWS: Final = 30_000_000
+"""Of a job of the store, from which on older samples are left out: to read so many takes 4 GB of memory.
+
+64 hosts without devices tell them in four hours, 1,000 in a quarter of one. Of a job's steps the last 4 million are
+looked at, one of each rank: they reach as far back where a step takes 2 s."""
 IDENTITY: Final = re.compile(r"identity.*\.json")
 """Names of files that lie among evidence and tell who ranks are."""
 _ADDED: Final = "added"
@@ -42,6 +47,8 @@ _NAMED: Final = 3
 """Files of which a warning says the names."""
 _MOST_WARNINGS: Final = 20
 _HOST_FOLDER: Final = re.compile(r"host=(.+)")
+_SAMPLED: Final = re.compile(r"(?:samples|joined)-(\d{1,18})\.parquet")
+"""Names of files that a sampler delivered; one that joins others has the number of the latest."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +81,66 @@ def read_evidence_of(
     return together(found), _few(warnings)
 
 
-def stored_evidence(folder: Path) -> tuple[EvidenceFile, list[KairWarning]]:
+def stored_evidence(folder: Path, most: int = MOST_ROWS) -> tuple[EvidenceFile, list[KairWarning]]:
     """The tables in the folder of a job of the store: those of capture, and those that were added.
 
-    None where there are none. A table that is damaged is left out with a warning.
+    None where there are none. A table that is damaged is left out with a warning, and so are the oldest samples where
+    there are more than `most` rows.
     """
-    try:
-        found = find_files(folder / EVIDENCE, leave_out=None)
-    except InputError as error:
-        return together(()), [_left_out(error)] if (folder / EVIDENCE).exists() else []
-    files: list[EvidenceFile] = []
-    warnings = [*found.warnings]
-    for path in found.files:
-        if path.suffix == ".parquet":
-            try:
-                files.append(read_evidence(path))
-            except InputError as error:
-                warnings.append(_left_out(error))
-    return together(files), _few(warnings)
+    read: dict[Path, EvidenceFile] = {}
+    warnings: list[KairWarning] = []
+    for _ in range(_LISTED):
+        try:
+            found = find_files(folder / EVIDENCE, leave_out=None)
+        except InputError as error:
+            return together(()), [_left_out(error)] if (folder / EVIDENCE).exists() else []
+        warnings = [*found.warnings]
+        tables = [path for path in found.files if path.suffix == ".parquet"]
+        if _read_new(sorted(tables, key=_latest_first), read, most, warnings):
+            break
+    inside = _parts_of(read)
+    return together(read[path] for path in sorted(read) if path not in inside), _few(warnings)
+
+
+_LISTED: Final = 3
+"""Times that a folder is looked into where files go while they are read: their agent has joined them."""
+
+
+def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, warnings: list[KairWarning]) -> bool:
+    """Reads what is not in `read`, nor part of what is, into it; whether all was still there."""
+    inside, rows, are_there = _parts_of(read), sum(len(one.table) for one in read.values()), True
+    for number, path in enumerate(paths):
+        if path in read or path in inside:
+            continue
+        if rows >= most and _sampled_ms(path) is not None:
+            text = f"there are more than {most:,} rows: of {len(paths):,} files the {len(paths) - number:,} with the"
+            warnings.append(short_warning("evidence_left_out", f"{text} oldest samples are left out"))
+            break
+        try:
+            read[path] = one = read_evidence(path)
+        except InputError as error:
+            are_there &= not isinstance(error.__cause__, FileNotFoundError)
+            warnings.append(_left_out(error))
+            continue
+        inside |= _parts_of({path: one})
+        rows += len(one.table)
+    return are_there
+
+
+def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
+    """The files that others were made of."""
+    return {path.parent / name for path, one in read.items() for name in one.parts}
+
+
+def _latest_first(path: Path) -> tuple[bool, int, str]:
+    """What is no sample comes first; a joined file before its parts, of which it has the latest one's number."""
+    ms = _sampled_ms(path)
+    return ms is not None, -(ms or 0), path.name
+
+
+def _sampled_ms(path: Path) -> int | None:
+    match = _SAMPLED.fullmatch(path.name)
+    return None if match is None else int(match[1])
 
 
 def with_ranks_of_job(evidence: EvidenceFile, world_size: int) -> EvidenceFile:
@@ -143,9 +192,11 @@ def _read_all(
     """Each file of evidence that was not seen yet; what is to be told of the others goes to `warnings`."""
     size = 0
     for place in places:
-        files, others = _files_of(place, warnings), list[Path]()
+        files, others, inside = _files_of(place, warnings), list[Path](), set[Path]()
         is_folder = files != (place,)
         for path in files:
+            if path in inside:
+                continue
             try:
                 status = _status(path)
                 if (status.st_dev, status.st_ino) in seen:
@@ -157,7 +208,9 @@ def _read_all(
                     text = f"more than {limit / 1e9:.3g} GB of evidence: {path} and what comes after it is left out"
                     warnings.append(short_warning("evidence_left_out", text))
                     return
-                yield _with_host(_Read(path, read()), place if is_folder else place.parent, hosts)
+                content = read()
+                inside |= _parts_of({path: content})  # in order of names a joined file comes before its parts
+                yield _with_host(_Read(path, content), place if is_folder else place.parent, hosts)
             except NotEvidenceError:
                 if not is_folder:
                     raise

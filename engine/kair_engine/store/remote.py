@@ -286,10 +286,20 @@ def _fetch_folder(store: Path, job: str, folder: str, ending: str, *, only_new: 
     if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
         return
     with _away(remote):
-        for name, size in remote.sizes(f"{job}/{folder}").items():
-            if size >= 0 and name.endswith(ending) and not (only_new and _has_size(store / name, size)):
-                with suppress(FileNotFoundError):
-                    remote.get(name, store / name)
+        for _ in range(_LISTED):
+            is_whole = True
+            for name, size in remote.sizes(f"{job}/{folder}").items():
+                if size >= 0 and name.endswith(ending) and not (only_new and _has_size(store / name, size)):
+                    try:
+                        remote.get(name, store / name)
+                    except FileNotFoundError:
+                        is_whole = False
+            if is_whole:
+                return
+
+
+_LISTED: Final = 3
+"""Times that a folder is looked into where files go while they are fetched: they were joined, or written anew."""
 
 
 def _has_size(path: Path, size: int) -> bool:

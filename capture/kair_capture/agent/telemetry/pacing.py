@@ -18,7 +18,8 @@ tell of would meet the same part of each step."""
 _EARLY: Final = SHAKEN + 0.05
 """Of an interval; who sleeps may wake a bit before the time as well."""
 BUDGET: Final = 0.0004
-"""Of a core, for everything that is read of a host; writing and delivering it takes about a tenth of that besides."""
+"""Of a core, for everything that is read of a host; writing and delivering it takes about a tenth of that besides, and
+joining the files as much."""
 _SHARE: Final = 0.0001
 """Of a core, for one task that is not of pace EACH: one that costs more is done as much less often."""
 _MOST_STRETCHED: Final = 10.0

@@ -15,6 +15,7 @@ from typing import Final
 from kair_capture.agent.telemetry.control_groups import GROUPS
 from kair_capture.agent.telemetry.devices import Devices
 from kair_capture.agent.telemetry.host import host_tasks
+from kair_capture.agent.telemetry.joining import DeliveredFiles, in_order
 from kair_capture.agent.telemetry.kept_files import PROC, SYS
 from kair_capture.agent.telemetry.neighbours import Neighbours
 from kair_capture.agent.telemetry.pacing import BUDGET, BURST_S, EACH, PACES, SHAKEN, Pacer
@@ -52,13 +53,17 @@ class Telemetry:
         folder: Path,
         host: str,
         put: Callable[[Path, str], None],
+        remove: Callable[[str], None],
         nvml: NvmlOpener = opened,
         *,
         proc: Path = PROC,
         sys: Path = SYS,
         groups: Path = GROUPS,
     ) -> None:
-        """`folder`: where files wait; `put`: brings a file into the job's folder of the store by a name, or raises."""
+        """`folder`: where files wait; `put`: brings a file into the job's folder of the store by a name, or raises.
+
+        `remove`: takes one away there, or raises.
+        """
         self._folder, self._host, self._put, self._open = folder, host, put, nvml
         self.rows: Final = Rows(host, PACES)
         table, places = ProcessTable(proc), Places(proc, sys, groups)
@@ -74,6 +79,14 @@ class Telemetry:
         self._family: frozenset[int] = frozenset()
         self._wanted: dict[int, int] = {}
         self._troubles: set[str] = set()
+        self._last_ms = 0
+        """The number of the last file: none has that of one that was joined, though the clock be set back."""
+        there = f"evidence/host={host}"
+        self._delivered = DeliveredFiles(
+            folder / "delivered",
+            lambda path, name: put(path, f"{there}/{name}"),
+            lambda name: remove(f"{there}/{name}"),
+        )
         self._burst_until_s = float("-inf")
         self._began_s = time.monotonic()
         self._ended, self._full = threading.Event(), threading.Event()
@@ -137,16 +150,21 @@ class Telemetry:
         if evidence is None:
             return
         make_secure_dir(self._folder)
-        ms = int(evidence.table["time_ns"][0].as_py()) // 1_000_000
-        while (path := self._folder / f"samples-{ms}.parquet").exists():
+        ms = max(int(evidence.table["time_ns"][0].as_py()) // 1_000_000, self._last_ms + 1)
+        while (self._folder / f"samples-{ms}.parquet").exists():
             ms += 1
-        write_evidence(path, evidence)
+        self._last_ms = ms
+        write_evidence(self._folder / f"samples-{ms}.parquet", evidence)
 
-    def deliver(self) -> None:
-        """Brings what waits into the store, the oldest first. Raises what `put` does where that is not there."""
-        for path in self._waiting():
+    def deliver(self, *, is_last: bool = False) -> None:
+        """Brings what waits into the store, the oldest first, and joins what is there.
+
+        Raises what `put` does where that is not there.
+        """
+        for path in in_order(self._folder):
             self._put(path, f"evidence/host={self._host}/{path.name}")
-            path.unlink(missing_ok=True)
+            self._delivered.keep(path)
+        self._delivered.join(is_last=is_last)
 
     def _read_host(self) -> None:
         self._beat(self.sample_host, self.pacer)
@@ -198,7 +216,7 @@ class Telemetry:
                 except OSError as error:
                     self._note(f"samples were lost, for want of a place: {error.strerror}")
             try:
-                self.deliver()
+                self.deliver(is_last=is_last)
                 retry = _LEAST_RETRY_S
                 wait = written + self._flush_after(now) - time.monotonic()
             except Exception:  # away, full, read-only, or whatever else a store may be: again later
@@ -211,14 +229,9 @@ class Telemetry:
     def _flush_after(self, now: float) -> float:
         return min(max(FLUSH_S, (now - self._began_s) / 60), _MOST_FLUSH_S)
 
-    def _waiting(self) -> list[Path]:
-        """Files, the oldest first; those of an agent before this one are among them."""
-        found = [path for path in self._folder.glob("samples-*.parquet") if path.stem[8:].isdecimal()]
-        return sorted(found, key=lambda path: int(path.stem[8:]))
-
     def _make_room(self) -> None:
         sizes = {}
-        for path in self._waiting():
+        for path in in_order(self._folder):
             with suppress(OSError):
                 sizes[path] = path.stat().st_size
         over = sum(sizes.values()) - SPOOL_BYTES
