@@ -5,14 +5,16 @@ Bookmarks: places in a job worth coming back to, kept with it.
 
 import gc
 from collections import defaultdict, deque
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError, UsageError
 from kair_engine.recording.job_file import BOOKMARKS
 from kair_engine.recording.opening import SourceState, state_of
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 
 _MOST_FLEETING = 100
+_LOOK_S: Final = 0.05
+"""So often who waits for another's computing looks whether it is still to."""
 
 
 class JobChangedError(InputError):
@@ -50,6 +54,34 @@ class Place:
     step: int | None = None
     at_us: float | None = None
     """When in the rank's step."""
+
+
+Wanted = Callable[[], bool]
+"""Whether who asks a question still wants its answer."""
+
+
+def always() -> bool:
+    """To the end."""
+    return True
+
+
+@dataclass
+class _Asked:
+    """A question that somebody wants the answer to."""
+
+    turn: Lock = field(default_factory=Lock)
+    """One computes, the others wait."""
+    wanted: list[Wanted] = field(default_factory=list)
+    """By each who asks."""
+
+    def is_wanted(self) -> bool:
+        return any(one() for one in tuple(self.wanted))  # others come and go meanwhile
+
+    def take_turn(self, wanted: Wanted) -> None:
+        """Raises Cancelled where it is no longer wanted by then."""
+        while not self.turn.acquire(timeout=_LOOK_S):
+            if not wanted():
+                raise Cancelled
 
 
 class Session:
@@ -82,7 +114,7 @@ class Session:
         self._answers: dict[Question, Any] = {}
         self._fleeting: deque[Question] = deque()
         """Those of the answers that are not kept for long, the oldest first."""
-        self._asking: defaultdict[Question, Lock] = defaultdict(Lock)
+        self._asking: defaultdict[Question, _Asked] = defaultdict(_Asked)
         self._lateness: dict[tuple[int, ...] | None, Lateness] = {}
         self._mapping = Lock()
         self._lock = Lock()
@@ -137,20 +169,42 @@ class Session:
         """The line that asks the same in a shell."""
         return question.text(self.source.name, self.store)
 
-    def ask(self, question: Question) -> Any:  # noqa: ANN401
-        """The answer, computed once. Raises what the command raises."""
+    def ask(self, question: Question, wanted: Wanted = always) -> Any:  # noqa: ANN401
+        """The answer, computed once, for as long as one of those who ask for it wants it.
+
+        Raises what the command raises, and Cancelled where this one no longer wants it.
+        """
         with self._lock:
-            turn = self._asking[question]
-        with turn:
-            while (known := self._answers.get(question)) is None:
-                answers = self._answers
-                answers[question] = self._compute(question)
-                if question.entry.fleeting:
-                    self._keep_for_a_while(question)
-                    return answers[question]
-                # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
-                gc.freeze()
-            return known
+            asked = self._asking[question]
+            asked.wanted.append(wanted)
+        try:
+            asked.take_turn(wanted)
+            try:
+                return self._answered(question, asked.is_wanted)
+            finally:
+                asked.turn.release()
+        finally:
+            asked.wanted.remove(wanted)
+
+    def _answered(self, question: Question, wanted: Wanted) -> Any:  # noqa: ANN401
+        while (known := self._answers.get(question)) is None:
+            trace, answers = self.trace, self._answers
+            try:
+                with until(partial(self._is_needless, trace, wanted)):
+                    answers[question] = self._compute(question)
+            except Cancelled:
+                if wanted():
+                    continue  # The job was read again.
+                raise
+            if question.entry.fleeting:
+                self._keep_for_a_while(question)
+                return answers[question]
+            # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
+            gc.freeze()
+        return known
+
+    def _is_needless(self, trace: Trace, wanted: Wanted) -> bool:
+        return not wanted() or trace is not self.trace
 
     def lateness(self) -> "Lateness":
         """Who was late when, of the chosen steps; worked out once. Raises KairError.

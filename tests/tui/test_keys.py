@@ -31,6 +31,7 @@ ONE_MEANING = {
     "a": ("all", "approve"),
     "dollar_sign": ("cost",),
     "H": ("late",),
+    "C": ("cancel", "ask again"),
 }
 """Words of which one stands in what each key is said to do, on every screen."""
 

@@ -10,13 +10,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from http import HTTPStatus
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Final
+from http.client import HTTPException
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kair_capture.coordinator.alert_text import in_words
+from kair_engine import no_redirects
 from kair_engine.results.watch import Alert
 
 TIMEOUT_S: Final = 5.0
@@ -43,7 +44,7 @@ class Webhook:
         self._host = host_of(url)
         self._url, self._job, self._say = url, job, say
         self._timeout_s, self._pauses_s = timeout_s, pauses_s
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = no_redirects.opener()
         self._waiting: queue.Queue[Alert | None] = queue.Queue(MOST_WAITING)
         self._ending = threading.Event()
         self._has_told = False
@@ -115,22 +116,6 @@ class Webhook:
         if first:
             shown = "".join(one if one.isprintable() else "?" for one in why)[:200]
             self._say(f"an alert did not reach {self._host}: {shown}; further ones are only counted")
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Another address, perhaps of another host, is nobody's that was told to have the job's alerts."""
-
-    def redirect_request(  # noqa: PLR0917  (urllib's own)
-        self,
-        req: urllib.request.Request,  # noqa: ARG002
-        fp: IO[bytes],  # noqa: ARG002
-        code: int,  # noqa: ARG002
-        msg: str,  # noqa: ARG002
-        headers: HTTPMessage,  # noqa: ARG002
-        newurl: str,  # noqa: ARG002
-    ) -> None:
-        """None is to be followed: the status is the answer."""
-        return
 
 
 def host_of(url: str) -> str:

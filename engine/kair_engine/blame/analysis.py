@@ -9,6 +9,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Ints
 from kair_engine.blame.walk import Contribution, PairWaiting, Walk, walk_back
+from kair_engine.cancelling import checkpoint
 from kair_engine.causes import Cause
 from kair_engine.localize.excess import JobRoles
 from kair_engine.localize.large_step_detail import LargeStepDetail, excess_and_detail
@@ -173,6 +174,7 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     explained = order[of_instance[order] >= _UNWAITED_NS * collectives.sizes[order]]
     walks = _walks(ops, role)
     for instance in explained[: tally.walks]:
+        checkpoint()
         last = int(collectives.row[collectives.last[instance]])
         if (walk := walks.get(last)) is None:
             walk = walks[last] = walk_back(graph, late, last, noise)

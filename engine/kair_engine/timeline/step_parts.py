@@ -38,6 +38,11 @@ class _Spans(NamedTuple):
     def only(self, kept: Bools) -> "_Spans":
         return _Spans(self.rank[kept], self.begin[kept], self.end[kept], self.part[kept], self.sign[kept])
 
+    def between(self, begin_ns: Ints, end_ns: Ints) -> "_Spans":
+        """What lies between two moments of each rank."""
+        begin, end = np.maximum(self.begin, begin_ns[self.rank]), np.minimum(self.end, end_ns[self.rank])
+        return self._replace(begin=begin, end=end).only(begin < end)
+
 
 def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
     """(PARTS and UNKNOWN × ranks of the step) in ns: how the `chosen` ranks' time from `begin_ns` to `end_ns` divides.
@@ -58,12 +63,19 @@ def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: 
 def parts_between(ops: Operations, own: Ints, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
     """The same; `own` is what `collective_own_ns` gives, or NONE of all where nobody knows who met."""
     found = _all_spans(ops, own)
-    found = found.only(chosen[found.rank])
-    begin, end = np.maximum(found.begin, begin_ns[found.rank]), np.minimum(found.end, end_ns[found.rank])
-    inside = found._replace(begin=begin, end=end).only(begin < end)
+    inside = found.only(chosen[found.rank]).between(begin_ns, end_ns)
     spent = _time_in_parts(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
     spent[_HOST] += np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=0)
     return spent
+
+
+def waited_between(ops: Operations, own: Ints, begin_ns: Ints, end_ns: Ints) -> Floats:
+    """Per rank the waiting among these parts alone: what comes after it is not looked at."""
+    every = _ON_DEVICE if ops.has_device else _ON_THREADS
+    order = every[: every.index(_WAITING) + 1]
+    found = _joined([_own(ops), _nested(ops), _communication(ops, own)])
+    inside = found.only(is_one_of(found.part, order)).between(begin_ns, end_ns)
+    return np.asarray(_time_in_parts(inside, order, len(ops.ranks))[_WAITING])
 
 
 class PartsOfSteps:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kair_engine.arrays import NONE, Bools, Codes, as_one
+from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.trace.batches import step_batches
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
@@ -75,6 +76,7 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
 
     Row groups that hold none of the steps and ranks are not read. Numbers of steps are the job's, not a rank's own.
     """
+    checkpoint()
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
     shift = trace.job.step_shift
     within = _as_recorded(trace, wanted)

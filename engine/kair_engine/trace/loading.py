@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_engine.arrays import NONE, is_one_of
+from kair_engine.cancelling import checkpoint
 from kair_engine.trace.batches import require_memory, step_batches
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.model import DerivedGroups, Job, Trace
@@ -38,7 +39,9 @@ def each_step(trace: Trace) -> Iterator[Operations]:
     Raises InputError where one of them takes more memory than there is.
     """
     if trace.memory is not None:
-        yield from trace.memory.each(step_batches(trace), lambda steps: each_step(_unremembered(trace, steps)))
+        for ops in trace.memory.each(step_batches(trace), lambda steps: each_step(_unremembered(trace, steps))):
+            checkpoint()
+            yield ops
         return
     require_memory(trace)
     for steps in step_batches(trace):
@@ -62,6 +65,7 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
         yield ops
         return
     for step in steps:
+        checkpoint()
         rows = np.flatnonzero(columns["step"] == step)
         yield _operations({name: values[rows] for name, values in columns.items()}, step, trace.job, texts)
 

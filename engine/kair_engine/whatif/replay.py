@@ -13,6 +13,7 @@ Traces the critical path of a step: back from its last node, each time to what i
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, offsets, order_by, ranges
+from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 
 _FEW = 1 << 15
@@ -102,6 +103,7 @@ def _many_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
     of_node, of_group = np.empty_like(waiting), np.empty_like(absent)
     ready, level = np.flatnonzero(waiting == 0), 0
     while len(ready):
+        checkpoint()
         starts[ready] = level
         of = graph.group[ready]
         came = of[of != NONE]
@@ -251,6 +253,7 @@ def replay(
         return at
 
     for level in order.levels:
+        checkpoint()
         until = level.begin + level.alone.count
         if level.alone.count:
             ends[level.begin : until] += ready(level.alone, slice(level.begin, until))

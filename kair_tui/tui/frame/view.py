@@ -18,7 +18,7 @@ The base of screens with rows: a filter, and an order.
 The base of screens in parts, each under a heading that is lit while it has the keyboard.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +29,7 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
+from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
 from kair_tui.render.written import Format
 from kair_tui.tui.filtering import Filter, parse_filter
@@ -141,7 +142,11 @@ class Answered(Message, bubble=False):
 class ViewScreen(FilteredScreen):
     """A screen made from answers to questions."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("A", "all_steps", "all steps again", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("A", "all_steps", "all steps again", show=False),
+        Binding("C", "cancel", "cancel", show=False),
+        Binding("C", "ask_again", "ask again"),
+    ]
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__()
@@ -154,7 +159,10 @@ class ViewScreen(FilteredScreen):
         """What was said of them."""
         self.waiting: set[str] = set()
         """The questions that have no answer yet."""
-        self._waits_since = 0.0
+        self._cancelled: Mapping[str, Question] = {}
+        """Those that were cancelled: they are asked again when that is wanted, and not before."""
+        self._waits_since = self._waited_s = 0.0
+        """When it was asked, and how long was waited for what was cancelled."""
         self._clock: Timer | None = None
 
     # What a screen writes.
@@ -237,12 +245,18 @@ class ViewScreen(FilteredScreen):
         if wanted == self._asked and self.waiting:
             return
         self._asked = wanted
-        open_questions = [name for name, question in wanted.items() if self.shown.get(name) != question]
+        known = {name for name, question in wanted.items() if self.session.known(question) is not None}
+        self._keep_cancelled(known)
+        open_questions = [
+            name
+            for name, question in wanted.items()
+            if self.shown.get(name) != question and name not in self._cancelled
+        ]
         for name in open_questions:
             self.record(self.session.command(wanted[name]))
-        unknown = [name for name in open_questions if self.session.known(wanted[name]) is None]
+        unknown = [name for name in open_questions if name not in known]
         for name in open_questions:
-            if name not in unknown:
+            if name in known:
                 self._show(name, wanted[name], self.session.known(wanted[name]))
         self.waiting = set(unknown)
         self._waits_since = monotonic()
@@ -256,28 +270,35 @@ class ViewScreen(FilteredScreen):
     def renewed(self) -> None:
         """The job was read again: everything is asked again, now or when the screen is in front."""
         self.shown.clear()
-        self.waiting = set()
+        self.waiting, self._cancelled = set(), {}
         if self.is_current and self.is_whole:
             self.reask()
 
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
-        """In a thread. A question that nobody waits for any more is not asked."""
+        """In a thread. A question that nobody waits for any more is not asked, or no longer computed."""
         worker: Worker[Any] = get_current_worker()
         for name, question in wanted:
             if worker.is_cancelled:
                 return
             result, error = None, None
             try:
-                result = self.session.ask(question)
+                result = self.session.ask(question, partial(self._waits_for, name, question))
+            except Cancelled:
+                continue
             except Exception as caught:
                 error = caught
             self.post_message(Answered(name, question, result, error))
+
+    def _waits_for(self, name: str, question: Question) -> bool:
+        """Not by its worker, whose place another one takes while this question is still the same."""
+        return name in self.waiting and self._asked.get(name) == question and self.is_running
 
     def on_answered(self, message: Answered) -> None:
         """Shows an answer that is still wanted."""
         if self._asked.get(message.name) != message.question or not self.is_whole:
             return
         self.waiting.discard(message.name)
+        self._keep_cancelled({message.name})
         self._say_waiting()
         if message.error is not None:
             self.complain(message.error)
@@ -291,32 +312,68 @@ class ViewScreen(FilteredScreen):
 
     def _say_waiting(self) -> None:
         """Unless something else is said since, which stays."""
-        waiting = [self._asked[name].command for name in self._asked if name in self.waiting]
-        before, self._said = self._said, ""
-        if waiting:
-            asked = ", ".join(dict.fromkeys(waiting))
-            self._said = f"asking kair {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}{self._waited()}"
+        before, self._said = self._said, self._told_of_waiting()
+        if self._said:
             self.say(self._said)
+        elif before and self.said == before:
+            self.say("")
+        if self.waiting:
             self._clock = self._clock or self.set_interval(_TOLD_EVERY_S, self._tell_time)
-        else:
-            if before and self.said == before:
-                self.say("")
-            if self._clock is not None:
-                self._clock.stop()
-                self._clock = None
+        elif self._clock is not None:
+            self._clock.stop()
+            self._clock = None
 
-    def _waited(self) -> str:
-        """For how long, once that is noticed; and how not to wait any longer."""
+    def _told_of_waiting(self) -> str:
+        """What is waited for and for how long, once that is noticed; or what no longer is. Empty for nothing."""
+        names = [name for name in self._asked if name in (self.waiting or self._cancelled)]
+        asked = f"kair {', '.join(dict.fromkeys(self._asked[name].command for name in names))}"
+        if not self.waiting:
+            return f"cancelled {asked} after {int(self._waited_s)} s: C asks again" if names else ""
         seconds = int(monotonic() - self._waits_since)
-        if seconds < 1:
-            return ""
-        leave = f" {self.look.glyphs.dot} esc leaves it" if self.kair.leads_back(self) else ""
-        return f" {seconds} s{leave}"
+        told = f" {seconds} s {self.look.glyphs.dot} C cancels" if seconds >= 1 else ""
+        return f"asking {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}{told}"
 
     def _tell_time(self) -> None:
         """Where nothing else is said since."""
         if self.waiting and self.is_whole and self.is_current and self.said == self._said:
             self._say_waiting()
+
+    # What is waited for can be cancelled.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that have nothing to act on are not offered."""
+        if action == "cancel":
+            return bool(self.waiting)
+        if action == "ask_again":
+            return bool(self._cancelled) and not self.waiting
+        return super().check_action(action, parameters)
+
+    def _keep_cancelled(self, answered: Set[str]) -> None:
+        """Those that are still what the screen would ask, and have no answer."""
+        before = self._cancelled
+        self._cancelled = {
+            name: question
+            for name, question in before.items()
+            if self._asked.get(name) == question and name not in answered
+        }
+        if before != self._cancelled:
+            self.refresh_bindings()
+
+    def action_cancel(self) -> None:
+        """Ends the computing of what has no answer yet; of what is asked ahead too, which may be the same."""
+        self.workers.cancel_group(self, "questions")
+        self.workers.cancel_group(self.app, "ahead")
+        self._cancelled = {name: self._asked[name] for name in self.waiting}
+        self._waited_s = monotonic() - self._waits_since
+        self.waiting = set()
+        self._say_waiting()
+        self.refresh_bindings()
+
+    def action_ask_again(self) -> None:
+        """Asks what was cancelled."""
+        self._cancelled = {}
+        self.reask()
+        self.refresh_bindings()
 
     # Steps.
 

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, get_current_worker
 
+from kair_engine.cancelling import Cancelled
 from kair_engine.results.triage import RankedRank
 from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
@@ -393,16 +394,21 @@ class OverviewScreen(ScreenOfParts):
     def _work_ahead(self) -> None:
         """In the thread. What goes wrong is told to whoever asks for it."""
         worker: Worker[Any] = get_current_worker()
-        trace, triage = self.session.trace, self._triage
+        session, trace, triage = self.session, self.session.trace, self._triage
         if triage is None:
             return
-        for question in asked_ahead(self.session, triage):
-            while self._somebody_waits() and not worker.is_cancelled:
+
+        def wanted() -> bool:
+            is_open = self.kair.session is session and self.app.return_code is None
+            return is_open and session.trace is trace and not worker.is_cancelled
+
+        for question in asked_ahead(session, triage):
+            while self._somebody_waits() and wanted():
                 sleep(_GIVES_WAY_S)
-            if worker.is_cancelled or self.session.trace is not trace or self.app.return_code is not None:
+            if not wanted():
                 return
-            with suppress(Exception):
-                self.session.ask(question)
+            with suppress(Exception, Cancelled):
+                session.ask(question, wanted)
 
     def _somebody_waits(self) -> bool:
         front = self.app.screen_stack[-1] if self.app.screen_stack else None

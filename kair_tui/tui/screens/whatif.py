@@ -10,6 +10,7 @@ from textual.containers import Container, Vertical
 from textual.geometry import Size
 from textual.message import Message
 
+from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
 from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
 from kair_engine.whatif.candidates import MIN_COST, Worker, workers
@@ -272,7 +273,9 @@ class WhatifScreen(ScreenOfParts):
         """In a thread: whether it fits the recording."""
         error = None
         try:
-            self.session.ask(question)
+            self.session.ask(question, lambda: self.is_running)
+        except Cancelled:
+            return
         except Exception as caught:
             error = caught
         self.post_message(Tried(fix, error))

@@ -10,13 +10,14 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 
+from kair_engine import no_redirects
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.opening import read_bounded
@@ -235,8 +236,7 @@ class _Server:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         self._timeout_s = timeout_s
-        # Another host is not given what the address holds.
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._opener = no_redirects.opener()
 
     def ask(self, query: str, span: _Span) -> Iterator[dict[str, Any]]:
         """The answers that together hold the span. Raises InputError."""
@@ -311,19 +311,3 @@ class _Server:
 
 
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none."""
-
-    def redirect_request(  # noqa: PLR0917  (urllib's own)
-        self,
-        req: urllib.request.Request,  # noqa: ARG002
-        fp: IO[bytes],  # noqa: ARG002
-        code: int,  # noqa: ARG002
-        msg: str,  # noqa: ARG002
-        headers: HTTPMessage,  # noqa: ARG002
-        newurl: str,  # noqa: ARG002
-    ) -> None:
-        """Leaves the answer as it is, an error."""
-        return

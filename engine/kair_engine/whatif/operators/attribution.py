@@ -16,7 +16,7 @@ from kair_engine.results.whatif import FIX_KINDS, Fix, PartEffect
 from kair_engine.trace.batches import operations_of_steps
 from kair_engine.trace.model import KairWarning, Layout, Trace
 from kair_engine.whatif.model import Attribution, ReplayedSteps
-from kair_engine.whatif.operators.batches import price_steps
+from kair_engine.whatif.operators.batches import MadeReady, batches, price_steps
 from kair_engine.whatif.operators.fixed_durations import IdealOfAll
 from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, part_effect
 
@@ -27,10 +27,10 @@ _NOISE = KairWarning(
 )
 
 
-def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
+def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]], made: MadeReady = batches) -> Attribution:
     """Step times with fixes made, and where only one part is as recorded. Raises InputError where none is replayed."""
     parts = priced_parts(trace)
-    prices = price_steps(trace, [Fix(), *parts.all(), *fixes])
+    prices = price_steps(trace, [Fix(), *parts.all(), *fixes], made)
     known = known_steps(prices.replayed_ns)
     steps = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
     ideal, *scenarios = prices.scenario_ns[:, known]
@@ -39,7 +39,7 @@ def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
     replayed = np.stack([recorded, recorded, undelayed, ideal, *fixed])
     times = parts.mapped(scenarios[: len(parts.all())])
     if not parts.ranks:
-        times = replace(times, ranks=_suspects(trace.select(steps), prices.excess_ns))
+        times = replace(times, ranks=_suspects(trace.select(steps), prices.excess_ns, made))
     by_rank, ranks = mean_ratios(times.ranks, ideal), trace.job.ranks
     at_most = {
         rank: excess / float(ideal.mean())
@@ -57,7 +57,9 @@ def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
     )
 
 
-def effects(trace: Trace, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
+def effects(
+    trace: Trace, groups: Sequence[Sequence[int]], replayed: ReplayedSteps, made: MadeReady = batches
+) -> list[PartEffect | None]:
     """What some ranks do to the step; None of a part that is nobody or everybody."""
     _, recorded, _, ideal, *_ = replayed.times
     now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
@@ -65,7 +67,7 @@ def effects(trace: Trace, groups: Sequence[Sequence[int]], replayed: ReplayedSte
     fixes = [IdealOfAll(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
     if now_ns <= ideal_ns or not fixes:
         return [None] * len(groups)
-    times = iter(price_steps(trace.select(replayed.steps), fixes).scenario_ns.mean(axis=1).tolist())
+    times = iter(price_steps(trace.select(replayed.steps), fixes, made).scenario_ns.mean(axis=1).tolist())
     return [
         part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
         for pair in pairs
@@ -80,12 +82,12 @@ def known_steps(times: Floats) -> np.ndarray:
     return known
 
 
-def _suspects(trace: Trace, excess_ns: Mapping[int, float]) -> dict[int, Floats]:
+def _suspects(trace: Trace, excess_ns: Mapping[int, float], made: MadeReady) -> dict[int, Floats]:
     """The step times of the scenarios of those ranks that can cost most."""
     alone = ranks_alone(costliest_ranks(excess_ns, most_scenarios(trace)), trace.job.ranks)
     if not alone:
         return {}
-    return dict(zip(alone, price_steps(trace, list(alone.values())).scenario_ns, strict=True))
+    return dict(zip(alone, price_steps(trace, list(alone.values()), made).scenario_ns, strict=True))
 
 
 def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:

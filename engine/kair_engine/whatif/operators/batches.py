@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
+from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix
 from kair_engine.timeline.clocks import Synchronisation, synchronise
@@ -59,6 +60,20 @@ def batches(
         steps = [sync.collectives.ops for sync in syncs]
         yield SteadyBatch(steps, syncs, role, places, queues=trace.job.launch_queue, processor=processor)
         del steps, syncs, role
+
+
+MadeReady = Callable[[Trace, int], Iterable["Batch | SteadyBatch"]]
+"""The chosen steps of a trace, ready for so many scenarios."""
+
+
+def fit_together(rows: int) -> bool:
+    """Whether so many operations are few enough to be held together, whatever is asked."""
+    return rows <= _ROWS_AT_ONCE
+
+
+def same_together(trace: Trace, rows: int, scenarios: int) -> bool:
+    """Whether for so many scenarios the same steps are together as for fewer, `rows` operations in all."""
+    return trace.job.host_times is not None or (fit_together(rows) and rows * scenarios <= _AT_ONCE)
 
 
 def step_batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
@@ -151,7 +166,11 @@ class Batch:
 
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
         """The parts of the `at`-th step, in their order, with all of `fixes` made."""
-        return np.asarray(self._durations.values_ns(fixes)[self.dependencies.parts.step == at])
+        return np.asarray(self.all_values_ns(fixes)[self.dependencies.parts.step == at])
+
+    def all_values_ns(self, fixes: Sequence[Fix]) -> Floats:
+        """The same of all steps."""
+        return self._durations.values_ns(fixes)
 
     def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
@@ -178,6 +197,7 @@ class Batch:
         durations: Floats = np.empty((len(self._recorded), len(scenarios)))
         durations[:] = self._recorded[:, None]
         for at, one in enumerate(scenarios):
+            checkpoint()
             node, change = self._durations.changed(one)
             # Few change in each: a column of its own for every scenario would be mostly zeros.
             np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
@@ -294,8 +314,11 @@ class StepPrices:
         return step_errors(self.replayed_ns, self.measured_ns)
 
 
-def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepPrices:
-    """Replays every chosen step once for each scenario: a fix, or several that are made together."""
+def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]], made: MadeReady = batches) -> StepPrices:
+    """Replays every chosen step once for each scenario: a fix, or several that are made together.
+
+    `made` gives the steps ready for a replay, where some are already.
+    """
     fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
     excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
 
@@ -304,7 +327,7 @@ def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]]) -> StepP
             excess[rank] += nanoseconds / len(trace.steps)
 
     asked: list[Counterfactual] = [Baseline.RECORDED, Baseline.UNDELAYED, *fixes]
-    measured, replayed = replayed_steps(batches(trace, len(asked)), asked, look)
+    measured, replayed = replayed_steps(made(trace, len(asked)), asked, look)
     return StepPrices(trace.steps, measured, replayed[0], replayed[1], replayed[2:], excess)
 
 

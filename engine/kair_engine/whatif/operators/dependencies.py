@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS
 from kair_engine.timeline.clocks import Synchronisation
@@ -261,6 +262,7 @@ def step_graphs(
     keys = shared_keys(steps, roles)
     waits = cross_stream_waits(steps, keys)
     for ops, sync, wait, key in zip(steps, syncs, waits, keys, strict=True):
+        checkpoint()
         yield step_graph(ops, sync, *wait), key
 
 

@@ -89,7 +89,9 @@ class FixedDurations:
             np.arange(len(parts.node), dtype=np.int32),
         )
         self._groups = int(group.max(initial=NONE)) + 1
-        self._ideal = ideal = ideal_ns(parts, np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell])
+        self._alike = _Alike.of(parts)
+        role_size = np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell]
+        self._ideal = ideal = ideal_ns(parts, self._alike, role_size)
         self._transfers = self._all.of(self._all.transfer != NONE)
         self._delays = np.flatnonzero(parts.delay)
         self.stopped = StoppedParts(parts, recorded, processor)
@@ -182,7 +184,7 @@ class FixedDurations:
             return self._ideal
         other = ~(self._named_ranks(fix)[self._rank_of_cell] & many[self._role_of_cell])
         size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
-        return ideal_ns(self._parts, size[self._role_of_cell][self._all.cell], other[self._all.cell])
+        return ideal_ns(self._parts, self._alike, size[self._role_of_cell][self._all.cell], other[self._all.cell])
 
     def excess_ns(self) -> tuple[Ints, Floats]:
         """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
@@ -241,7 +243,29 @@ def _is_plain(fix: Fix) -> bool:
     return fix.scale is None and not fix.even and STOPS not in fix.kinds
 
 
-def ideal_ns(parts: NodeParts, role_size: Ints, among: Bools | None = None) -> Floats:
+@dataclass(frozen=True)
+class _Alike:
+    """The same part of a role's ranks in a step lies together."""
+
+    order: Ints
+    starts: Ints
+    """Where those of each sort begin in that order."""
+    sizes: Ints
+    group: Ints
+    """Per part, in their own order, the number of its sort."""
+
+    @classmethod
+    def of(cls, parts: NodeParts) -> "_Alike":
+        order = order_by(parts.step, parts.key)
+        key, step = parts.key[order], parts.step[order]
+        starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
+        sizes = np.diff(np.concatenate((starts, [len(order)])))
+        group = np.empty(len(order), dtype=np.int64)
+        group[order] = np.repeat(np.arange(len(starts)), sizes)
+        return cls(order, starts, sizes, group)
+
+
+def ideal_ns(parts: NodeParts, alike: _Alike, role_size: Ints, among: Bools | None = None) -> Floats:
     """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per part.
 
     The lower of two middle ones: of two ranks, or where half of a role is slow, the peers' ideal is that of the faster
@@ -251,10 +275,7 @@ def ideal_ns(parts: NodeParts, role_size: Ints, among: Bools | None = None) -> F
 
     Of some ranks only: of those whose parts are `among`, which `role_size` then counts.
     """
-    order = order_by(parts.step, parts.key)
-    key, step = parts.key[order], parts.step[order]
-    starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
-    sizes = np.diff(np.concatenate((starts, [len(order)])))
+    order, starts, sizes, group = alike.order, alike.starts, alike.sizes, alike.group
     value, counted = parts.value_ns[order], sizes
     if among is not None:
         # The others come last.
@@ -264,8 +285,6 @@ def ideal_ns(parts: NodeParts, role_size: Ints, among: Bools | None = None) -> F
     middle = (peers - 1) // 2 - (peers - counted)
     common = (middle >= 0) & (counted > 0)
     typical = np.where(common, _smallest(value, starts, sizes, np.maximum(middle, 0)), 0.0)
-    group = np.empty(len(order), dtype=np.int64)
-    group[order] = np.repeat(np.arange(len(starts)), sizes)
     ideal = typical[group]
     rare = ~common[group]
     if rare.any():

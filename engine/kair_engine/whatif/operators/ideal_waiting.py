@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.results.whatif import Fix
 from kair_engine.timeline.clocks import Synchronisation
-from kair_engine.timeline.step_parts import PARTS, device_ends, parts_between
+from kair_engine.timeline.step_parts import device_ends, waited_between
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.operators.batches import Batch
@@ -31,6 +31,7 @@ def waits_in_ideal(batches: Iterable[Batch]) -> Mapping[int, float]:
             break
         some = max(some, 1)
         end = batch.replayed([Baseline.IDEAL], None).end[batch.plan.place, 0]
+        value_ns, step = batch.all_values_ns([Fix()]), batch.dependencies.parts.step
         first = 0
         for at, (ops, sync) in enumerate(zip(batch.steps[:some], batch.syncs[:some], strict=True)):
             # Where its nodes lie is asked, and not what they wait for: that is replayed already.
@@ -40,7 +41,8 @@ def waits_in_ideal(batches: Iterable[Batch]) -> Mapping[int, float]:
             looked += len(graph.ops)
             if np.isnan(of_step).any():
                 continue
-            for rank, ns in zip(graph.ops.ranks.tolist(), _waiting(batch, at, graph, of_step).tolist(), strict=True):
+            waiting = _waiting(batch.syncs[at], graph, value_ns[step == at], of_step)
+            for rank, ns in zip(graph.ops.ranks.tolist(), waiting.tolist(), strict=True):
                 waited.setdefault(rank, []).append(ns)
         if looked >= SAMPLE:
             break
@@ -52,14 +54,11 @@ def _fitting(batch: Batch, room: int) -> int:
     return int(np.searchsorted(np.cumsum([len(ops) for ops in batch.steps]), room, side="right"))
 
 
-def _waiting(batch: Batch, at: int, graph: StepGraph, end: Floats) -> Floats:
+def _waiting(sync: Synchronisation, graph: StepGraph, value_ns: Floats, end: Floats) -> Floats:
     """Per rank of the step, ns."""
-    times = replayed_times(graph, batch.values_ns(at, [Fix()]), end)
-    ops = _as_replayed(graph, times, end)
+    ops = _as_replayed(graph, replayed_times(graph, value_ns, end), end)
     over = np.maximum(ops.begin_ns + ops.length_ns, device_ends(ops))
-    everybody: Bools = np.ones(len(ops.ranks), dtype=bool)
-    parts = parts_between(ops, _own_ns(batch.syncs[at], ops), everybody, ops.begin_ns, over)
-    return np.asarray(parts[PARTS.index("waiting")])
+    return waited_between(ops, _own_ns(sync, ops), ops.begin_ns, over)
 
 
 def _as_replayed(graph: StepGraph, times: OperationTimes, end: Floats) -> Operations:

@@ -37,7 +37,15 @@ from kair_engine.whatif.model import (
     Symptoms,
 )
 from kair_engine.whatif.operators.attribution import attribute, effects, known_steps, removed_parts
-from kair_engine.whatif.operators.batches import Batch, batches, replayed_steps, steady_step, step_batches
+from kair_engine.whatif.operators.batches import (
+    Batch,
+    batches,
+    fit_together,
+    replayed_steps,
+    same_together,
+    steady_step,
+    step_batches,
+)
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, inexact_replay, nothing_fits, replay_error
@@ -201,7 +209,9 @@ class OperatorModel:
         self._stand_for = len(trace.job.ranks) if ranks is None else ranks
         self._trace = trace
         self._operations = operations_of_steps(trace)
-        self._keep = keep and sum(self._operations.values()) <= MOST_KEPT
+        self._rows = sum(self._operations.values())
+        # What is held together for one question anyway stays for the next.
+        self._keep = fit_together(self._rows) or (keep and self._rows <= MOST_KEPT)
         self._kept: list[Batch | SteadyBatch] = []
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
@@ -243,7 +253,7 @@ class OperatorModel:
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
-        return attribute(self._trace, fixes)
+        return attribute(self._trace, fixes, self._made_ready)
 
     def removed(self, found: Attribution) -> Removed:
         """What the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
@@ -254,7 +264,7 @@ class OperatorModel:
 
     def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
         """Of groups of ranks what goes away without each, and what each does alone."""
-        return effects(self._trace, groups, replayed)
+        return effects(self._trace, groups, replayed, self._made_ready)
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """None: microbatches are not told apart."""
@@ -318,12 +328,13 @@ class OperatorModel:
 
     def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         self._keep_batches()
-        look, more = None, None
-        if not self._stops.steps:
-            look = partial(_tally_stops, self._stops, self.job.hosts)
-            more = None if foreseen is None or self._kept else partial(self._foreseen, foreseen)
+        look, more, stops = None, None, self._stops
+        if not stops.steps:
+            stops = StopTally()  # Kept once it has all steps: a replay can be cancelled.
+            look = partial(_tally_stops, stops, self.job.hosts)
+            more = None if foreseen is None or self._kept else partial(_foreseen, foreseen, stops)
         measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look, more)
-        self._measured_ns = float(measured.mean())
+        self._stops, self._measured_ns = stops, float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
         known = known_steps(times[0])
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
@@ -333,11 +344,20 @@ class OperatorModel:
         if self._keep and not self._kept:
             self._kept, self._synchronised = list(self._batches()), ()
 
-    def _foreseen(self, foreseen: Foreseen, measured: Floats) -> Sequence[Counterfactual]:
-        return foreseen(self._stops.result(float(measured.mean())))
+    def _made_ready(self, trace: Trace, scenarios: int) -> "Iterable[Batch | SteadyBatch]":
+        """Of the chosen steps those that are kept, where for so many scenarios the same are together."""
+        if trace.steps == self.steps and same_together(trace, self._rows, scenarios):
+            self._keep_batches()
+            if self._kept:
+                return self._kept
+        return batches(trace, scenarios)
 
     def _batches(self) -> Iterator["Batch | SteadyBatch"]:
         return batches(self._trace, _AT_ONCE, self._synchronised)
+
+
+def _foreseen(foreseen: Foreseen, stops: StopTally, measured: Floats) -> Sequence[Counterfactual]:
+    return foreseen(stops.result(float(measured.mean())))
 
 
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: "Batch | SteadyBatch") -> None:

@@ -1,0 +1,16 @@
+"""HTTP requests that go to the address they were made for, and to no other.
+
+Another address, perhaps of another host, is nobody's that was told to have what a request holds: a password, alerts.
+"""
+
+import urllib.request
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Leaves the answer as it is: an HTTPError with its status."""
+
+
+def opener() -> urllib.request.OpenerDirector:
+    """Opens requests as `urllib.request.urlopen` does, and follows no redirect."""
+    return urllib.request.build_opener(_NoRedirects)
