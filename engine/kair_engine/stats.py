@@ -26,8 +26,8 @@ def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
     ordered = np.sort(values, axis=axis)
     length = ordered.shape[axis]
     cut = int(length * proportion)
-    kept = np.take(ordered, range(cut, length - cut), axis=axis)
-    return np.asarray(kept.mean(axis=axis))
+    kept = ordered[(*[slice(None)] * (axis % ordered.ndim), slice(cut, length - cut))]
+    return np.asarray(np.ascontiguousarray(kept).mean(axis=axis))
 
 
 def median_of_others(values: Floats, axis: int = 0) -> Floats:
@@ -39,7 +39,7 @@ def median_of_others(values: Floats, axis: int = 0) -> Floats:
     if count < 2:
         return np.full(values.shape, np.nan)
     values = np.moveaxis(values, axis, 0)
-    order = values.argsort(axis=0, kind="stable")
+    order = values.argsort(axis=0)  # equal ones in any order: the median is the same
     place, ordered = np.empty_like(order), np.take_along_axis(values, order, axis=0)
     np.put_along_axis(place, order, np.arange(count).reshape(-1, *[1] * (values.ndim - 1)), axis=0)
     low, high = ((count - 2) // 2, (count - 1) // 2)
@@ -48,18 +48,46 @@ def median_of_others(values: Floats, axis: int = 0) -> Floats:
 
 
 def median(values: Floats, axis: int | None = -1) -> Floats:
-    """Median along `axis` (None: of all) of values without NaN: of small arrays NumPy's takes several times as long."""
-    ordered = np.sort(values, axis=axis)
-    axis = -1 if axis is None else axis
-    length = ordered.shape[axis]
-    return np.asarray((ordered.take((length - 1) // 2, axis=axis) + ordered.take(length // 2, axis=axis)) / 2)
+    """Median along `axis` (None: of all) of values without NaN: NumPy's takes several times as long."""
+    # What lies side by side is sorted five times as fast.
+    ordered = values.ravel() if axis is None else values if axis == -1 else np.moveaxis(values, axis, -1)
+    ordered = ordered.copy(order="C")
+    ordered.sort()
+    length = ordered.shape[-1]
+    return np.asarray((ordered[..., (length - 1) // 2] + ordered[..., length // 2]) / 2)
+
+
+def columns_sorted(values: Floats) -> Floats:
+    """Each column of a matrix in order, which takes `np.sort` twice as long where rows lie side by side."""
+    if values.flags.f_contiguous or values.strides[0] == values.itemsize:
+        return np.sort(values, axis=0)
+    turned = values.T.copy(order="C")
+    turned.sort()
+    return turned.T.copy(order="C")
+
+
+def middle_of_sorted(ordered: Floats) -> Floats:
+    """Each column's median."""
+    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+
+
+def mad_of_sorted(ordered: Floats) -> Floats:
+    """Each column's median absolute deviation from its median: those that lie within are side by side."""
+    count, middle = len(ordered), middle_of_sorted(ordered)
+
+    def within(some: int) -> Floats:
+        below, above = middle - ordered[: count - some + 1], ordered[some - 1 :] - middle
+        return np.asarray(np.maximum(below, above, out=below).min(axis=0))
+
+    nearest = within(count // 2 + 1)
+    return nearest if count % 2 else (within(count // 2) + nearest) / 2
 
 
 def known_median(values: Floats) -> Floats:
     """Each column's median of what is not NaN; NaN for a column of nothing else. NumPy's goes by masked arrays."""
     if not len(values):
         return np.full(values.shape[1], np.nan)
-    ordered = np.sort(values, axis=0)  # what is NaN comes last
+    ordered = columns_sorted(values)  # what is NaN comes last
     count = np.count_nonzero(~np.isnan(ordered), axis=0)
     column = np.arange(values.shape[1])
     return np.asarray((ordered[(count - 1) // 2, column] + ordered[count // 2, column]) / 2)
@@ -67,10 +95,14 @@ def known_median(values: Floats) -> Floats:
 
 def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     """Per rank (the last axis of `values`) the median of its role, which is a code per rank."""
-    result = np.zeros(values.shape)
-    for code in present(role):
-        members = role == code
-        result[..., members] = median(values[..., members])[..., None]
+    result = np.empty(values.shape)
+    codes = present(role)
+    if len(codes) == 1:
+        result[:] = median(values)[..., None]
+        return result
+    for code in codes:
+        members = np.flatnonzero(role == code)
+        result[..., members] = median(values.take(members, axis=-1))[..., None]
     return result
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kair_engine.arrays import Floats
 from kair_engine.results.triage import Finding
+from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.trace.model import Job, StepTimes
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, StepHistory, step_history
@@ -147,6 +148,23 @@ def test_a_healthy_job_is_told_with_the_smallest_fault_that_would_have_been_seen
     assert 0.01 <= result.unseen.share_of_step < 0.1
     assert judge(of.slower(0, 1.2 * result.unseen.us_per_step), job()).findings[0].ranks == (0,)
     assert "would have been seen" in triage_in_words(result).summary
+
+
+@pytest.mark.parametrize("ranks", [3, 24])
+def test_of_the_sizes_a_tenth_apart_the_smallest_that_is_seen_on_each_of_the_fastest_is_told(ranks: int) -> None:
+    of = history(ranks=ranks, onset=STEPS)
+    unseen = judge(of, job(ranks)).unseen
+    assert unseen is not None
+    assert unseen.share_of_step > 0.011
+    fastest = np.argsort(trimmed_mean(of.own - np.median(of.own, axis=1, keepdims=True), TRIM))[:4].tolist()
+
+    def are_all_seen(us: float) -> bool:
+        return all(
+            (rank,) in {one.ranks for one in judge(of.slower(rank, us), job(ranks)).findings} for rank in fastest
+        )
+
+    assert are_all_seen(unseen.us_per_step)
+    assert not are_all_seen(unseen.us_per_step / 1.1008)
 
 
 def test_what_all_ranks_lack_accuses_none() -> None:

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing, quiet
 
+from kair_engine.localize import peers
 from kair_engine.localize.detect import MOST_HIDDEN, detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import chance_of, events_of, host_pauses, large_delays
@@ -382,3 +383,12 @@ def test_a_step_without_length_divides_nothing_by_zero() -> None:
     made = replace(made, steps=tuple(replace(step, step_time_ns=0.0, work_ns=0 * step.work_ns) for step in made.steps))
     assert np.isfinite(detect(made).t).all()
     assert conclude(made).anomalies == ()
+
+
+def test_many_ranks_that_are_looked_at_in_parts_have_the_same_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    per_step = np.asfortranarray(np.random.default_rng(1).normal(100, 10, (40, 25)))
+    at_once = Means.of(per_step)
+    monkeypatch.setattr(peers, "_AT_ONCE", 5 * len(per_step))
+    in_parts = Means.of(per_step)
+    assert (in_parts.mean_ns == at_once.mean_ns).all()
+    assert (in_parts.variance == at_once.variance).all()

@@ -12,8 +12,10 @@ from kair_engine.stats import (
     benjamini_hochberg,
     beta_binomial_tail,
     binomial_tail,
+    columns_sorted,
     known_median,
     mad,
+    mad_of_sorted,
     median,
     median_of_others,
     student_t_tail,
@@ -121,3 +123,12 @@ def test_the_median_of_all_others(count: int, beside: int, axis: int, data: st.D
     for row, of in zip(rows, told, strict=True):
         expected = [np.median(row[:at] + row[at + 1 :]) if count > 1 else np.nan for at in range(count)]
         assert of == pytest.approx(np.array(expected), nan_ok=True)
+
+
+@PROPERTY
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=30), st.booleans())
+def test_columns_are_sorted_and_their_deviations_told_by_their_order(rows: list[list[float]], by_column: bool) -> None:
+    table = np.array(rows, order="F" if by_column else "C")
+    ordered = columns_sorted(table)
+    assert (ordered == np.sort(table, axis=0)).all()
+    assert mad_of_sorted(ordered).tolist() == [mad(column) for column in table.T]

@@ -11,6 +11,7 @@ see none of two, and the second sees one, then both are accused.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLES
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.large_delays import Events, events_of
-from kair_engine.localize.peers import Means, Spread, above_others, set_above_rest
+from kair_engine.localize.peers import Columns, Means, Spread, above_others, set_above_rest
 from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
 from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
 from kair_engine.ranks import Position, as_positions
@@ -150,16 +151,24 @@ class _Looks:
         job = self._job
         if job.host is None and job.unit is None:
             return
-        unit = np.arange(len(job.role)) if job.unit is None else job.unit
+        every, columns = self._units
         for role in roles_left(job.role, left):
-            units = [np.flatnonzero(unit == code) for code in np.unique(unit[role])]
-            units = [some for some in units if left[some].all()]
-            if not units:
+            places = [at for at, some in enumerate(every) if role[some].any() and left[some].all()]
+            if not places:
                 continue
-            means = Means.of(np.stack([self.own.above_ns[:, some].mean(axis=1) for some in units], axis=1))
+            units, means = [every[at] for at in places], Means.of_columns(columns.at(np.array(places)))
             spread = Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
             for chance, chosen in self._sets_of(means, spread, units):
                 yield chance, tuple(np.concatenate([units[at] for at in np.flatnonzero(chosen)]).tolist())
+
+    @cached_property
+    def _units(self) -> tuple[Sequence[Ints], Columns]:
+        """(the ranks of every unit, the columns of what they take by themselves in the mean)."""
+        unit, own = self._job.unit, self.own.above_ns
+        if unit is None:
+            return list(np.arange(len(self._job.role))[:, None]), Columns.of(own)
+        units = [np.flatnonzero(unit == code) for code in np.unique(unit)]
+        return units, Columns.of(np.stack([own[:, some].mean(axis=1) for some in units], axis=1))
 
     def _sets_of(self, means: Means, spread: Spread, units: Sequence[Ints]) -> Iterator[tuple[float, Bools]]:
         """(chance, which of the units) of every host with several units, and every unit of several ranks."""
@@ -238,9 +247,13 @@ class _Slow:
 
     def _largest(self, begin: int) -> tuple[int, float]:
         """(class, ns): what they lose most in."""
-        of_class = zero_for_nan(self.job.by_step_ns)
-        lost = [self._lost(of_class[:, row], begin) for row in range(len(CLASSES))]
+        lost = [float(trimmed_mean(beyond[begin:], TRIM)) for beyond in self._beyond_by_class]
         return int(np.argmax(lost)), max(lost)
+
+    @cached_property
+    def _beyond_by_class(self) -> list[Floats]:
+        of_class = zero_for_nan(self.job.by_step_ns)
+        return [self._beyond(of_class[:, row]) for row in range(len(CLASSES))]
 
     def _lost(self, values: Floats, begin: int) -> float:
         return float(trimmed_mean(self._beyond(values)[begin:], TRIM))
@@ -249,7 +262,7 @@ class _Slow:
         """Per step, how far they lie above the median of their peers."""
         peers = self.left & (self.job.role == self.job.role[self.positions[0]])
         mine = values[:, list(self.positions)].mean(axis=1)
-        return np.asarray(mine - median(values[:, peers], axis=1) if peers.any() else mine)
+        return np.asarray(mine - median(values.compress(peers, axis=1), axis=1) if peers.any() else mine)
 
 
 def _with_peers(job: Excesses, left: Bools) -> Bools:

@@ -178,7 +178,7 @@ class _Others:
 
     @classmethod
     def of(cls, events: Events, unit: Ints | None, members: Bools) -> "_Others":
-        at_once = _at_once(events.hit[:, members], None if unit is None else unit[members])
+        at_once = 1.0 if unit is None else _at_once(events.hit[:, members], unit[members])
         return cls(int(np.count_nonzero(members)), int(events.count[members].sum()), at_once)
 
     def without(self, events: int, steps: int) -> tuple[float, float]:
@@ -203,9 +203,9 @@ def _at_rate_of(k: int, steps: int, of_others: tuple[float, float], size: float)
     return sum(weight * tail for weight, tail in zip(relative, tails, strict=True)) / sum(relative)
 
 
-def _at_once(events: Bools, unit: Ints | None) -> float:
+def _at_once(events: Bools, unit: Ints) -> float:
     """How many ranks of a unit have an event together, in the mean."""
-    if unit is None or not events.any():
+    if not events.any():
         return 1.0
     step, rank = np.nonzero(events)
     return len(step) / len(np.unique(np.stack((step, unit[rank])), axis=1).T)

@@ -8,12 +8,14 @@ import math
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.stats import MAD_TO_SIGMA, binomial_tail, median
+from kair_engine.stats import MAD_TO_SIGMA, binomial_tail, columns_sorted, mad_of_sorted, median, middle_of_sorted
 
 MOST_CORRELATED = 0.6
 """Autocorrelation is taken for no more than this: short recordings could not tell anything beyond it."""
 KNOWN_VALUES = 16
 """At this many steps × ranks half of the measured autocorrelation counts: few of them show little of it."""
+FEWEST_RELATED = 4
+"""Steps: of fewer nothing is known of how one follows another."""
 FEWEST_TELLING = 8
 """Steps: of autocorrelation S of them show the part 1 − 3/S, which is not known so well of fewer."""
 ADJACENT_BY_CHANCE = 0.1
@@ -26,22 +28,37 @@ def inflation(per_step: Floats) -> float:
     `per_step` is (steps × ranks). ρ is the median over ranks of the autocorrelation from one step to the next, the
     bias of short recordings put right ((1 + 3 ρ) / steps too low, Kendall 1954), shrunk where steps and ranks are few.
     """
-    steps = len(per_step)
-    if steps < 4:
-        return 1.0
+    return inflation_of(len(per_step), autocorrelation(per_step, columns_sorted(per_step)))
+
+
+def autocorrelation(per_step: Floats, ordered: Floats) -> Floats:
+    """Per rank of (steps × ranks), from one step to the next; NaN of a rank whose steps are all alike.
+
+    `ordered` has every rank's values in the order of their size.
+    """
+    if len(per_step) < FEWEST_RELATED:
+        return np.full(per_step.shape[1], np.nan)
     # Ranks of a single large delay must not count by it: values are pulled in to where most are.
-    centred = per_step - median(per_step, axis=0)
-    reach = 3 * MAD_TO_SIGMA * median(np.abs(centred), axis=0)
-    centred = np.clip(centred, -reach, reach)
+    centred = per_step - middle_of_sorted(ordered)
+    reach = 3 * MAD_TO_SIGMA * mad_of_sorted(ordered)
+    np.clip(centred, -reach, reach, out=centred)
     centred -= centred.mean(axis=0)
     squares = (centred**2).sum(axis=0)
     known = squares > 0
-    if not known.any():
+    of_known = centred if known.all() else centred[:, known]
+    result = np.full(len(known), np.nan)
+    result[known] = np.asfortranarray(of_known[1:] * of_known[:-1]).sum(axis=0) / squares[known]
+    return result
+
+
+def inflation_of(steps: int, correlation: Floats) -> float:
+    """`inflation` by each rank's autocorrelation over so many steps."""
+    known = correlation[~np.isnan(correlation)]
+    if not len(known):
         return 1.0
-    lagged = (centred[1:, known] * centred[:-1, known]).sum(axis=0) / squares[known]
-    values = steps * int(np.count_nonzero(known))
+    values = steps * len(known)
     shown = 1 - 3 / steps if steps >= FEWEST_TELLING else 1.0
-    rho = (float(median(lagged)) + 1 / steps) / shown * values / (values + KNOWN_VALUES)
+    rho = (float(median(known)) + 1 / steps) / shown * values / (values + KNOWN_VALUES)
     rho = min(max(rho, 0.0), MOST_CORRELATED)
     return float((1 + rho) / (1 - rho))
 
@@ -87,7 +104,10 @@ def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
 
     `independent` is what `episodes` says of all of them.
     """
+    count = episodes(larger)
+    in_spells = np.flatnonzero(independent < events.sum(axis=0))
+    events, larger = events[:, in_spells], larger[:, in_spells]
     run = np.cumsum(events & ~np.concatenate((np.zeros_like(events[:1]), events[:-1])), axis=0)
     first = np.concatenate((np.zeros_like(run[:1]), np.maximum.accumulate(np.where(larger, run, 0), axis=0)[:-1]))
-    runs = (larger & (run > first)).sum(axis=0)
-    return np.asarray(np.where(independent < events.sum(axis=0), runs, episodes(larger)))
+    count[in_spells] = (larger & (run > first)).sum(axis=0)
+    return count

@@ -37,7 +37,8 @@ class Steady:
     def __init__(self, signals: Sequence[Signal], role: Ints) -> None:
         self.signals, self._role = signals, role
         nobody = Means(np.zeros((0, len(role))), np.zeros((0, len(role))))
-        self.means = Means.stacked([_means(one.above_ns, role) for one in signals]) if signals else nobody
+        means = [of for one in signals for of in _means(one.above_ns, role, [slice(None)])]
+        self.means = Means.stacked(means) if signals else nobody
 
     def chances(self, left: Bools) -> tuple[Floats, Floats]:
         """(t, chance), (signals × ranks) each."""
@@ -58,9 +59,10 @@ class Since:
         self.signal, self._role, self._asked = signal, role, asked
         self._cuts = _cuts(len(signal.above_ns))
         if asked and len(self._cuts):
-            values = signal.above_ns
-            self._before = Means.stacked([_means(values[:at], role) for at in self._cuts])
-            self._after = Means.stacked([_means(values[at:], role) for at in self._cuts])
+            cuts = self._cuts.tolist()
+            parts = [*(slice(None, at) for at in cuts), *(slice(at, None) for at in cuts)]
+            means = _means(signal.above_ns, role, parts)
+            self._before, self._after = Means.stacked(means[: len(cuts)]), Means.stacked(means[len(cuts) :])
 
     def __bool__(self) -> bool:
         return bool(len(self._cuts))
@@ -103,11 +105,14 @@ def _cuts(steps: int) -> Ints:
     return np.unique(np.linspace(every[0], every[-1], MOST_CUTS).astype(np.int64))
 
 
-def _means(per_step: Floats, role: Ints) -> Means:
-    result = Means(np.zeros(len(role)), np.zeros(len(role)))
+def _means(per_step: Floats, role: Ints, parts: Sequence[slice]) -> list[Means]:
+    """Those of each part of the steps."""
+    result = [Means(np.zeros(len(role)), np.zeros(len(role))) for _ in parts]
     for code in present(role):
-        members = role == code
-        result.mean_ns[members], result.variance[members] = Means.of(per_step[:, members])
+        members = np.flatnonzero(role == code)
+        of_role = per_step[:, members]
+        for part, means in zip(parts, result, strict=True):
+            means.mean_ns[members], means.variance[members] = Means.of(of_role[part])
     return result
 
 

@@ -13,7 +13,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
-from kair_engine.stats import TRIM, role_medians, trimmed_mean
+from kair_engine.stats import TRIM, median, role_medians, trimmed_mean
 
 _COMPUTE = CLASSES.index("compute")
 Shape = Literal["steady", "since", "now_and_then"]
@@ -93,7 +93,7 @@ def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
         )
     for name, shapes in KERNEL_SIGNALS.items():
         if (values := measured.of_kernel.get(name)) is not None:
-            computed = role_medians(np.median(values, axis=0)[None], job.role)[0]
+            computed = role_medians(median(values, axis=0)[None], job.role)[0]
             spreads = _of_work(job, computed) if name == "cpu_time" else _of_step(job)
             table.append(Signal(name, _above(job, values), *spreads, shapes))
     lost = [measured.of_kernel[name] for name in OF_HELD_BACK if name in measured.of_kernel]

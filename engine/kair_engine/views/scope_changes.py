@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from kair_engine.ranks import Rank
 from kair_engine.results.views import ScopeTime
+from kair_engine.stats import known_median, median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE
 
 Floats = npt.NDArray[np.float64]
@@ -93,29 +94,32 @@ def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]
     steps, time_us = series.steps[kept], series.time_us[:, kept]
     alone = len(series.ranks) == 1
     least_us = _LEAST_SHARE * step_us
-    peers = _peers_of(steps, time_us, tests, least_us)
+    peers, changes = _beside_others(steps, time_us, tests, least_us)
     found = [] if alone else _row_of_all(series, steps, time_us, tests, least_us)
-    for rank, own, others in zip(series.ranks.tolist(), time_us, peers, strict=True):
+    for rank, own, others, change in zip(series.ranks.tolist(), time_us, peers, changes, strict=True):
         there = ~np.isnan(own) & ~np.isnan(others)
         if there.any():
-            change = _notable(_change_beside(steps, own, others, tests), least_us, series.resized)
-            beside = None if alone else float(np.median(others[there]))
-            found.append(_row(series.scope, Rank(rank), own[there], beside, change))
+            beside = None if alone else float(median(others[there]))
+            notable = _notable(change, least_us, series.resized)
+            found.append(_row(series.scope, Rank(rank), own[there], beside, notable))
     return found
 
 
-def _peers_of(steps: Ints, time_us: Floats, tests: int, least_us: float) -> Floats:
-    """What each rank is compared with, per step: the median of the others that did not become longer.
+def _beside_others(steps: Ints, time_us: Floats, tests: int, least_us: float) -> tuple[Floats, list[_Change | None]]:
+    """(what each rank is compared with, per step, how it changed beside that).
 
-    With one that did among a few, their median would become longer too, and the others shorter beside it.
+    That is the median of the others that did not become longer: with one that did among a few, their median would
+    become longer too, and the others shorter beside it.
     """
-    every = np.ones(len(time_us), np.bool_)
-    if len(time_us) <= _PAIR:
-        return _others(time_us, every)
-    peers = _others(time_us, every)
-    changes = [_change_beside(steps, own, other, tests) for own, other in zip(time_us, peers, strict=True)]
+
+    def beside(peers: Floats) -> tuple[Floats, list[_Change | None]]:
+        return peers, [_change_beside(steps, own, other, tests) for own, other in zip(time_us, peers, strict=True)]
+
+    peers, changes = beside(_others(time_us, np.ones(len(time_us), np.bool_)))
     longer = np.array([one is not None and one.change_us >= least_us for one in changes])
-    return _others(time_us, ~longer) if 0 < longer.sum() * 2 < len(longer) else peers
+    if len(time_us) <= _PAIR or not 0 < longer.sum() * 2 < len(longer):
+        return peers, changes
+    return beside(_others(time_us, ~longer))
 
 
 def _others(time_us: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
@@ -123,8 +127,8 @@ def _others(time_us: Floats, chosen: npt.NDArray[np.bool_]) -> Floats:
     if len(time_us) == 1:
         return np.zeros_like(time_us)
     if len(time_us) > _FEW:  # one hardly moves the median of many
-        return np.broadcast_to(_middle(time_us[chosen]), time_us.shape)
-    return np.stack([_middle(time_us[chosen & (np.arange(len(time_us)) != at)]) for at in range(len(time_us))])
+        return np.broadcast_to(known_median(time_us[chosen]), time_us.shape)
+    return np.stack([known_median(time_us[chosen & (np.arange(len(time_us)) != at)]) for at in range(len(time_us))])
 
 
 def _change_beside(steps: Ints, own: Floats, others: Floats, tests: int) -> _Change | None:
@@ -132,16 +136,8 @@ def _change_beside(steps: Ints, own: Floats, others: Floats, tests: int) -> _Cha
     return _change(steps[there], own[there] - others[there], tests)
 
 
-def _middle(time_us: Floats) -> Floats:
-    """The median of the ranks that tell a step; NaN where none does."""
-    told = ~np.isnan(time_us).all(axis=0)
-    middle = np.full(time_us.shape[1], np.nan)
-    middle[told] = np.nanmedian(time_us[:, told], axis=0)
-    return middle
-
-
 def _row_of_all(series: ScopeSeries, steps: Ints, time_us: Floats, tests: int, least_us: float) -> list[ScopeTime]:
-    middle = _middle(time_us)
+    middle = known_median(time_us)
     if not len(steps):
         return []
     change = _change(steps, middle, tests)
@@ -163,19 +159,19 @@ def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:
     time_us = time_us[told[:, before].any(axis=1) & told[:, ~before].any(axis=1)]
     if not len(time_us):
         return 0.0
-    changes = np.nanmedian(time_us[:, ~before], axis=1) - np.nanmedian(time_us[:, before], axis=1)
+    changes = known_median(time_us[:, ~before].T) - known_median(time_us[:, before].T)
     return float(sorted(changes, key=abs)[(len(changes) - 1) // 2])
 
 
 def _row(scope: str, rank: Rank | None, own: Floats, peers: float | None, change: _Change | None) -> ScopeTime:
-    row = ScopeTime(scope, rank, len(own), float(np.median(own)), peers)
+    row = ScopeTime(scope, rank, len(own), float(median(own)), peers)
     if change is None:
         return row
     return replace(
         row,
         since_step=change.since_step,
-        before_us=float(np.median(own[change.before])),
-        after_us=float(np.median(own[~change.before])),
+        before_us=float(median(own[change.before])),
+        after_us=float(median(own[~change.before])),
         change_us=change.change_us,
         p_value=change.p_value,
     )
@@ -186,22 +182,22 @@ def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
     count = len(values) // _BLOCK
     if count < _FEWEST_BLOCKS:
         return None
-    blocks = np.median(values[: count * _BLOCK].reshape(count, _BLOCK), axis=1)
+    blocks = median(values[: count * _BLOCK].reshape(count, _BLOCK))
     spread = _spread(np.diff(blocks)) / sqrt(2)
-    far = (blocks - np.median(blocks)) / spread if spread else np.sign(blocks - np.median(blocks))
+    far = (blocks - median(blocks)) / spread if spread else np.sign(blocks - median(blocks))
     cut = _cut(np.clip(far, -_FARTHEST, _FARTHEST))
     # What goes up and down slowly is no change: the spread is that of both sides, and more where blocks resemble the
     # one before.
-    beside = np.concatenate([blocks[:cut] - np.median(blocks[:cut]), blocks[cut:] - np.median(blocks[cut:])])
+    beside = np.concatenate([blocks[:cut] - median(blocks[:cut]), blocks[cut:] - median(blocks[cut:])])
     spread = max(spread, _spread(beside)) * _of_alike(beside)
-    apart = abs(float(np.median(blocks[cut:]) - np.median(blocks[:cut])))
+    apart = abs(float(median(blocks[cut:]) - median(blocks[:cut])))
     z = apart / spread * sqrt(cut * (count - cut) / count) if spread else np.inf
     p_value = min(erfc(z / sqrt(2)) * count * tests, 1.0)
     if p_value > _MOST_P or not apart:
         return None
     at = _exactly(values, cut * _BLOCK)
     before = np.arange(len(values)) < at
-    change_us = float(np.median(values[~before]) - np.median(values[before]))
+    change_us = float(median(values[~before]) - median(values[before]))
     return _Change(int(steps[at]), before, change_us, p_value)
 
 
@@ -216,7 +212,7 @@ def _cut(deviations: Floats) -> int:
 
 def _exactly(values: Floats, about: int) -> int:
     """The place within a block of `about` from which on the values are nearer to those after than to those before."""
-    before, after = np.median(values[: about - _BLOCK]), np.median(values[about + _BLOCK :])
+    before, after = median(values[: about - _BLOCK]), median(values[about + _BLOCK :])
     near = values[about - _BLOCK : about + _BLOCK]
     gain = np.abs(near - after) - np.abs(near - before)
     # From each place to the end, how much better those after fit.
@@ -232,4 +228,4 @@ def _of_alike(deviations: Floats) -> float:
 
 def _spread(values: Floats) -> float:
     """The standard deviation of most of them."""
-    return float(np.median(np.abs(values - np.median(values)))) * _SIGMAS_OF_MAD
+    return float(median(np.abs(values - median(values)))) * _SIGMAS_OF_MAD

@@ -5,8 +5,9 @@ who -> why, and where       reasons.py
 who -> price, gate          here: the rows without what the ranks take longer
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE
+from kair_engine.localize.peers import Means, above_others
 from kair_engine.results.triage import Evidence, Finding, PricedBy, RankedRank, SmallestSeen, TriageResult, Verdict
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
@@ -148,17 +150,22 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
 
 
-def _standing(history: StepHistory, *, changes: bool = True) -> list[tuple[Slow, Reason, float, PricedBy]]:
-    """Who stands after the gate: it costs the smallest share of the step, and is not what all ranks lack."""
+_Standing = tuple[Slow, Reason, float, PricedBy]
+
+
+def _standing(history: StepHistory) -> list[_Standing]:
     if not history.can_judge:
         return []
-    stands = []
-    for slow in slow_ranks(history, changes=changes):
-        why = reason(history, slow)
-        saved, by = _saved_us(history, slow)
-        if saved >= SMALLEST_SHARE * history.step_us and not why.is_shared:
-            stands.append((slow, why, saved, by))
-    return stands
+    return [one for slow in slow_ranks(history) if (one := _stands(history, slow)) is not None]
+
+
+def _stands(history: StepHistory, slow: Slow) -> _Standing | None:
+    """Those that pass the gate: they cost the smallest share of the step, and lack nothing that all ranks lack."""
+    saved, by = _saved_us(history, slow)
+    if saved < SMALLEST_SHARE * history.step_us:
+        return None
+    why = reason(history, slow)
+    return None if why.is_shared else (slow, why, saved, by)
 
 
 def _saved_us(history: StepHistory, slow: Slow) -> tuple[float, PricedBy]:
@@ -254,21 +261,56 @@ def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
     own = trimmed_mean(history.own - role_medians(history.own, history.role), TRIM)
     victims = able[np.argsort(own[able])][:_VICTIMS].tolist()
     tried = history.step_us * np.geomspace(SMALLEST_SHARE, 1.0, _SIZES)
-    low, high = -1, len(tried)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if all(_sees(history, victim, float(tried[middle])) for victim in victims):
-            high = middle
-        else:
-            low = middle
-    if high == len(tried):
+
+    def sees(victim: int, size: int) -> bool:
+        return _sees(history, victim, float(tried[size]))
+
+    # The fastest is seen last: of the others mostly that size is tried only.
+    fastest, *others = victims
+    smallest = _first_seen(partial(sees, fastest), _likely(history, fastest, tried), 0)
+    for victim in others:
+        if smallest < _SIZES and not sees(victim, smallest):
+            smallest = _first_seen(partial(sees, victim), smallest + 1, smallest + 1)
+    if smallest == _SIZES:
         return None
-    return SmallestSeen(float(tried[high]), float(tried[high]) / history.step_us, len(history.steps))
+    return SmallestSeen(float(tried[smallest]), float(tried[smallest]) / history.step_us, len(history.steps))
+
+
+def _first_seen(sees: Callable[[int], bool], guess: int, least: int) -> int:
+    """The first size from `least` on that is seen, _SIZES where none is; whoever is seen stays so when it takes longer.
+
+    From a guess outwards, twice as far each time, then between two that were tried: each try costs a triage.
+    """
+    low, high, at, step = least, _SIZES, min(guess, _SIZES - 1), 1
+    while low < high:
+        low, high = (low, at) if sees(at) else (at + 1, high)
+        if least < low and high < _SIZES:
+            at = (low + high) // 2
+        else:
+            at = max(high - step, least) if high < _SIZES else min(low + step - 1, _SIZES - 1)
+        step *= 2
+    return low
+
+
+def _likely(history: StepHistory, victim: int, tried: Floats) -> int:
+    """The first size that stands out of the ranks' own time, and that those who wait for the last would wait for."""
+    role = np.flatnonzero(history.role == history.role[victim])
+    means = Means.of(history.own[:, role])
+    raised = means.mean_ns + tried[:, None] * (role == victim)
+    chance = above_others(Means(raised, means.variance), history.spread())[1][:, np.searchsorted(role, victim)]
+    own, cost = history.us["self"], tried
+    if len(history.role_names) <= 1:
+        last, before = np.delete(own, victim, axis=1).max(axis=1), own.max(axis=1).mean()
+        cost = np.maximum(last, own[:, victim] + tried[:, None]).mean(axis=1) - before
+    stands = (chance * len(history.ranks) < FALSE_ALARM_RATE) & (cost >= SMALLEST_SHARE * (history.step_us + tried))
+    return int(np.count_nonzero(~stands))
 
 
 def _sees(history: StepHistory, victim: int, us: float) -> bool:
     """It is slower in all steps: what became longer is not asked, which takes most of the time of many ranks."""
-    return any((victim,) == slow.positions for slow, *_ in _standing(history.slower(victim, us), changes=False))
+    slower = history.slower(victim, us)
+    alone = [one for one in slow_ranks(slower, changes=False) if one.positions == (victim,)]
+    return any(_stands(slower, one) is not None for one in alone)
 
 
 def _ranking(history: StepHistory, job: Job, findings: Sequence[Finding]) -> tuple[RankedRank, ...]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.stats import median_of_others
+from kair_engine.stats import columns_sorted, median_of_others
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside
 
@@ -30,7 +30,7 @@ def longer_us(history: StepHistory, slow: Slow) -> Floats:
     if len(peers) < 3:
         return np.broadcast_to(np.median(later, axis=0), later.shape)  # they have no spread that is known
     of_peers = history.own[np.ix_(slow.later, peers)]
-    spread = np.sort(of_peers - median_of_others(of_peers, axis=1), axis=0)
+    spread = columns_sorted(of_peers - median_of_others(of_peers, axis=1))
     return _beyond(later, spread.mean(axis=1, keepdims=True))
 
 

@@ -69,7 +69,7 @@ class StepHistory:
     @cached_property
     def step_us(self) -> float:
         """The median over steps of the median rank's."""
-        return max(float(np.median(self.us["step"])), 1e-3)
+        return max(float(median(self.us["step"], axis=None)), 1e-3)
 
     @cached_property
     def own(self) -> Floats:
@@ -88,9 +88,7 @@ class StepHistory:
     def tells_cpu(self) -> bool:
         """Whether all ranks tell what their threads computed, and none waits busily."""
         cpu = self.us["cpu"]
-        return bool((np.median(cpu, axis=0) > 0).all()) and bool(
-            (np.median(cpu - self.us["self"], axis=0) <= _BUSY_US).all()
-        )
+        return bool((median(cpu, axis=0) > 0).all()) and bool((median(cpu - self.us["self"], axis=0) <= _BUSY_US).all())
 
     @cached_property
     def asleep(self) -> Floats:
@@ -113,7 +111,7 @@ class StepHistory:
         us = self.us
         computes = us["forward"] + us["optimizer"] + np.maximum(us["backward"] - us["waited"], 0.0)
         other = np.maximum(self.own - us["input"] - computes, 0.0)
-        has_phases = float(np.median(computes)) > 0
+        has_phases = float(median(computes, axis=None)) > 0
         spent = dict.fromkeys(CLASSES, np.zeros_like(self.own))
         spent |= {"input": us["input"], "host": other if has_phases else spent["host"]}
         spent["compute"] = self.own - spent["input"] - spent["host"]
@@ -123,7 +121,7 @@ class StepHistory:
             self.role,
             None,
             by_class - role_medians(by_class, self.role),
-            np.median(us["step"], axis=1) * 1e3,
+            median(us["step"], axis=1) * 1e3,
             median(by_class, axis=0),
             {GARBAGE: OperatorTable(False, garbage - role_medians(garbage, self.role), _typical(garbage, self.role))},
             on_device=False,
@@ -140,7 +138,7 @@ class StepHistory:
 
     def spread(self) -> Spread:
         """What healthy ranks differ by for good in their own time, µs."""
-        work = float(np.median(self.own))
+        work = float(median(self.own, axis=None))
         usual = np.hypot(USUAL_OF_WORK * work, USUAL_OF_STEP * self.step_us)
         return Spread(float(usual), float(np.hypot(WIDE_OF_WORK * work, WIDE_OF_STEP * self.step_us)))
 
@@ -238,4 +236,4 @@ def _at_settled_sizes(history: StepHistory) -> StepHistory:
 
 
 def _typical(values: Floats, role: Ints) -> Floats:
-    return np.asarray(role_medians(np.median(values, axis=0)[None], role)[0])
+    return np.asarray(role_medians(median(values, axis=0)[None], role)[0])

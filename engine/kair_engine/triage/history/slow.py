@@ -15,6 +15,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE
 from kair_engine.localize.detect import detect
 from kair_engine.localize.peers import Means, above_others
+from kair_engine.stats import median
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.views.scope_changes import ScopeSeries, scope_times
 
@@ -40,9 +41,9 @@ class Slow:
 def slow_ranks(history: StepHistory, *, changes: bool = True) -> list[Slow]:
     """Everybody that fails a test, once each; without `changes`, of those of who is slow in steps as they are."""
     begun = list(_since(history)) if changes else []
-    found = {one.positions: one for one in _by_level(history)}
+    found = _by_level(history)
     known = {place for one in begun for place in one.positions}
-    return [*begun, *(one for positions, one in found.items() if not known & set(positions))]
+    return [*begun, *(one for one in found if not known & set(one.positions))]
 
 
 def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slow: Bools | None = None) -> Floats:
@@ -55,13 +56,14 @@ def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slo
     peers = left & (history.role == history.role[positions[0]])
     if not peers.any():
         peers = left if left.any() else ~np.isin(np.arange(len(left)), positions)
-    return np.asarray(values[:, list(positions)].mean(axis=1) - np.median(values[:, peers], axis=1))
+    return np.asarray(values[:, list(positions)].mean(axis=1) - median(values.compress(peers, axis=1), axis=1))
 
 
 def _by_level(history: StepHistory) -> Iterator[Slow]:
-    found = detect(history.table(), history.measured()).anomalies
-    accused = np.isin(np.arange(len(history.ranks)), [place for one in found for place in one.positions])
-    for one in found:
+    anomalies = detect(history.table(), history.measured()).anomalies
+    found = {one.positions: one for one in anomalies}  # of several signals of the same ranks the last, the finest
+    accused = np.isin(np.arange(len(history.ranks)), [place for positions in found for place in positions])
+    for one in found.values():
         later = np.ones(len(history.steps), np.bool_)
         if one.kind == "intermittent":
             later = np.isin(np.arange(len(later)), one.hit)
