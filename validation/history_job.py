@@ -74,18 +74,39 @@ class Device(nn.Module):
 
 
 @dataclass(frozen=True)
-class Take:
-    """So many steps, from one of which on a rank is slow, until that is lifted."""
+class AnyTake:
+    """So many steps, from one of which on a rank is slow."""
 
     seed: int
     kind: str
-    """One of KINDS, or `healthy`."""
+    """What happens, or `healthy`."""
     ranks: int
     victim: int
     device_ms: float
     fault_ms: float
     steps: int
     onset: int
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing happens."""
+        return self.onset >= self.steps
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"{self.kind}-{self.seed}"
+
+    @property
+    def steps_until_next(self) -> int:
+        """From its first step to that of the next take."""
+        return self.steps
+
+
+@dataclass(frozen=True)
+class Take(AnyTake):
+    """One of KINDS, until that is lifted."""
+
     lifted: int | None = None
     """The first step without the fault again; None where it stays."""
 
@@ -109,7 +130,7 @@ def main() -> None:
         live: list[object] = []
         outside = take.kind in FROM_OUTSIDE
         lifted = take.steps if take.lifted is None else take.lifted
-        done = folder / f"done-{take.kind}-{take.seed}" if outside and rank == take.victim else None
+        done = folder / f"done-{take.name}" if outside and rank == take.victim else None
         if outside:
             # The victim has a core of its own, or its peers would lack it as well.
             os.sched_setaffinity(0, {1 if rank == take.victim else 0})
@@ -118,7 +139,7 @@ def main() -> None:
             if step == lifted:
                 mend(live, done)
             if done is not None and step == take.onset:
-                wait_for_fault(folder / f"pid-{take.kind}-{take.seed}")
+                wait_for_fault(folder / f"pid-{take.name}")
             if fault_s and take.kind == "gc":
                 live = live or cycles(fault_s)
                 gc.collect()

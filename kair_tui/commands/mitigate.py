@@ -1,46 +1,24 @@
 """`kair mitigate`: acts on stragglers: resizes batches, restarts in order, with every sample counted once."""
 
-import getpass
 import os
 import shlex
-import signal
 import socket
-import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from math import isfinite
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from kair_engine.errors import InputError, UsageError
-from kair_engine.results.mitigate import (
-    AuditedRange,
-    MitigateAction,
-    MitigateResult,
-    MitigationAudit,
-    MitigationPlan,
-    MitigationProposal,
-    MitigationShards,
-    RankRate,
-    SimulatedPolicy,
-    WorkerSamples,
-)
-from kair_engine.trace.model import short_warning
+from kair_engine.results.mitigate import MitigateAction, MitigateResult, SimulatedPolicy
 from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
-
-if TYPE_CHECKING:
-    from kair_mitigate.audit import Audit
-    from kair_mitigate.plans import Plan
-    from kair_mitigate.records import Records
-    from kair_mitigate.shards.shard import CommitPoint
-    from kair_mitigate.shards.store import ShardStore
+from kair_tui.commands.mitigate_audit import audited, audited_shards
+from kair_tui.commands.mitigate_orders import ORDERS, nothing_more
+from kair_tui.commands.mitigate_shards import lines_of, make_shards, serve_shards, shards_of
+from kair_tui.commands.mitigate_status import rates_of_steps, records_of, status_of
 
 RENDERER = "kair_tui.render.mitigate"
 _ACTIONS: Final = (
@@ -160,21 +138,21 @@ def run(
     if action == "simulate":
         return _simulated(session, name, policy, ranks, draws)
     if action == "shards":
-        _nothing_more(rest)
+        nothing_more(rest)
         make = partial(
-            _make_shards,
+            make_shards,
             samples=samples,
             shard_samples=shard_samples,
-            files=None if files is None else _lines_of(files),
+            files=None if files is None else lines_of(files),
             grows=grows,
             seed=seed,
             epochs=epochs,
             commit=commit,
         )
-        _serve_shards(name, folder, listen, make)
-        result = MitigateResult(session.store.told, "shards", name, shards=_shards(folder))
-        return replace(result, audited=_audited_shards(folder, None))
-    with _records_of(session, name) as records:
+        serve_shards(name, folder, listen, make)
+        result = MitigateResult(session.store.told, "shards", name, shards=shards_of(folder))
+        return replace(result, audited=audited_shards(folder, None))
+    with records_of(session, name) as records:
         if action == "control":
             from kair_mitigate.controller import control
 
@@ -193,74 +171,11 @@ def run(
                 micro_batch=micro_batch,
                 restart_s=restart_time,
             )
-        elif action in _DO:
+        elif action in ORDERS:
             shares = {"sizes": sizes, "batches": batches, "deadline": deadline}
-            _DO[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
-        result = replace(_status(session, action, name, records), rates=_rates(session, name, records))
-        return replace(result, audited=_audited(folder, result, epochs)) if action == "audit" else result
-
-
-class NotMitigatedError(InputError):
-    """The job has no folder of kair mitigate's in the store."""
-
-    def __init__(self, job: str) -> None:
-        hint = f"kair mitigate run --job {job} -- torchrun … train.py"
-        super().__init__(f"job {job} is not run under kair mitigate in this store", hint)
-
-
-def look(session: StoreSession, job: str) -> MitigateResult:
-    """Where a job stands, at once: without `rates`. Raises NotMitigatedError, InputError."""
-    with _records_of(session, job) as records:
-        return _status(session, "status", job, records)
-
-
-def rates(session: StoreSession, job: str) -> tuple[RankRate, ...]:
-    """What a sample takes on each rank, from all steps: 0.4 ms for each. Raises NotMitigatedError, InputError."""
-    with _records_of(session, job) as records:
-        return _rates(session, job, records)
-
-
-def mitigated_jobs(store: Path) -> tuple[str, ...]:
-    """The jobs of a store that are run under kair mitigate, those first that said something last."""
-    folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
-    folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-    return tuple(folder.parent.name for folder in folders)
-
-
-@contextmanager
-def _records_of(session: StoreSession, name: str) -> Iterator["Records"]:
-    """Those of a job; what goes wrong with them is told as a user's error."""
-    from kair_mitigate.orders import RunKeyError
-    from kair_mitigate.records import Records
-
-    folder = session.store.root / name / "mitigate"
-    if not folder.is_dir():
-        raise NotMitigatedError(name)
-    try:
-        yield Records(folder)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(str(error)) from error
-    except (OSError, RunKeyError) as error:
-        raise InputError(f"cannot work on job {name}: {error}") from error
-
-
-def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
-    from kair_mitigate.draining import drain, drain_commands
-    from kair_tui.cli.configuration import drain_words
-
-    if len(words) != 1:
-        raise UsageError("which host?", "kair mitigate drain node7")
-    try:
-        reason = f"kair: slow{f' in job {job}' if job else ''}"
-        commands = drain_commands(words[0], reason, job=job or "", template=drain_words())
-        if yes:
-            drain(commands)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise InputError(f"cannot drain {words[0]}: {error}") from error
-    told = tuple(map(shlex.join, commands))
-    return MitigateResult(session.store.told, "drain", job or "", commands=told, drained=yes)
+            ORDERS[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
+        result = replace(status_of(session, action, name, records), rates=rates_of_steps(session, name, records))
+        return replace(result, audited=audited(folder, result, epochs)) if action == "audit" else result
 
 
 def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tuple[str, Sequence[str]]:
@@ -298,294 +213,23 @@ def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_c
         return 127
 
 
-def _plan(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
-    _order(records, rest, "sizes", **options)
+def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
+    from kair_mitigate.draining import drain, drain_commands
+    from kair_tui.cli.configuration import drain_words
 
-
-def _leave(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
-    from kair_mitigate import running
-
-    if host := options["leave_out"]:
-        running.leave_out(records.folder, host)
-    _order(records, rest, "leave", **options)
-
-
-def _order(
-    records: "Records",
-    rest: Sequence[str],
-    kind: Any,  # noqa: ANN401
-    *,
-    sizes: str | None,
-    batches: str | None,
-    deadline: float | None,
-    from_step: int,
-    **_: Any,  # noqa: ANN401
-) -> None:
-    from kair_mitigate.job_state import read_state
-
-    _nothing_more(rest)
-    known = read_state(records.folder)
-    if known is None:
-        raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
-    now = known.state.plan.sizes
-    is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
-    wanted = _sizes_in(sizes) if is_of_sizes else now
-    if len(wanted) != len(now) or sum(wanted) != sum(now):
-        raise UsageError(
-            f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
-            "sizes add up to the same, so that the job trains the same",
-        )
-    parts = None if batches is None else _sizes_in(batches, "--batches takes those of each rank in a step")
-    if (parts or deadline) and not known.is_uneven:
-        raise InputError(
-            "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
-        )
-    deadline_us = None if deadline is None else round(1000 * deadline)
-    by = getpass.getuser()
-    records.order(wanted, by, kind=kind, from_step=from_step, batches=parts, deadline_us=deadline_us)
-
-
-def _sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+    if len(words) != 1:
+        raise UsageError("which host?", "kair mitigate drain node7")
     try:
-        sizes = tuple(int(part) for part in (text or "").split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 0:
-        raise UsageError(what, f"{what.split(maxsplit=1)[0]} 21,6,21")
-    return sizes
-
-
-def _decide(records: "Records", rest: Sequence[str], decision: Any) -> MitigationProposal | None:  # noqa: ANN401
-    if len(rest) != 1 or not rest[0].isdigit():
-        raise UsageError("which proposal?", "kair mitigate approve JOB 3")
-    decided = records.decide(int(rest[0]), decision, getpass.getuser())
-    if decided is None:
-        raise InputError(f"there is no open proposal {rest[0]}", "kair mitigate status JOB lists them")
-    if decision == "approved":
-        records.carry_out(decided, getpass.getuser())
-    return None
-
-
-def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: ANN401
-    from kair_mitigate.job_state import read_state
-
-    _nothing_more(rest)
-    known = read_state(records.folder)
-    before = [] if known is None else [plan.sizes for plan in known.in_force if plan.sizes != known.state.plan.sizes]
-    if not before:
-        raise InputError("no other sizes were in force before")
-    records.order(before[-1], getpass.getuser())
-
-
-def _nothing_more(rest: Sequence[str]) -> None:
-    if rest:
-        raise UsageError(f"unexpected {rest[0]!r}")
-
-
-_DO: Final[dict[str, Callable[..., Any]]] = {
-    "plan": _plan,
-    "leave": _leave,
-    "approve": lambda records, rest, **_: _decide(records, rest, "approved"),
-    "deny": lambda records, rest, **_: _decide(records, rest, "denied"),
-    "undo": _undo,
-}
-
-
-def _status(session: StoreSession, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
-    from kair_mitigate.job_state import read_state
-    from kair_mitigate.known_units import kept_units
-
-    known = read_state(records.folder)
-    ordered = {one.plan.version: one for one in records.history()}
-    began = {} if known is None else {plan.version: plan.from_step for plan in (*known.in_force, known.state.plan)}
-
-    def told(plan: "Plan") -> MitigationPlan:
-        one = ordered.get(plan.version)
-        at = None if one is None else _moment(one.at)
-        by, proposal = (None, None) if one is None else (one.by, one.proposal)
-        begun = began.get(plan.version)
-        shares = plan.batches, plan.deadline_us or None
-        return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
-
-    result = MitigateResult(
-        session.store.told,
-        action,
-        name,
-        proposals=tuple(
-            MitigationProposal(
-                one.id,
-                _moment(one.at),
-                one.action,
-                one.sizes,
-                _finite(one.reason),
-                one.decision,
-                one.decided_by,
-                one.batches or (),
-                one.deadline_us,
-            )
-            for one in records.proposals()
-        ),
-        history=tuple(told(one.plan) for one in ordered.values()),
-        shards=_shards(records.folder),
-    )
-    if known is None:
-        return result
-    units = kept_units(records.folder, len(known.state.plan.sizes))
-    said = None if units is None or action == "control" else units.sentence(known.state.plan.sizes)
-    state = known.state
-    doing = min(known.fetched * sum(state.plan.sizes), known.samples - state.offset)
-    return replace(
-        result,
-        step=state.step,
-        epoch=state.epoch,
-        samples=known.samples,
-        done=state.offset,
-        doing=doing,
-        attempt=known.attempt,
-        plan=told(state.plan),
-        coming=tuple(map(told, state.coming)),
-        in_force=tuple(map(told, known.in_force)),
-        said_at=_moment(known.said_at),
-        warnings=() if said is None else (short_warning("units", said),),
-    )
-
-
-def _rates(session: StoreSession, name: str, records: "Records") -> tuple[RankRate, ...]:
-    """What capture's steps tell of each rank; nothing of a job that is not captured."""
-    from kair_mitigate.job_state import read_state
-
-    known, steps = read_state(records.folder), session.store.root / name / "steps"
-    if known is None or not steps.is_dir():
-        return ()
-    from kair_mitigate.controller import rates_of
-
-    if (fitted := rates_of(steps, known)) is None:
-        return ()
-    sizes = known.state.plan.sizes
-    return tuple(
-        RankRate(rank, 1e6 * slope, 1e6 * fixed, sizes[rank])
-        for rank, (slope, fixed) in enumerate(zip(*fitted, strict=True))
-    )
-
-
-def _shards(folder: Path) -> MitigationShards | None:
-    """Counted without a lock that the service would wait for. Raises OSError where the file is no such database."""
-    from kair_mitigate.shards.epochs import newest_epoch
-    from kair_mitigate.shards.looking import SHARDS, dataset_of, looked_at
-
-    if not (folder / SHARDS).exists():
-        return None
-    with looked_at(folder / SHARDS) as database:
-        epoch, epochs = newest_epoch(database), dataset_of(database).epochs
-        states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
-        of = dict(database.execute(states, (epoch,)).fetchall())
-    todo, doing, done, quarantined = (of.get(state, 0) for state in ("TODO", "DOING", "DONE", "QUARANTINED"))
-    return MitigationShards(epoch, todo, doing, done, quarantined, epochs)
-
-
-def _serve_shards(name: str, folder: Path, listen: str, make: "Callable[[ShardStore], None]") -> None:
-    """Until all epochs are over, SIGTERM, or Ctrl-C. Raises UsageError, InputError."""
-    from kair_capture.files import BusyError
-    from kair_capture.places import address_of
-    from kair_mitigate.orders import RunKeyError
-    from kair_mitigate.shard_serving import serve
-    from kair_mitigate.shards.looking import SHARDS
-    from kair_mitigate.shards.shard import ShardError
-
-    ended = Event()
-    try:
-        address = address_of(listen)
+        reason = f"kair: slow{f' in job {job}' if job else ''}"
+        commands = drain_commands(words[0], reason, job=job or "", template=drain_words())
+        if yes:
+            drain(commands)
     except ValueError as error:
-        raise UsageError(f"--listen: {error}") from error
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    try:
-        serve(folder, address, make, ended, began=lambda at: say(f"kair: shards of job {name} at {at[0]}:{at[1]}"))
-    except BusyError as error:
-        raise InputError(f"job {name} has a shard service already ({error} is locked)") from error
-    except sqlite3.Error as error:
-        raise InputError(f"cannot use {folder / SHARDS}: {error}") from error
-    except (OSError, RunKeyError) as error:
-        raise InputError(f"cannot serve the shards of job {name}: {error}") from error
-    except (ShardError, OverflowError) as error:
-        raise UsageError(f"job {name}: {error}") from error
-
-
-def _make_shards(
-    store: "ShardStore",
-    *,
-    samples: int | None,
-    shard_samples: int | None,
-    files: Sequence[str] | None,
-    grows: bool,
-    seed: int,
-    epochs: int | None,
-    commit: "CommitPoint",
-) -> None:
-    """The same as before where the job goes on, which need not be said again. Raises UsageError, ShardError."""
-    how: dict[str, Any] = {"seed": seed, "epochs": epochs or 1, "commit": commit}
-    if files is not None and samples is None:
-        store.make_files(files, growing=grows, **how)
-    elif samples is not None and shard_samples is not None and files is None:
-        store.make(samples, shard_samples, **how)
-    elif samples is not None or shard_samples is not None or files is not None or not store.is_made:
-        raise UsageError(
-            "the dataset is --samples and --shard-samples, or --files",
-            "kair mitigate shards JOB --samples 60000 --shard-samples 64 --epochs 2",
-        )
-
-
-def _lines_of(file: Path) -> list[str]:
-    try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {file}: {error}") from error
-
-
-def _finite(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Those of what the database holds that are numbers."""
-    return {name: value for name, value in figures.items() if isinstance(value, int | float) and isfinite(value)}
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-
-
-def _audited(folder: Path, result: MitigateResult, epochs: int | None) -> MitigationAudit:
-    from kair_mitigate.audit import audit
-
-    if result.shards is not None:
-        return _audited_shards(folder, epochs)
-    if result.samples is None or result.epoch is None:
-        raise InputError("the job has not said yet how many samples it has")
-    whole = epochs if epochs is not None else result.epoch
-    found = audit(sorted((folder / "trained").glob("*.jsonl")), result.samples, whole)
-    return _told_audit(result.samples, whole, {None: found})
-
-
-def _audited_shards(folder: Path, epochs: int | None) -> MitigationAudit:
-    from kair_mitigate.shards.looking import audit_of_run
-
-    try:
-        found = audit_of_run(folder, epochs)
+        raise UsageError(str(error)) from error
     except OSError as error:
-        raise InputError(str(error)) from error
-    samples = found.dataset.samples
-    told = _told_audit(sum(found.dataset.records.values()) if samples is None else samples, found.epochs, found.of)
-    return replace(told, workers=tuple(WorkerSamples(*one) for one in found.workers.items()))
-
-
-def _told_audit(samples: int, epochs: int, of: "Mapping[str | None, Audit]") -> MitigationAudit:
-    def ranges(what: Literal["missing", "twice"]) -> tuple[AuditedRange, ...]:
-        return tuple(
-            AuditedRange(epoch, begin, end, file)
-            for file, found in of.items()
-            for epoch, some in sorted(getattr(found, what).items())
-            for begin, end in some
-        )
-
-    counted = sum(found.counted for found in of.values())
-    return MitigationAudit(samples, epochs, counted, ranges("missing"), ranges("twice"))
+        raise InputError(f"cannot drain {words[0]}: {error}") from error
+    told = tuple(map(shlex.join, commands))
+    return MitigateResult(session.store.told, "drain", job or "", commands=told, drained=yes)
 
 
 def _simulated(session: StoreSession, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:

@@ -22,7 +22,7 @@ from kair_tui.render.blame_paths import (
     stops,
 )
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, percent, plural, spans
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, spans
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def symptom(one: MergedPath, *, wide: bool = False) -> str:
     if one.count > 1:
         step = f"step {path.step}" if len(one.steps) == 1 else f"steps {spans(one.steps, 3)}"
         when = f"{count(one.count)} times in {step}"
-    who = f"rank {one.ranks[0]}" if len(one.ranks) == 1 else f"ranks {spans(one.ranks, 3)}"
+    who = ranks_in_words(one.ranks, 3)
     if not path.waited_us:
         return f"{who}: {_name(node, wide=wide)} stands out {when}"
     return f"{who} waited in {_name(node, wide=wide)} {when} ({duration(one.waited_us)} of all ranks' waiting)"

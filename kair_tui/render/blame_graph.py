@@ -16,7 +16,7 @@ from kair_engine.blame.waiting_graph import OTHERS, rank_id, waiting_graph
 from kair_engine.results.blame import STEP_BEGIN, BlameResult
 from kair_tui.render.blame_paths import WORTH_NAMING, blame_headline, operator_name
 from kair_tui.render.text import spaced
-from kair_tui.render.units import count, duration, percent, plural, spans, whole_percent
+from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, spans, whole_percent
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -269,7 +269,7 @@ def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
 def _who(ranks: tuple[int, ...], limit: int = 8) -> str:
     if not ranks:
         return "other ranks"
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(ranks, limit)}"
+    return ranks_in_words(ranks, limit)
 
 
 def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:

@@ -16,7 +16,16 @@ from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.sensitivity import SensitivityResult
 from kair_engine.results.triage import Absorbed, Evidence
 from kair_engine.results.whatif import AbsorbedFix, LackOfCores
-from kair_tui.render.units import WORTH_A_FIGURE, count, duration, one_decimal, percent, ranks_in_words, significant
+from kair_tui.render.units import (
+    WORTH_A_FIGURE,
+    count,
+    duration,
+    its,
+    one_decimal,
+    percent,
+    ranks_in_words,
+    significant,
+)
 
 ON_DEVICES: Final = "on the devices: hosts run ahead"
 """Whose times the steps' are, beside a figure."""
@@ -35,17 +44,17 @@ class AbsorbedInWords(Absorbed):
 
 def absorbed_in_words(one: Absorbed, step_us: float) -> str:
     """What takes longer, why nobody waits for it, and how much more that could be."""
-    longer = f"{_takes_longer(one)} than {_its(one.ranks)} peers'"
+    longer = f"{_takes_longer(one)} than {its(one.ranks)} peers'"
     if one.ahead_us is None:
         return f"{longer}; {_no_shorter(one, step_us)}"
     ahead, more = _ahead(one.ranks, one.ahead_us), _more(one.ranks, one.slack_us_per_step)
-    return f"{longer}; {_its(one.ranks)} {ahead}, so that it costs {_cost(one, step_us)} ({more})"
+    return f"{longer}; {its(one.ranks)} {ahead}, so that it costs {_cost(one, step_us)} ({more})"
 
 
 def absorbed_briefly(absorbed: Sequence[Absorbed], step_us: float) -> str:
     """The longest of these delays, for a sentence that says more than that."""
     one = max(absorbed, key=lambda delay: delay.longer_us_per_step)
-    why = f"{_its(one.ranks)} {_ahead(one.ranks, one.ahead_us)}" if one.ahead_us is not None else "hosts run ahead"
+    why = f"{its(one.ranks)} {_ahead(one.ranks, one.ahead_us)}" if one.ahead_us is not None else "hosts run ahead"
     others = f" (and {count(len(absorbed) - 1)} more)" if len(absorbed) > 1 else ""
     return f"{_takes_longer(one)}, which costs {_cost(one, step_us)}: {why}{others}"
 
@@ -112,10 +121,6 @@ def _cost(one: Absorbed, step_us: float) -> str:
 
 def _is_free(one: Absorbed, step_us: float) -> bool:
     return one.costs_us_per_step < WORTH_A_FIGURE * step_us
-
-
-def _its(ranks: Ranks) -> str:
-    return "its" if len(ranks) == 1 else "their"
 
 
 TOGETHER: Final = 1.5

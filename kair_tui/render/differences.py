@@ -1,7 +1,6 @@
 """What differs between ranks, what changed, and what happened near the begin of a finding, in words."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from kair_engine.results.evidence import Difference, Happening
@@ -9,7 +8,7 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.measures import MEASURES
 from kair_tui.render.hangs import stands_still
 from kair_tui.render.text import spaced
-from kair_tui.render.units import count, duration, plural, ranks_in_words, significant
+from kair_tui.render.units import clock, count, duration, plural, ranks_in_words, significant
 
 _SHOWN: Final = 5
 """Of each sort: the rest is counted."""
@@ -54,7 +53,7 @@ def happening_in_words(one: Happening, finding: Finding) -> str:
     bound = f" ± {duration(one.bound_ns / 1e3)}" if one.bound_ns else ""
     where = f" on {_entity(one)}"
     ranks = f" ({ranks_in_words(one.ranks)})" if one.ranks else ""
-    return f"{_at(one.at_ns)}{bound}: {_what(one)}{where}{ranks}, {_when(one, finding)}; {_others(one)}"
+    return f"{clock(one.at_ns)} UTC{bound}: {_what(one)}{where}{ranks}, {_when(one, finding)}; {_others(one)}"
 
 
 def whose(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:
@@ -65,10 +64,6 @@ def whose(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:
 
 def _value(text: str) -> str:
     return "unset" if text == _UNSET else text or "empty"
-
-
-def _at(ns: float) -> str:
-    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%H:%M:%S UTC")
 
 
 def _what(one: Happening) -> str:
@@ -95,7 +90,7 @@ def _when(one: Happening, finding: Finding) -> str:
     who = ranks_in_words(finding.ranks) if finding.ranks else "the job"
     what = "the job stood still" if stands_still(finding) else f"{who} became slow"
     step = "" if finding.since is None else f"step {count(finding.since)}, "
-    began = f"{what} ({step}{_at(one.at_ns + one.before_s * 1e9)})"
+    began = f"{what} ({step}{clock(one.at_ns + one.before_s * 1e9)} UTC)"
     apart = f"{duration(abs(one.before_s) * 1e6)} {'before' if one.before_s >= 0 else 'after'} {began}"
     return apart if one.order_known else f"{apart}, as far as clocks tell"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.evidence import EvidenceResult
 from kair_engine.trace.measures import EvidenceSource
 from kair_tui.render.answer import Column
-from kair_tui.render.units import count, plural
+from kair_tui.render.units import and_more, count, plural, utc
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -67,17 +66,13 @@ def _body(result: EvidenceResult, page: Page) -> None:
     if len(notes) > len(shown):
         page.line(f"{plural(len(notes) - len(shown), 'note')} more with -o wide")
     if result.first_ns is not None and result.last_ns is not None:
-        page.line(f"the recording is from {_moment(result.first_ns)} to {_moment(result.last_ns)} UTC")
+        page.line(f"the recording is from {utc(result.first_ns)} to {utc(result.last_ns)} UTC")
     if result.outside:
         page.line(f"nothing of that time: {', '.join(result.outside)}")
 
 
-def _moment(time_ns: int | None) -> str:
-    """`2026-11-27 14:03:20`, in UTC."""
-    if time_ns is None:
-        return "–"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+def _known(ns: int | None) -> str:
+    return "–" if ns is None else utc(ns)
 
 
 def _seconds(value: float) -> str:
@@ -87,7 +82,7 @@ def _seconds(value: float) -> str:
 def _hosts(row: EvidenceSource) -> str:
     if not row.hosts:
         return "–"
-    return ", ".join(row.hosts[:2]) + (f" and {count(len(row.hosts) - 2)} more" if len(row.hosts) > 2 else "")
+    return ", ".join(row.hosts[:2]) + and_more(len(row.hosts) - 2)
 
 
 def _interval(row: EvidenceSource) -> str:
@@ -110,8 +105,8 @@ COLUMNS = (
     Column[EvidenceSource]("gaps", "gaps", _gaps, align="left", weight=4),
     Column[EvidenceSource]("rows", "rows", lambda row: count(row.rows), weight=8),
     Column[EvidenceSource]("passed_over", "passed over", lambda row: count(row.passed_over), weight=3),
-    Column[EvidenceSource]("first_ns", "from (UTC)", lambda row: _moment(row.first_ns), align="left", weight=7),
-    Column[EvidenceSource]("last_ns", "to (UTC)", lambda row: _moment(row.last_ns), align="left", weight=7),
+    Column[EvidenceSource]("first_ns", "from (UTC)", lambda row: _known(row.first_ns), align="left", weight=7),
+    Column[EvidenceSource]("last_ns", "to (UTC)", lambda row: _known(row.last_ns), align="left", weight=7),
     Column[EvidenceSource](
         "observes", "would tell", lambda row: ", ".join(row.observes) or "–", align="left", detail=True
     ),

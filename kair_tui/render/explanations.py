@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from kair_engine.results.evidence import Explanation
 from kair_engine.trace.measures import MEASURES
 from kair_tui.render.text import spaced
-from kair_tui.render.units import count, duration, percent, plural
+from kair_tui.render.units import and_more, clock, count, duration, percent, plural
 
 _UNSEEN_SHOWN: Final = 3
 """Of what nobody looked at; all with `-o wide`, with the commands."""
-_NS_PER_S: Final = 1_000_000_000
 
 
 def explanation_in_words(one: Explanation) -> str:
@@ -46,8 +44,7 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
     shown = unseen if wide else unseen[:_UNSEEN_SHOWN]
     if shown:
         told = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in shown]
-        more = f" and {count(len(unseen) - len(shown))} more" if len(unseen) > len(shown) else ""
-        lines.append(f"not observed: {'; '.join(told)}{more}")
+        lines.append(f"not observed: {'; '.join(told)}{and_more(len(unseen) - len(shown))}")
     return lines
 
 
@@ -141,7 +138,7 @@ def _times(one: Explanation) -> str:
 
 def _when(one: Explanation) -> str:
     at_ns = one.at_ns or 0
-    at = datetime.fromtimestamp(at_ns / _NS_PER_S, UTC).strftime("%H:%M:%S")
+    at = clock(at_ns)
     bound = f" ± {duration(one.bound_ns / 1e3)}" if one.bound_ns else ""
     if one.since_ns is None:
         return f"at {at} UTC{bound}"

@@ -13,6 +13,7 @@ from kair_tui.render.answer import ALARM, DIM, Column, Styled
 from kair_tui.render.bar import in_one_line
 from kair_tui.render.drawing import draw_shares
 from kair_tui.render.units import (
+    and_more,
     count,
     money,
     one_decimal,
@@ -56,8 +57,7 @@ def who_is_accused(job: FleetJob) -> str:
     if not job.accused_ranks:
         return "–"
     hosts = f" on {', '.join(job.accused_hosts[:3])}" if job.accused_hosts else ""
-    more = f" and {count(len(job.accused_hosts) - 3)} more" if len(job.accused_hosts) > 3 else ""
-    return f"{ranks_in_words(job.accused_ranks)}{hosts}{more}"
+    return f"{ranks_in_words(job.accused_ranks)}{hosts}{and_more(len(job.accused_hosts) - 3)}"
 
 
 _SHOWN: Final = 10

@@ -9,6 +9,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.results.ledger import CameOfCause, LedgerEntry, LedgerResult, LedgerSummary, WhyNotComparable
 from kair_engine.results.triage import DeviceRecord, TrackRecord
 from kair_tui.render.answer import ALARM, Column, Styled
+from kair_tui.render.store import minute
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, ratio
 from kair_tui.render.view import View
 
@@ -118,7 +119,7 @@ COLUMNS = (
     Column[LedgerEntry]("ratio", "ratio", lambda row: "–" if row.ratio is None else ratio(row.ratio), weight=6),
     Column[LedgerEntry]("came", "", _came, align="left", weight=9),
     Column[LedgerEntry]("without", "ran without it", _without, align="left", weight=4),
-    Column[LedgerEntry]("at", "predicted (UTC)", lambda row: row.at[:16].replace("T", " "), align="left", weight=3),
+    Column[LedgerEntry]("at", "predicted (UTC)", lambda row: minute(row.at), align="left", weight=3),
     Column[LedgerEntry]("run", "run", lambda row: row.run, align="left", detail=True),
     Column[LedgerEntry]("hosts", "hosts", lambda row: ", ".join(row.hosts), align="left", detail=True),
     Column[LedgerEntry]("devices", "devices", lambda row: ", ".join(row.devices), align="left", detail=True),

@@ -20,6 +20,7 @@ from kair_engine.results.mitigate import (
 )
 from kair_tui.render.answer import DIM, Column, Styled
 from kair_tui.render.drawing import level
+from kair_tui.render.store import minute
 from kair_tui.render.units import count, duration, percent, plural
 from kair_tui.render.view import View
 
@@ -155,7 +156,7 @@ PROPOSALS = (
         weight=9,
     ),
     Column[MitigationProposal]("decided_by", "by", lambda row: row.decided_by or "–", align="left", weight=5),
-    Column[MitigationProposal]("proposed_at", "at (UTC)", lambda row: _minute(row.proposed_at), align="left", weight=5),
+    Column[MitigationProposal]("proposed_at", "at (UTC)", lambda row: minute(row.proposed_at), align="left", weight=5),
 )
 
 PLANS = (
@@ -168,9 +169,7 @@ PLANS = (
     Column[MitigationPlan]("sizes", "sizes", shares_text, align="left", weight=8),
     Column[MitigationPlan]("ordered_by", "by", lambda row: row.ordered_by or "–", align="left", weight=6),
     Column[MitigationPlan]("proposal", "proposal", lambda row: str(row.proposal or "–"), weight=5),
-    Column[MitigationPlan](
-        "ordered_at", "at (UTC)", lambda row: _minute(row.ordered_at or "–"), align="left", weight=5
-    ),
+    Column[MitigationPlan]("ordered_at", "at (UTC)", lambda row: minute(row.ordered_at or "–"), align="left", weight=5),
 )
 
 RATES = (
@@ -260,10 +259,6 @@ _WORKERS = (
     Column[WorkerSamples]("worker", "worker", lambda row: row.worker, align="left"),
     Column[WorkerSamples]("samples", "samples", lambda row: count(row.samples)),
 )
-
-
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
 
 
 def _body(result: MitigateResult, page: Page) -> None:

@@ -4,11 +4,10 @@ import re
 from typing import Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
 from kair_tui.render.text import clean
-from kair_tui.render.units import p_value, percent, plural, spans
+from kair_tui.render.units import p_value, percent, plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words, costs, is_hidden, seen_in_words, summary, verdict_in_words
 
 LONGEST: Final = 200
@@ -82,7 +81,7 @@ def _who(finding: Finding, *, with_device: bool) -> str:
     if not finding.ranks:
         seen = f", seen on {seen_in_words(finding.seen_on)}" if finding.seen_on else ""
         return f"no rank is to blame{seen}" if finding.pattern == "job_wide" else _name(finding.edge or "a link")
-    who = _ranks(finding.ranks)
+    who = ranks_in_words(finding.ranks, _RUNS)
     if with_device and finding.devices:
         more = f" and {len(finding.devices) - 1} more" if len(finding.devices) > 1 else ""
         return f"{who} on {_device(finding.devices[0])}{more}"
@@ -95,10 +94,6 @@ def _who(finding: Finding, *, with_device: bool) -> str:
 def _device(words: str) -> str:
     """As one looks it up; of its UUID the first digits, which tell it from others."""
     return _cut(_UUID.sub(r"\1-\2", clean(words)), 2 * _NAME)
-
-
-def _ranks(ranks: tuple[Rank, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)), _RUNS)}"
 
 
 def _name(text: str) -> str:

@@ -10,7 +10,7 @@ from kair_tui.render import delays as devices
 from kair_tui.render import hangs
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, ratio, significant, size
+from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, ratio, significant, size, them
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -23,7 +23,7 @@ def sentence_of(evidence: Evidence) -> str:
 
 def _excess(one: Evidence) -> str:
     others = int(one.figures.get("others_of_role", 0))
-    theirs = _theirs(one)
+    theirs = its(one.ranks)
     than = f"{theirs} role's median"
     if others:
         than = f"the other {'rank' if others == 1 else f'{count(others)} ranks'} of {theirs} role"
@@ -34,14 +34,16 @@ def _excess(one: Evidence) -> str:
 
 
 def _slow_operator(one: Evidence) -> str:
-    return f"{_who(one)} {_verb(one, 'spend')} {_cost(one)} more in {_operator(one)} than {_theirs(one)} role's median"
+    return (
+        f"{_who(one)} {_verb(one, 'spend')} {_cost(one)} more in {_operator(one)} than {its(one.ranks)} role's median"
+    )
 
 
 def _large_delays(one: Evidence) -> str:
     what = f"{_number(one, 'of_all')} large delays"
     if one.kind == "host_pauses":
         what = f"{_number(one, 'of_all')} host pauses between collectives in its role"
-    through = CAUSES[one.about or "unknown"].spends_on.format(their=_theirs(one))
+    through = CAUSES[one.about or "unknown"].spends_on.format(their=its(one.ranks))
     steps = plural(int(one.figures["steps"]), "step")
     return f"{_who(one)} had {_number(one, 'delays')} of the {what} in {steps}, through {through}"
 
@@ -56,8 +58,8 @@ def _came_last(one: Evidence) -> str:
     waited = f"{significant(one.figures['waited_us'] / 1e6)} rank-seconds"
     share = percent(one.figures["share_of_waiting"])
     return (
-        f"{_who(one)} came last to {_number(one, 'arrived_last')} of {of_all}; peers waited {waited} for {_it(one)}, "
-        f"{share} of all waiting"
+        f"{_who(one)} came last to {_number(one, 'arrived_last')} of {of_all}; peers waited {waited} for "
+        f"{them(one.ranks)}, {share} of all waiting"
     )
 
 
@@ -68,7 +70,7 @@ def _made_late(one: Evidence) -> str:
         for cause in one.root_causes[:_CAUSES_TOLD]
     )
     others = "; and lesser ones" if len(one.root_causes) > _CAUSES_TOLD else ""
-    return f"what made {_it(one)} late: {listed}{others}"
+    return f"what made {them(one.ranks)} late: {listed}{others}"
 
 
 def _operator_behind(one: Evidence) -> str:
@@ -154,7 +156,7 @@ def _throttled(one: Evidence) -> str:
 def _times_a_step(one: Evidence) -> str:
     own, usual = significant(one.figures["per_step"]), one.figures["peers_per_step"]
     peers = f"{significant(usual)} times" if usual else "never"
-    return f"the process of {_who(one)} {own} times a step, {_theirs(one)} median peer's {peers}"
+    return f"the process of {_who(one)} {own} times a step, {its(one.ranks)} median peer's {peers}"
 
 
 def _lower_priority(one: Evidence) -> str:
@@ -269,7 +271,7 @@ def _larger_inputs(one: Evidence) -> str:
     of, more, excess = one.figures, percent(one.figures["larger_share"]), duration(one.figures["excess_us_per_step"])
     if "per_call" not in of:
         told = f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {more} more than peers do"
-        return f"{told}: that takes {_it(one)} {excess} a step longer"
+        return f"{told}: that takes {them(one.ranks)} {excess} a step longer"
     given, usual = count(round(of["per_call"])), count(round(of["usual_per_call"]))
     least, most = count(round(of["least_per_call"])), count(round(of["most_per_call"]))
     # Of a matrix these are its rows: tokens, samples, patches.
@@ -280,7 +282,7 @@ def _larger_inputs(one: Evidence) -> str:
     same = f"the same {per_unit}" if per_unit == usually else f"{per_unit} (peers {usually})"
     return (
         f"{_who(one)} {_verb(one, 'give')} {_operator(one)} {given} {what} a call, peers {usual}{spread}: {more} more, "
-        f"at {same} a {unit}; that takes {_it(one)} {excess} a step longer"
+        f"at {same} a {unit}; that takes {them(one.ranks)} {excess} a step longer"
     )
 
 
@@ -310,15 +312,15 @@ def _collects_garbage(one: Evidence) -> str:
 
 
 def _noticed(one: Evidence) -> str:
-    return f"the watch of the running job noticed {_it(one)} by step {int(one.figures['step'])}"
+    return f"the watch of the running job noticed {them(one.ranks)} by step {int(one.figures['step'])}"
 
 
 def _sample_time(one: Evidence) -> str:
     own, usual = (duration(one.figures[name]) for name in ("us_per_sample", "usual_us_per_sample"))
     samples, of_peers = (f"{one.figures[name]:g}" for name in ("samples", "usual_samples"))
     return (
-        f"{_who(one)} {_verb(one, 'take')} {own} a sample, peers {usual}: the job gives {_it(one)} {samples} a step, "
-        f"peers {of_peers}"
+        f"{_who(one)} {_verb(one, 'take')} {own} a sample, peers {usual}: the job gives "
+        f"{them(one.ranks)} {samples} a step, peers {of_peers}"
     )
 
 
@@ -330,7 +332,7 @@ def _same_inputs(one: Evidence) -> str:
 def slower_throughout(one: Evidence) -> str:
     """`rank 77 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code`."""
     peers = int(one.figures["peers"])
-    beside = f"{_theirs(one)} peer" if peers == 1 else f"{_theirs(one)} {plural(peers, 'peer')}"
+    beside = f"{its(one.ranks)} peer" if peers == 1 else f"{its(one.ranks)} {plural(peers, 'peer')}"
     what = "the devices" if len(one.ranks) > 1 else "the device"
     longer = ratio(one.figures["ratio"])
     return f"{_who(one)} {_verb(one, 'compute')} {longer} as long as {beside}, in every kernel: {what}, not the code"
@@ -419,14 +421,6 @@ def _estimated(one: Evidence) -> str:
 
 def _who(one: Evidence) -> str:
     return ranks_in_words(one.ranks)
-
-
-def _theirs(one: Evidence) -> str:
-    return "its" if len(one.ranks) == 1 else "their"
-
-
-def _it(one: Evidence) -> str:
-    return "it" if len(one.ranks) == 1 else "them"
 
 
 def _verb(one: Evidence, verb: str) -> str:

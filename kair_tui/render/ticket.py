@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from kair_tui.render.report.markdown import at_begin, code_text, safe_text
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
 from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, who_and_why
-from kair_tui.render.units import plural, spans
+from kair_tui.render.units import plural, spans, utc
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
 from kair_tui.render.warnings import warnings_in_words
@@ -193,13 +192,9 @@ def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
         ("steps", f"{len(of.steps)} ({spans(of.steps)})" if of.steps else "none"),
     ]
     if of.begin_ns is not None and of.end_ns is not None:
-        facts_of.append(("time", f"{_moment(of.begin_ns)} to {_moment(of.end_ns)} UTC"))
+        facts_of.append(("time", f"{utc(of.begin_ns)} to {utc(of.end_ns)} UTC"))
     facts_of += [("evidence", ", ".join(of.sources) or "the recording alone"), ("kair", of.kair)]
     return facts_of
-
-
-def _moment(ns: int) -> str:
-    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ticket_text(ticket: TicketResult) -> str:

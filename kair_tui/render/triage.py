@@ -28,7 +28,7 @@ from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.text import short_name
 from kair_tui.render.units import (
-    count,
+    and_more,
     duration,
     money,
     one_decimal,
@@ -335,7 +335,7 @@ def who_and_why(finding: Finding, *, alone: bool = False) -> str:
         seen = f" (seen on {seen_in_words(finding.seen_on)})" if finding.seen_on else ""
         return f"no rank is to blame: {cause_in_words(finding.cause)}{seen}"
     who = ranks_in_words(finding.ranks) if finding.ranks else "the whole job"
-    on = f" on {', '.join(finding.hosts[:3])}{_others(len(finding.hosts) - 3)}" if finding.hosts else ""
+    on = f" on {', '.join(finding.hosts[:3])}{and_more(len(finding.hosts) - 3)}" if finding.hosts else ""
     return f"{who}{on}: {cause_in_words(finding.cause)}"
 
 
@@ -351,10 +351,6 @@ def _in_operator(finding: Finding, wide: bool) -> str:
         return ""
     name = finding.operator if wide else short_name(finding.operator)
     return f", idle before {name}" if is_idle(finding) else f" in {name}"
-
-
-def _others(number: int) -> str:
-    return f" and {count(number)} more" if number > 0 else ""
 
 
 def facts(finding: Finding, *, wide: bool = False) -> list[str]:
@@ -397,7 +393,7 @@ def _device(finding: Finding, wide: bool) -> list[str]:
         return []
     shown = finding.devices if wide else tuple(map(with_short_uuids, finding.devices[:_DEVICES_SHOWN]))
     label = "device" if len(finding.devices) == 1 else "devices"
-    return [f"{label}: {'; '.join(shown)}{_others(len(finding.devices) - len(shown))}"]
+    return [f"{label}: {'; '.join(shown)}{and_more(len(finding.devices) - len(shown))}"]
 
 
 def with_short_uuids(text: str) -> str:

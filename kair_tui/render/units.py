@@ -1,5 +1,8 @@
 """Formats figures for people; JSON and CSV never pass through here."""
 
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
 from kair_engine.ranks import runs
 
 WORTH_A_FIGURE = 0.0005
@@ -92,6 +95,19 @@ def p_value(value: float | None) -> str:
     return f"{value:.0e}".replace("e-0", "e-")
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def utc(ns: float) -> str:
+    """Nanoseconds since the epoch: `2026-11-27 14:03:20`, in UTC."""
+    return f"{_EPOCH + timedelta(microseconds=ns // 1000):%Y-%m-%d %H:%M:%S}"
+
+
+def clock(ns: float) -> str:
+    """The same without its date: `14:03:20`."""
+    return utc(ns)[-8:]
+
+
 def count(value: int) -> str:
     """Thousands set apart: `12,345`."""
     return f"{value:,}"
@@ -118,9 +134,24 @@ def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
     return ", ".join(shown) + (f" and {left} more" if left else "")
 
 
-def ranks_in_words(ranks: tuple[int, ...]) -> str:
-    """`rank 3`, `ranks 4-7, 9`."""
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)))}"
+def and_more(left: int) -> str:
+    """After names of which so many are left out: ` and 3 more`."""
+    return f" and {count(left)} more" if left > 0 else ""
+
+
+def ranks_in_words(ranks: tuple[int, ...], limit: int = 8) -> str:
+    """`rank 3`, `ranks 4-7, 9`; of so many runs of them."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)), limit)}"
+
+
+def its(ranks: tuple[int, ...]) -> str:
+    """What belongs to them."""
+    return "its" if len(ranks) == 1 else "their"
+
+
+def them(ranks: tuple[int, ...]) -> str:
+    """Those that were named already."""
+    return "it" if len(ranks) == 1 else "them"
 
 
 def first_ranks(ranks: tuple[int, ...], limit: int = 8) -> str:

@@ -9,10 +9,12 @@ from kair_engine.trace.model import KairWarning
 from kair_tui.render.units import (
     count,
     duration,
+    its,
     percent,
     plural,
     ranks_in_words,
     significant,
+    them,
     waited_of,
     whole_percent,
 )
@@ -125,34 +127,35 @@ def _simulation_error(one: KairWarning) -> str:
 def _nobody_waits(one: KairWarning) -> str:
     waited = percent(one.figures["waited_share"])
     return (
-        f"{_who(one)} {_is(one)} slower than {_its(one)} peers by {_share(one)} of the step, but they wait only "
-        f"{waited} of it for {_them(one)}: no straggler"
+        f"{_who(one)} {_is(one)} slower than {its(one.ranks)} peers by {_share(one)} of the step, but they wait only "
+        f"{waited} of it for {them(one.ranks)}: no straggler"
     )
 
 
 def _price_and_waiting(one: KairWarning) -> str:
     of_step = waited_of(one.figures["waited_share"], "the step")
     return (
-        f"{_who(one)} {_differs(one)} from {_its(one)} peers, who wait {of_step} for {_them(one)}, but "
-        f"replayed without {_them(one)} a step is no more than {_share(one)} shorter: who slows the job down stays open"
+        f"{_who(one)} {_differs(one)} from {its(one.ranks)} peers, who wait {of_step} for {them(one.ranks)}, "
+        f"but replayed without {them(one.ranks)} a step is no more than {_share(one)} shorter: "
+        "who slows the job down stays open"
     )
 
 
 def _replay_in_doubt(one: KairWarning) -> str:
     """Of a rank that nobody doubts: the order of arrivals and its own kernels say the same."""
-    longer, its = percent(one.figures["waited_share"]), _its(one)
+    longer, their = percent(one.figures["waited_share"]), its(one.ranks)
     comes = "comes" if len(one.ranks) == 1 else "come"
     return (
-        f"{_who(one)} {comes} last to nearly all collectives, with kernels of {its} own that take {longer} of the step "
-        f"longer, but a replay prices that at {_share(one)}: the price is what {its} kernels take longer, the replay "
-        "is in doubt"
+        f"{_who(one)} {comes} last to nearly all collectives, with kernels of {their} own that take {longer} of the "
+        f"step longer, but a replay prices that at {_share(one)}: the price is what {their} kernels take longer, "
+        "the replay is in doubt"
     )
 
 
 def _waited_for(one: KairWarning) -> str:
     of_step = waited_of(one.figures["waited_share"], "the step")
     if not one.figures.get("compared", 1.0):
-        return f"peers wait {of_step} for {_who(one)}: nearly all waiting is for {_them(one)}"
+        return f"peers wait {of_step} for {_who(one)}: nearly all waiting is for {them(one.ranks)}"
     if "fewest_steps" in one.figures:
         steps, share = plural(int(one.figures["steps"]), "step"), percent(one.figures["share_of_waiting"])
         return (
@@ -160,8 +163,8 @@ def _waited_for(one: KairWarning) -> str:
             f"from a slow moment: record at least {_number(one, 'fewest_steps')} steps, better 10"
         )
     return (
-        f"peers wait {of_step} for {_who(one)}, though no test sets {_them(one)} apart: record more steps, "
-        f"and what else runs on {_its(one)} host"
+        f"peers wait {of_step} for {_who(one)}, though no test sets {them(one.ranks)} apart: record more steps, "
+        f"and what else runs on {its(one.ranks)} host"
     )
 
 
@@ -231,14 +234,6 @@ def _differs(one: KairWarning) -> str:
     return "differs" if len(one.ranks) == 1 else "differ"
 
 
-def _its(one: KairWarning) -> str:
-    return "its" if len(one.ranks) == 1 else "their"
-
-
-def _them(one: KairWarning) -> str:
-    return "it" if len(one.ranks) == 1 else "them"
-
-
 def _who(one: KairWarning) -> str:
     return ranks_in_words(one.ranks)
 
@@ -256,7 +251,7 @@ def _larger_share(one: KairWarning) -> str:
     own, peers = (duration(one.figures[name]) for name in ("us_per_sample", "usual_us_per_sample"))
     takes = f"{_who(one)} {'takes' if len(one.ranks) == 1 else 'take'} longer"
     return (
-        f"{takes} for what the job gives {_them(one)}, {samples} samples a step, peers {usual}: {own} a sample, "
+        f"{takes} for what the job gives {them(one.ranks)}, {samples} samples a step, peers {usual}: {own} a sample, "
         f"peers {peers}, so no straggler"
     )
 

@@ -13,14 +13,12 @@ Every take counts. `--again` asks kept stores.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,8 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "real")]
 
-from history import JOB, KAIR, ONSET, drawn, jobs_of, run  # noqa: E402  (of the folder above)
+from captured_takes import KAIR, kept_takes, options, recorded  # noqa: E402
+from history import JOB, ONSET, alike, drawn, record  # noqa: E402  (of the folder above)
 from history_job import KINDS, Take  # noqa: E402
 
 from kair_capture.agent.step_rows import Rows  # noqa: E402
@@ -48,22 +47,6 @@ def takes_of(number: int, seed: int, kinds: list[str]) -> list[Take]:
     return [replace(drawn(seed + at, kinds[at % len(kinds)], 3 + at % 2, steps), lifted=lifted) for at in range(number)]
 
 
-def kept(takes: list[Take], places: JobPlaces, into: Path) -> Iterator[Path]:
-    """A folder for each take: its rows, and what the coordinator said of the job."""
-    rows, first = read_all(places.steps), 0
-    status = json.loads(places.status.read_bytes())
-    for take in takes:
-        own = rows[(rows["step"] >= first) & (rows["step"] < first + take.steps)].copy()
-        own["step"] -= first
-        first += take.steps
-        folder = into / f"{take.kind}-{take.seed}"
-        folder.mkdir(parents=True)
-        write_part(folder / "rows.parquet", own)
-        (folder / "status.json").write_text(json.dumps({**status, "alerts": []}), encoding="utf-8")
-        (folder / "take.json").write_text(json.dumps(asdict(take)), encoding="utf-8")
-        yield folder
-
-
 def asked(*words: str) -> dict[str, Any]:
     """What a command says. Raises SystemExit where it fails."""
     ran = subprocess.run([*KAIR, *words, "--json"], capture_output=True, text=True, check=False)
@@ -73,26 +56,19 @@ def asked(*words: str) -> dict[str, Any]:
     return data
 
 
-def entries_of(folder: Path, take: Take, store: Path) -> list[dict[str, Any]]:
+def entries_of(kept: JobPlaces, take: Take, store: Path) -> list[dict[str, Any]]:
     """What the ledger says after the fault is lifted of what triage predicted before."""
     places = JobPlaces(store, JOB)
     places.steps.mkdir(parents=True)
     places.capture.mkdir()
-    shutil.copy(folder / "status.json", places.status)
-    rows = rows_of(folder)
+    shutil.copy(kept.status, places.status)
+    rows = read_all(kept.steps)
     is_before = rows["step"] < (take.lifted or 0)
     write_part(places.steps / "part-00000001.parquet", rows[is_before])
     asked("triage", JOB, "--store", str(store))
     write_part(places.steps / "part-00000002.parquet", rows[~is_before])
     entries: list[dict[str, Any]] = asked("ledger", "--store", str(store))["entries"]
     return entries
-
-
-def rows_of(folder: Path) -> Rows:
-    """The rows of a take."""
-    with tempfile.TemporaryDirectory(prefix="kair-ledger-") as steps:
-        shutil.copy(folder / "rows.parquet", Path(steps) / "part-00000001.parquet")
-        return read_all(Path(steps))
 
 
 def saved_us(rows: Rows, take: Take) -> tuple[float, float]:
@@ -121,12 +97,11 @@ def judged(take: Take, entries: list[dict[str, Any]], truth: tuple[float, float]
     return "right" if abs(one["actual_us"] - truth[0]) <= (one["noise_us"] or 0.0) + truth[1] else "other saving"
 
 
-def report(folder: Path, counts: Counter[str]) -> list[dict[str, Any]]:
+def report(take: Take, kept: JobPlaces, counts: Counter[str]) -> list[dict[str, Any]]:
     """A line for a take; its entries."""
-    take = Take(**json.loads((folder / "take.json").read_text(encoding="utf-8")))
     with tempfile.TemporaryDirectory(prefix="kair-ledger-") as store:
-        entries = entries_of(folder, take, Path(store))
-    truth = saved_us(rows_of(folder), take)
+        entries = entries_of(kept, take, Path(store))
+    truth = saved_us(read_all(kept.steps), take)
     outcome = judged(take, entries, truth)
     counts[outcome] += 1
     names = ("ranks", "about", "predicted_us", "actual_us", "noise_us", "came", "why", "from_step", "priced_by")
@@ -137,24 +112,12 @@ def report(folder: Path, counts: Counter[str]) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Runs them; 0 where the ledger is right on all takes that had a prediction."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--takes", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--keep", type=Path, help="a folder for the rows of each take")
-    parser.add_argument("--again", type=Path, help="such a folder: nothing is run")
-    given = parser.parse_args()
+    given = options(__doc__, 20, KINDS).parse_args()
+    takes = takes_of(given.takes, given.seed, given.kinds.split(","))
+    some = kept_takes(given.again, Take) if given.again else recorded(takes, alike, JOB, given.keep, record)
     counts, entries = Counter[str](), list[dict[str, Any]]()
-    if given.again is not None:
-        for file in sorted(given.again.glob("*/take.json")):
-            entries += report(file.parent, counts)
-    else:
-        for takes in jobs_of(takes_of(given.takes, given.seed, given.kinds.split(","))):
-            with tempfile.TemporaryDirectory(prefix="kair-ledger-") as folder:
-                places = JobPlaces(Path(folder) / "store", JOB)
-                run(takes, places, Path(folder))
-                for one in kept(takes, places, given.keep or Path(folder) / "kept"):
-                    entries += report(one, counts)
+    for take, kept in some:
+        entries += report(take, JobPlaces(kept / "store", JOB), counts)
     came = [one for one in entries if one["came"] in ("came_true", "less", "more")]
     within = sum(one["came"] == "came_true" for one in came)
     print(f"ledger: {dict(counts)}")

@@ -15,7 +15,6 @@ that delays (netem) and a clock that is set (cpufreq) are used by none of the ki
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,12 +23,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,12 @@ import pyarrow.compute as pc
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "real")]
 
+from captured_takes import kept_takes, options, recorded, run, split, told, wait_for  # noqa: E402  (of the folder above)
 from cpu_groups import CpuGroup  # noqa: E402  (of a folder beside this one)
 from real_job import FILE_BYTES, FROM_OUTSIDE, KINDS, READ_BYTES, TABLE_BYTES, Take  # noqa: E402
 from slow_sources import unmount  # noqa: E402
 
-from kair_capture.coordinator.step_log import read_all, write_part  # noqa: E402
+from kair_capture.coordinator.step_log import read_all  # noqa: E402
 from kair_capture.places import JobPlaces  # noqa: E402
 from kair_engine.trace.evidence_table import (  # noqa: E402
     SCHEMA,
@@ -73,10 +74,8 @@ UNSPECIFIC = dict.fromkeys(("quota", "cores", "priority", "neighbour"), ("no_cor
 BEFORE_S, REST_S = 15.0, 8.0
 AROUND_NS = 5 * 10**9
 """Of evidence, before and after the steps of a take."""
-MOST_OF_A_JOB = 12
 SWAP_BYTES = 1 << 30
 GROUPS = Path("/sys/fs/cgroup")
-KAIR = (sys.executable, "-m", "kair_tui")
 JOB = "real"
 
 
@@ -103,50 +102,18 @@ def drawn(seed: int, kind: str, ranks: int, fault_s: float, healthy_s: float) ->
         steps = onset + math.ceil(fault_s / (usual_s + fault_ms / 1e3))
     rest = math.ceil(REST_S / usual_s)
     return Take(
-        seed, kind, ranks, victim, round(device_ms, 1), round(own_ms, 2), round(fault_ms, 1), level, steps, onset, rest
+        seed, kind, ranks, victim, round(device_ms, 1), round(fault_ms, 1), steps, onset, round(own_ms, 2), level, rest
     )
 
 
-def jobs_of(takes: list[Take]) -> Iterator[list[Take]]:
-    """The takes of each job: of as many ranks."""
-    groups: dict[int, list[Take]] = {}
-    for take in takes:
-        groups.setdefault(take.ranks, []).append(take)
-    for some in groups.values():
-        yield from (some[at : at + MOST_OF_A_JOB] for at in range(0, len(some), MOST_OF_A_JOB))
-
-
-def run(takes: list[Take], places: JobPlaces, folder: Path) -> None:
-    """Trains a job beside a coordinator; what capture keeps is in the store. Raises SystemExit where the job fails."""
-    own = {
-        "KAIR_STORE": str(places.store),
-        "KAIR_JOB": JOB,
-        "KAIR_RUN_DIR": str(folder / "run"),
-        "KAIR_SPOOL_DIR": str(folder / "spool"),
-        "KAIR_AGENT_IDLE": "5",
-        "OMP_NUM_THREADS": "1",
-    }
-    environment, plan = {**os.environ, **own}, folder / "plan.json"
-    plan.write_text(json.dumps([asdict(take) for take in takes]), encoding="utf-8")
-    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node"]
-    script = [*torchrun, str(takes[0].ranks), str(HERE / "real_job.py"), str(plan), str(folder)]
-    with (folder / "log").open("w") as log, ExitStack() as stack:
-        kinds = {take.kind for take in takes}
-        sources(kinds, folder, stack)
-        listening = ["--job", JOB, "--listen", "127.0.0.1:0", "--leave-after", "8", "--max-overhead", "0"]
-        coordinator = subprocess.Popen([*KAIR, "coordinator", *listening], env=environment, stderr=log)
-        stack.callback(coordinator.kill)
+def record(takes: list[Take], places: JobPlaces, folder: Path, into: Path) -> Iterator[tuple[Take, Path]]:
+    """Trains the takes of a job, and keeps them."""
+    with ExitStack() as stack:
+        sources({take.kind for take in takes}, folder, stack)
         groups = {take.name: group_before(take, folder, stack) for take in takes if take.kind in _GROUPED}
-        command = [*KAIR, "capture", "run", "--job", JOB, "--", *script]
-        job = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        stack.callback(job.kill)
-        for take in takes:
-            if take.kind in FROM_OUTSIDE:
-                with fault_from_outside(take, folder, job, groups.get(take.name)):
-                    wait_for(folder / f"done-{take.name}", job)
-        if job.wait(timeout=7200):
-            raise SystemExit(f"a job failed:\n{(folder / 'log').read_text()[-3000:]}")
-        coordinator.wait(timeout=120)
+        fault = partial(fault_from_outside, groups)
+        run(takes, places, folder, HERE / "real_job.py", from_outside=FROM_OUTSIDE, fault=fault)
+    yield from with_evidence(takes, places, into)
 
 
 _GROUPED = {"memory": "memory", "disk": "blkio"}
@@ -227,9 +194,11 @@ def group_before(take: Take, folder: Path, stack: ExitStack) -> Group:
 
 
 @contextmanager
-def fault_from_outside(take: Take, folder: Path, job: subprocess.Popen[bytes], group: Group | None) -> Iterator[None]:
+def fault_from_outside(
+    groups: dict[str, Group], take: Take, folder: Path, job: subprocess.Popen[bytes]
+) -> Iterator[None]:
     """Begins the fault once the victim waits at the onset, and ends it."""
-    at = folder / f"pid-{take.name}"
+    at, group = folder / f"pid-{take.name}", groups.get(take.name)
     wait_for(at, job)
     if not at.exists():
         yield
@@ -304,37 +273,20 @@ def delay(file: Path, slow: str, usual: str, stack: ExitStack) -> None:
     stack.callback(tell, usual)
 
 
-def wait_for(path: Path, job: subprocess.Popen[bytes]) -> None:
-    """Until somebody has left it, or the process is over."""
-    while not path.exists() and job.poll() is None:
-        time.sleep(0.05)
-
-
-def split(takes: list[Take], places: JobPlaces, into: Path) -> Iterator[tuple[Take, Path]]:
-    """A store for each take, with the rows of its steps and the evidence of its time alone."""
-    rows, first = read_all(places.steps), 0
+def with_evidence(takes: list[Take], places: JobPlaces, into: Path) -> Iterator[tuple[Take, Path]]:
+    """A folder for each take, in whose store is the evidence of its time as well."""
     evidence = together(read_evidence(path) for path in sorted(places.evidence.glob("**/*.parquet")))
-    for take in takes:
-        own = rows[(rows["step"] >= first) & (rows["step"] < first + take.steps)].copy()
-        own["step"] -= first
-        first += take.steps + take.rest
-        kept = into / f"{take.kind}-{take.seed}-{take.steps}"
-        of = JobPlaces(kept / "store", JOB)
-        of.steps.mkdir(parents=True)
-        of.capture.mkdir()
-        write_part(of.steps / "part-00000001.parquet", own)
-        status = json.loads(places.status.read_bytes())
-        of.status.write_text(json.dumps({**status, "alerts": []}), encoding="utf-8")
+    for take, kept in split(takes, places, into):
+        own = JobPlaces(kept / "store", JOB)
+        of, rows = own.evidence, read_all(own.steps)
         for path in sorted(places.evidence.glob("**/identity*.json")):
-            copy = of.evidence / path.relative_to(places.evidence)
+            copy = of / path.relative_to(places.evidence)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
-        if len(own):
-            begin, end = int(own["begin_us"].min()), int((own["begin_us"] + own["step_us"]).max())
-            of.evidence.mkdir(exist_ok=True)
-            cut = cut_out(evidence, begin * 1000 - AROUND_NS, end * 1000 + AROUND_NS)
-            write_evidence(of.evidence / "samples.parquet", cut)
-        (kept / "take.json").write_text(json.dumps(asdict(take)), encoding="utf-8")
+        if len(rows):
+            begin, end = int(rows["begin_us"].min()), int((rows["begin_us"] + rows["step_us"]).max())
+            of.mkdir(exist_ok=True)
+            write_evidence(of / "samples.parquet", cut_out(evidence, begin * 1000 - AROUND_NS, end * 1000 + AROUND_NS))
         yield take, kept
 
 
@@ -392,16 +344,6 @@ def plain(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def told(store: Path) -> dict[str, Any]:
-    """What triage says."""
-    command = [*KAIR, "triage", JOB, "--store", str(store), "--json"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode:
-        return {"verdict": "error", "findings": [], "summary": run.stderr.strip()[-300:]}
-    data: dict[str, Any] = json.loads(run.stdout)["data"]
-    return data
-
-
 @dataclass(frozen=True)
 class Judged:
     """One take."""
@@ -445,7 +387,7 @@ def _of(finding: dict[str, Any], word: str) -> list[dict[str, Any]]:
 
 def report(take: Take, store: Path, into: list[tuple[Take, Judged]]) -> None:
     """A line for it."""
-    data = told(store)
+    data = told(store, JOB)
     found = judged(take, data)
     into.append((take, found))
     looked = {
@@ -480,35 +422,24 @@ def table(all_of: list[tuple[Take, Judged]]) -> str:
 
 def main() -> int:
     """Runs them; 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--takes", type=int, default=len(KINDS))
-    parser.add_argument("--seed", type=int, default=1)
+    parser = options(__doc__, len(KINDS), KINDS)
     parser.add_argument("--fault-s", type=float, default=45.0, help="of each take with a fault, about")
     parser.add_argument("--healthy", type=int, default=0)
     parser.add_argument("--healthy-s", type=float, default=120.0, help="of each healthy take, about")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--keep", type=Path, help="a folder for what each take left")
-    parser.add_argument("--again", type=Path, help="such a folder: nothing is run")
     given = parser.parse_args()
     # Ended from outside it undoes what it did to the machine as well: mounts, swap, control groups.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    kinds, random_of = given.kinds.split(","), random.Random(given.seed)
+    takes = [drawn(given.seed + at, "healthy", 3 + at % 2, 0.0, given.healthy_s) for at in range(given.healthy)]
+    takes += [
+        drawn(given.seed + at, kinds[at % len(kinds)], random_of.choice((3, 4)), given.fault_s, 0.0)
+        for at in range(given.takes)
+    ]
     found: list[tuple[Take, Judged]] = []
-    if given.again is not None:
-        for file in sorted(given.again.glob("*/take.json")):
-            report(Take(**json.loads(file.read_text(encoding="utf-8"))), file.parent / "store", found)
-    else:
-        kinds, random_of = given.kinds.split(","), random.Random(given.seed)
-        takes = [drawn(given.seed + at, "healthy", 3 + at % 2, 0.0, given.healthy_s) for at in range(given.healthy)]
-        takes += [
-            drawn(given.seed + at, kinds[at % len(kinds)], random_of.choice((3, 4)), given.fault_s, 0.0)
-            for at in range(given.takes)
-        ]
-        for some in jobs_of(takes):
-            with tempfile.TemporaryDirectory(prefix="kair-real-") as folder:
-                places = JobPlaces(Path(folder) / "store", JOB)
-                run(some, places, Path(folder))
-                for take, kept in split(some, places, given.keep or Path(folder) / "kept"):
-                    report(take, kept / "store", found)
+    of_a_job = attrgetter("ranks")
+    some = kept_takes(given.again, Take) if given.again else recorded(takes, of_a_job, JOB, given.keep, record)
+    for take, kept in some:
+        report(take, kept / "store", found)
     print(table(found))
     return 0
 

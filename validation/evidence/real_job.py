@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from history_job import WIDTH, Device, cycles  # noqa: E402  (of the folder above this one)
+from history_job import WIDTH, AnyTake, Device, cycles  # noqa: E402  (of the folder above this one)
 from slow_sources import BYTES_OF_ANSWER, BYTES_OF_REQUEST  # noqa: E402
 
 PINNED = ("quota", "priority", "neighbour")
@@ -58,33 +58,19 @@ MEASURED = 100
 
 
 @dataclass(frozen=True)
-class Take:
-    """So many steps, from one of which on a rank is slow; then some that are nobody's, until the next take."""
+class Take(AnyTake):
+    """One of KINDS; then some steps that are nobody's, until the next take."""
 
-    seed: int
-    kind: str
-    """One of KINDS, or `healthy`."""
-    ranks: int
-    victim: int
-    device_ms: float
     own_ms: float
     """That the victim computes in a step, before the fault as well."""
-    fault_ms: float
     level: int
     """Of what a fault is made with besides: how nice the victim becomes, how many of its helper threads run."""
-    steps: int
-    onset: int
     rest: int
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether nothing happens."""
-        return self.onset >= self.steps
-
-    @property
-    def name(self) -> str:
-        """For files."""
-        return f"{self.kind}-{self.seed}"
+    def steps_until_next(self) -> int:
+        """From its first step to that of the next take."""
+        return self.steps + self.rest
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -234,7 +220,7 @@ def main() -> None:
         live: list[object] = []
         pace = Pace()
         with source_of(take, rank, folder) as fetch, helpers(threads):
-            for step in range(take.steps + take.rest):
+            for step in range(take.steps_until_next):
                 slow = is_victim and take.onset <= step < take.steps
                 fault_s = take.fault_ms / 1e3 if slow and take.kind in FROM_WITHIN else 0.0
                 if step == take.onset - MEASURED:

@@ -14,10 +14,6 @@ from kair_engine.evidence.case import (
     ORDER,
     Case,
     mean_of,
-    names_of,
-    proofs_of,
-    tie_of,
-    unit_of,
 )
 from kair_engine.evidence.contrasts import peers_of
 from kair_engine.evidence.series import Series
@@ -50,15 +46,9 @@ def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
     own, seconds = float(counts[0][mine].sum()), float(length_s[mine].sum())
     others = counts[1:][:, mine].sum(axis=1)[known[1:].any(axis=1)]
     told = replace(
-        case.blank(),
-        entity=series[0].entity,
-        measure=measure,
-        unit=unit_of(measure),
+        case.told(measure, series),
         own=own / seconds,
         peers=float(np.median(others)) / seconds if len(others) else None,
-        joined_by=tie_of(series),
-        sources=names_of(series),
-        proofs=proofs_of(series),
     )
     if not own:
         return replace(told, word="excluded") if case.sampled(series, looked) else told
@@ -85,15 +75,11 @@ def by_growth(case: Case) -> Explanation | None:
     beyond = values - peers
     own = beyond[0][~np.isnan(beyond[0])]
     told = replace(
-        case.blank(),
-        entity=series[0].entity,
-        measure=measure,
-        unit=unit_of(measure),
+        case.told(measure, series),
         own=mean_of(values[0][-1:]),
         peers=mean_of(peers[0][-1:]),
         before=mean_of(values[0][:1]),
-        joined_by=tie_of(series),
-        sources=names_of(series),
+        proofs=(),
     )
     if len(own) < _FEWEST_WINDOWS:
         return told

@@ -12,10 +12,6 @@ from kair_engine.evidence.case import (
     LEVEL,
     Case,
     mean_of,
-    names_of,
-    proofs_of,
-    tie_of,
-    unit_of,
 )
 from kair_engine.evidence.contrasts import Looked, holds, peers_of, predicted_us
 from kair_engine.evidence.parts import Size
@@ -41,10 +37,7 @@ def by_size(case: Case) -> Explanation | None:
         return None
     mine = case.mine(looked)
     told = replace(
-        case.blank(),
-        entity=series[0].entity,
-        measure=size.measure,
-        unit=unit_of(size.measure),
+        case.told(size.measure, series),
         own=mean_of(seen.value[0][mine]),
         peers=mean_of(peers_of(seen.value)[0][mine]),
         before=mean_of(seen.value[0][~mine]) if case.onset_ns() is not None else None,
@@ -53,9 +46,6 @@ def by_size(case: Case) -> Explanation | None:
         fired=seen.fired,
         tried=seen.tried,
         p_value=(seen.fired + 1) / (seen.tried + 1) if seen.tried >= FEWEST_PLACEBOS else None,
-        joined_by=tie_of(series),
-        sources=names_of(series),
-        proofs=proofs_of(series),
     )
     return _judged(case, told, seen, looked, is_sampled=case.sampled(series, looked))
 
@@ -71,15 +61,9 @@ def by_signs(case: Case) -> Explanation | None:
     mine, held = case.mine(looked), holds(looked, sign, 0.0)
     values, here = looked.values(sign.measure, sign.combined, sign), mine & held.known[0]
     told = replace(
-        case.blank(),
-        entity=series[0].entity,
-        measure=sign.measure,
-        unit=unit_of(sign.measure),
+        case.told(sign.measure, series),
         own=mean_of(values[0][mine]),
         peers=mean_of(peers_of(values)[0][mine]),
-        joined_by=tie_of(series),
-        sources=names_of(series),
-        proofs=proofs_of(series),
     )
     if here.any() and _mostly(case, held.there[0][here]):
         return replace(told, word="consistent")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from kair_engine.evidence.parts import Part
 from kair_engine.evidence.series import Event, Readings, Series, combined
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence import Explanation, JoinedBy, Word
+from kair_engine.results.evidence import Explanation, Word
 from kair_engine.results.triage import Finding
 from kair_engine.stats import median
 from kair_engine.trace.evidence_table import EvidenceFile
@@ -83,6 +84,19 @@ class Case:
             command=self.part.observe or None,
         )
 
+    def told(self, measure: str, series: Sequence[Series]) -> Explanation:
+        """Where series of the rank are read; a counter is told per second."""
+        of = MEASURES[measure]
+        return replace(
+            self.blank(),
+            entity=series[0].entity,
+            measure=measure,
+            unit=f"{of.unit}/s" if of.kind == "counter" else of.unit,
+            joined_by=series[0].joined_by,
+            sources=tuple(sorted({one.source.name for one in series})),
+            proofs=(series[0].raw,) if series[0].raw else (),
+        )
+
     def onset_ns(self) -> int | None:
         """When the finding began; None where it showed from the first step."""
         since = self.finding.since
@@ -147,24 +161,3 @@ def mean_of(values: Floats) -> float | None:
     """Of what is known; None where nothing is."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
-
-
-def unit_of(measure: str) -> str:
-    """A counter is told per second."""
-    of = MEASURES[measure]
-    return f"{of.unit}/s" if of.kind == "counter" else of.unit
-
-
-def names_of(series: Sequence[Series]) -> tuple[str, ...]:
-    """Of their sources."""
-    return tuple(sorted({one.source.name for one in series}))
-
-
-def tie_of(series: Sequence[Series]) -> JoinedBy:
-    """What joins them to the rank."""
-    return series[0].joined_by
-
-
-def proofs_of(series: Sequence[Series]) -> tuple[str, ...]:
-    """Where one can look it up."""
-    return tuple(one.raw for one in series[:1] if one.raw)

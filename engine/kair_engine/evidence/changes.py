@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
+from kair_engine.evidence.devices import hosts_of
 from kair_engine.evidence.own_values import pattern_of, without_host, without_process
 from kair_engine.evidence.told_of_ranks import Told, all_told
 from kair_engine.frozen import dataclass
@@ -131,7 +132,7 @@ def _grouped(what: str, changed: Mapping[int, tuple[str, str]], same: int, now: 
         olds, news = ([*dict.fromkeys(pair[side] for pair in of_pair)] for side in (0, 1))
         of_pair = defaultdict(list, {(_several(olds), _several(news)): sorted(changed)})
     for (old, new), ranks in of_pair.items():
-        hosts = tuple(dict.fromkeys(host for rank in ranks if (host := now[rank].host) is not None))
+        hosts = hosts_of(ranks, now)
         yield Difference(what, tuple(map(Rank, ranks)), hosts, shown(new), shown(old), same, "attempt")
 
 
@@ -145,7 +146,7 @@ def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
         was, is_now = _usual(old, before), _usual(new, now)
         if old.by_place or was is None or is_now is None or was[0] == is_now[0]:
             continue
-        hosts = tuple(dict.fromkeys(host for rank in is_now[1] if (host := now[rank].host) is not None))
+        hosts = hosts_of(is_now[1], now)
         value, usual = new.values[is_now[1][0]], old.values[was[1][0]]
         yield Difference(new.what, tuple(map(Rank, is_now[1])), hosts, shown(value), shown(usual), len(was[1]), "job")
 

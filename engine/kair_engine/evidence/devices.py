@@ -30,3 +30,8 @@ def devices_of(ranks: Iterable[int], identities: Mapping[int, RankIdentity]) -> 
     """`node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0` of each rank whose device is known, each device once."""
     known = (identities[rank].device_in_words() for rank in ranks if rank in identities)
     return tuple(dict.fromkeys(words for words in known if words))
+
+
+def hosts_of(ranks: Iterable[int], identities: Mapping[int, RankIdentity]) -> tuple[str, ...]:
+    """Those that are known of these ranks, each once."""
+    return tuple(dict.fromkeys(host for rank in ranks if (host := identities[rank].host) is not None))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kair_engine.evidence.devices import hosts_of
 from kair_engine.evidence.own_values import Key
 from kair_engine.evidence.told_of_ranks import Told, all_told
 from kair_engine.frozen import dataclass
@@ -158,7 +159,7 @@ def _in_words(told: Told, odd: Iterable[_Odd], identities: Mapping[int, RankIden
             everybody = sorted(rank for _, ranks in values for rank in ranks)
             listed = [(f"one of {len(values)} values, such as {min(values)[0]}", everybody)]
         for value, ranks in listed:
-            who, where = tuple(map(Rank, ranks)), _hosts(ranks, identities)
+            who, where = tuple(map(Rank, ranks)), hosts_of(ranks, identities)
             yield Difference(told.what, who, where, value, usually, len(usual), "peers")
 
 
@@ -168,10 +169,6 @@ def _usual_in_words(told: Told, ranks: frozenset[int]) -> str:
         return shown(values.pop())
     like = min(ranks)
     return f"values like {shown(told.values[like])} (of rank {like})"
-
-
-def _hosts(ranks: Iterable[int], identities: Mapping[int, RankIdentity]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(host for rank in ranks if (host := identities[rank].host) is not None))
 
 
 def _ordered(found: Iterable[Difference], accused: Collection[int]) -> tuple[Difference, ...]:

@@ -18,109 +18,46 @@ from textual.geometry import Size
 from textual.message import Message
 
 from kair_engine.errors import KairError
-from kair_engine.results.mitigate import MitigateResult, MitigationPlan, MitigationProposal, RankRate
+from kair_engine.results.mitigate import MitigateResult, RankRate
 from kair_engine.results.store import ListedJob
-from kair_tui.cli.job import StoreSession
-from kair_tui.cli.output import unwatched
-from kair_tui.cli.places import store_root
-from kair_tui.commands.mitigate import NotMitigatedError, look, mitigated_jobs, rates
-from kair_tui.render.answer import Answer, Column, PageOptions
-from kair_tui.render.mitigate import (
-    PLANS,
-    PROPOSALS,
-    VIEW,
-    RankSizes,
-    evidence,
-    ranks_of,
-    shares_text,
-    sizes_over_steps,
-    sizes_text,
-    taken_in_words,
-    what,
-)
-from kair_tui.render.units import count, duration, plural
+from kair_tui.commands.mitigate_status import NotMitigatedError
+from kair_tui.render.answer import Answer, PageOptions
+from kair_tui.render.mitigate import PLANS, PROPOSALS, VIEW, RankSizes, ranks_of, sizes_text, what
+from kair_tui.render.units import count, plural
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
 from kair_tui.tui.question import Question
+from kair_tui.tui.screens.mitigation_asking import Looked, Rated, looked, ordered, rated
+from kair_tui.tui.screens.mitigation_lines import evidence_lines, how_to_begin, shares, standing
+from kair_tui.tui.screens.mitigation_tables import (
+    Plans,
+    Proposals,
+    Ranks,
+    Row,
+    about_cursor,
+    begins_of,
+    end_of,
+    rank_columns,
+    replace_rows,
+    row_under_cursor,
+    strip,
+)
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
-from kair_tui.tui.widgets.shares import Share, SharesLine
+from kair_tui.tui.widgets.shares import SharesLine
 from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 _LOOK_S: Final = 2.0
 _REST: Final = 10
 """What a sample takes is asked for again after so many times as long as that took."""
-_NARROWEST: Final = 8
-_BESIDE_STRIP: Final = 46
-"""Columns of the table that the strip of sizes leaves to the rest of a rank's line."""
-_WIDEST: Final = 64
 _LOW: Final = 32
 """Lines below which the parts share the space."""
-_SHOWN: Final = 8
 _NO_SIZES: Final = "the job has not said yet how many ranks it has"
-_HOW_TO_BEGIN: Final = (
-    "Under it, ranks that are slow can be given smaller batches, and every sample is still trained once an epoch. The"
-    " script takes its batches from kair_mitigate.loader(dataset, batch_size=…), and is run with",
-    "    kair mitigate run --job JOB -- torchrun --nproc-per-node 8 train.py",
-    "    kair mitigate control JOB",
-    "on every host, and beside it what proposes sizes, which are approved here.",
-)
-Row = TypeVar("Row")
-
-
-class Proposals(Table[MitigationProposal]):
-    """The newest first. They are decided here alone, where the cursor is seen."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "screen.decide('approve')", "approve"),
-        Binding("d", "screen.decide('deny')", "deny"),
-        Binding("enter", "choose", "approve", show=False),
-    ]
-
-
-class Ranks(Table[RankSizes]):
-    """Those first that differ."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
-
-
-class Plans(Table[MitigationPlan]):
-    """Plans that were ordered, the newest first."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its sizes", show=False)]
-
-
 AnyTable = TypeVar("AnyTable", Proposals, Ranks, Plans)
-
-
-class Looked(Message, bubble=False):
-    """What a thread saw of a job, or the error that came instead."""
-
-    def __init__(
-        self,
-        at: float,
-        job: str | None,
-        jobs: tuple[str, ...],
-        result: MitigateResult | None,
-        error: BaseException | None,
-        *,
-        done: str = "",
-    ) -> None:
-        """`at` is before the look, or after the order that it follows, whose success `done` tells."""
-        super().__init__()
-        self.at, self.job, self.jobs, self.result, self.error, self.done = at, job, jobs, result, error, done
-
-
-class Rated(Message, bubble=False):
-    """What a sample takes on each rank of a job, and how long it took to find out."""
-
-    def __init__(self, job: str, of: tuple[RankRate, ...], error: BaseException | None, took_s: float) -> None:
-        super().__init__()
-        self.job, self.of, self.error, self.took_s = job, of, error, took_s
 
 
 class MitigationScreen(FilteredScreen):
@@ -179,22 +116,9 @@ class MitigationScreen(FilteredScreen):
         yield Proposals(look, PROPOSALS, id="proposals")
         yield Paragraphs(look, id="evidence")
         yield Heading(look, "ranks", of="ranks")
-        yield Ranks(look, self._rank_columns(), id="ranks")
+        yield Ranks(look, rank_columns(self._strip), id="ranks")
         yield Heading(look, "plans", of="plans")
         yield Plans(look, PLANS, id="plans")
-
-    def _rank_columns(self) -> tuple[Column[RankSizes], ...]:
-        def us(value: float | None) -> str:
-            return "–" if value is None else duration(value)
-
-        return (
-            Column("rank", "rank", lambda row: str(row.rank), weight=9),
-            Column("samples", "takes", lambda row: count(row.samples), weight=9),
-            Column("us_per_sample", "a sample", lambda row: us(row.us_per_sample), weight=9),
-            Column("fixed_us", "a step besides", lambda row: us(row.fixed_us), weight=6),
-            Column("differs", "differs", lambda row: count(row.differs), weight=5),
-            Column("", "sizes over steps", self._strip, align="left", weight=8),
-        )
 
     def on_mount(self) -> None:
         """Looks once the screen is painted, and then now and then: the answer loads the engine."""
@@ -247,25 +171,20 @@ class MitigationScreen(FilteredScreen):
     def _look(self) -> None:
         if not self._is_looking and self.is_whole:
             self._is_looking = True
-            self.kair.in_thread(self, partial(self._see, self._job, self._jobs), group="look")
+            self._ask_apart("look", partial(looked, self._store, self._job, self._jobs))
 
     def _rate(self) -> None:
-        """Apart from the rest, which is not to wait: it takes the longer the more steps there are."""
         if self._job is not None:
             self._is_rating = True
-            self.kair.in_thread(self, partial(self._see_rates, self._job), group="rates")
+            self._ask_apart("rates", partial(rated, self._store, self._job))
 
-    def _see_rates(self, job: str) -> None:
-        """In a thread."""
-        from kair_engine.store.jobs import Store
+    def _ask_apart(self, group: str, ask: Callable[[], Message]) -> None:
+        """In a thread; the answer is posted here."""
 
-        began, caught = time.monotonic(), None
-        of: tuple[RankRate, ...] = ()
-        try:
-            of = rates(StoreSession(Store(store_root(self._store)), unwatched), job)
-        except Exception as error:
-            caught = error
-        self.post_message(Rated(job, of, caught, time.monotonic() - began))
+        def work() -> None:
+            self.post_message(ask())
+
+        self.kair.in_thread(self, work, group=group)
 
     def on_rated(self, message: Rated) -> None:
         """Shows them."""
@@ -277,20 +196,6 @@ class MitigationScreen(FilteredScreen):
         elif message.of != self._rates:
             self._rates = message.of
             self._take(replace(self._result, rates=message.of))
-
-    def _see(self, job: str | None, jobs: tuple[str, ...]) -> None:
-        """In a thread."""
-        from kair_engine.store.jobs import Store
-
-        began, result, caught = time.monotonic(), None, None
-        try:
-            store = Store(store_root(self._store))
-            jobs = jobs or mitigated_jobs(store.root)
-            job = job or next(iter(jobs), None)
-            result = None if job is None else look(StoreSession(store, unwatched), job)
-        except Exception as error:
-            caught = error
-        self.post_message(Looked(began, job, jobs, result, caught))
 
     def on_looked(self, message: Looked) -> None:
         """Shows what was seen, unless another job, or what was ordered since, is to be shown."""
@@ -362,61 +267,26 @@ class MitigationScreen(FilteredScreen):
         empty: str = "",
         again: bool = False,
     ) -> None:
-        """Replaces rows that have changed; the cursor stays on its row, or with the newest, and in view what was."""
-        if rows == self._listed.get(table.id) and not again:
-            return
-        self._listed[table.id] = rows
-        chosen, top = table.chosen, table.scroll_offset.y
-        is_newest = not isinstance(table, Ranks) and table.at == 0
-        table.show(rows, empty=empty)
-        if chosen is not None and not is_newest:
-            found = (at for at in range(table.count) if name(table.row(at)) == name(chosen))
-            table.move_to(next(found, 0))
-            table.scroll_to(y=top, animate=False)
+        """Replaces rows that have changed."""
+        if rows != self._listed.get(table.id) or again:
+            self._listed[table.id] = rows
+            replace_rows(table, rows, name, empty)
 
     def _show_data(self, result: MitigateResult) -> None:
-        styles, glyphs = styles_of(self.look), self.look.glyphs
-        about = [Paragraph(VIEW.headline(result), styles.strong)]
-        about += [
-            Paragraph(
-                f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}:"
-                f" {shares_text(plan)}",
-                styles.notice,
-                f"{glyphs.bullet} ",
-            )
-            for plan in result.coming
-        ]
-        self.query_one("#about", Paragraphs).show(*about)
-        done = partial(Share, sign=glyphs.full, style=styles.levels[1], what="done")
-        doing = partial(Share, sign=glyphs.levels[2], style=styles.levels[2])
-        to_do = partial(Share, sign=glyphs.empty, style=styles.dim, what="to do")
-        samples: list[Share] = []
-        if result.samples is not None and result.done is not None:
-            fetched = result.doing or 0
-            left = max(result.samples - result.done - fetched, 0)
-            samples = [done(result.done), doing(fetched, what="fetched"), to_do(left)]
+        self.query_one("#about", Paragraphs).show(*standing(result, self.look))
+        samples, shards = shares(result, self.look)
         self.query_one("#epoch", SharesLine).show(f"epoch {result.epoch}", samples)
-        shards: list[Share] = []
-        if (of := result.shards) is not None:
-            shards = [done(of.done), doing(of.doing, what="in hand"), to_do(of.todo)]
-            shards.append(Share(of.quarantined, glyphs.weak_alarm, styles.alarm, "quarantined"))
         self.query_one("#shards", SharesLine).show("shards", shards)
-        begins, most = self._begins, self._most
-        over = f"steps {count(begins[0])} to {count(self._end)}" if begins else ""
-        self._heading("ranks").say([(over, None)], [(f"{glyphs.bars[-1]} {plural(most, 'sample')} a step ", None)])
+        begins = begins_of(result)
+        over = f"steps {count(begins[0])} to {count(end_of(result))}" if begins else ""
+        most = f"{self.look.glyphs.bars[-1]} {plural(self._most, 'sample')} a step "
+        self._heading("ranks").say([(over, None)], [(most, None)])
 
     def _tell_how_to_begin(self) -> None:
         """Of a job that is not run under kair mitigate."""
         self._result, self._rows, self._rates = None, [], ()
         self._set_out()
-        styles, named = styles_of(self.look), self._job or "JOB"
-        first = f"job {self._job} is not run" if self._job else "no job of the store is run"
-        lines = [Paragraph(f"{first} under kair mitigate", styles.strong)]
-        lines += [Paragraph(line.replace("JOB", named), styles.base) for line in _HOW_TO_BEGIN]
-        if others := [job for job in self._jobs if job != self._job]:
-            shown = ", ".join(others[:_SHOWN]) + (" …" if len(others) > _SHOWN else "")
-            lines.append(Paragraph(f"Run under it in this store: {shown}. Here ] and [ lead there.", styles.base))
-        self.query_one("#about", Paragraphs).show(*lines)
+        self.query_one("#about", Paragraphs).show(*how_to_begin(self._job, self._jobs, self.look))
         self._tell(None)
         self.describe("")
         self.refresh_bindings()
@@ -429,27 +299,12 @@ class MitigationScreen(FilteredScreen):
             for line in self.query(SharesLine):
                 line.show("", ())
 
-    # Sizes over steps.
-
-    @property
-    def _begins(self) -> tuple[int, ...]:
-        """The steps from which on plans were in force."""
-        result = self._result
-        if result is None or result.plan is None:
-            return ()
-        return tuple(plan.from_step for plan in result.in_force or (result.plan,))
-
-    @property
-    def _end(self) -> int:
-        return (self._result.step if self._result is not None else None) or 0
-
     @property
     def _most(self) -> int:
         return max((max(row.taken) for row in self._rows), default=0)
 
     def _strip(self, row: RankSizes) -> str:
-        width = max(min(self.size.width - _BESIDE_STRIP, _WIDEST), _NARROWEST)
-        return sizes_over_steps(row.taken, self._begins, self._end, self._most, width=width, bars=self.look.glyphs.bars)
+        return strip(row, self._result, self._most, self.size.width, self.look.glyphs.bars)
 
     # The cursor.
 
@@ -489,9 +344,7 @@ class MitigationScreen(FilteredScreen):
                 self.kair.go_to_rank(self.rank)
 
     def _show_evidence(self) -> None:
-        row = self._table(Proposals).chosen
-        told = "" if row is None else f"{row.number}: {evidence(row) or 'no figures'}"
-        lines = [Paragraph(told, styles_of(self.look).base, "  ")] if told else []
+        lines = evidence_lines(self._table(Proposals).chosen, self.look)
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:
@@ -500,32 +353,10 @@ class MitigationScreen(FilteredScreen):
         What is new of the same row is no move of the cursor: a message, as of what became of an order, stands.
         """
         if isinstance(self.focused, Table):
-            before, self._described = self._described, self._row_under_cursor()
+            before, self._described = self._described, row_under_cursor(self.focused)
             if before == self._described and self.query_one(StatusLine).is_message:
                 return
-            self.describe(f" {self.look.glyphs.dot} ".join(self._about_cursor()))
-
-    def _row_under_cursor(self) -> tuple[str | None, int | None]:
-        match self.focused:
-            case Proposals(chosen=MitigationProposal(number=number)) as focused:
-                return focused.id, number
-            case Ranks(chosen=RankSizes(rank=number)) as focused:
-                return focused.id, number
-            case Plans(chosen=MitigationPlan(version=number)) as focused:
-                return focused.id, number
-        return None, None
-
-    def _about_cursor(self) -> list[str]:
-        focused = self.focused
-        if isinstance(focused, Proposals) and (proposal := focused.chosen) is not None:
-            by = f" by {proposal.decided_by}" if proposal.decided_by else ""
-            return [f"proposal {proposal.number}", f"{proposal.decision}{by}", what(proposal)]
-        if isinstance(focused, Ranks) and (row := focused.chosen) is not None:
-            cost = [] if row.us_per_sample is None else [f"{duration(row.us_per_sample)} a sample"]
-            return [f"rank {row.rank}", taken_in_words(row, self._begins), *cost]
-        if isinstance(focused, Plans) and (plan := focused.chosen) is not None:
-            return [f"plan {plan.version}", shares_text(plan)]
-        return []
+            self.describe(f" {self.look.glyphs.dot} ".join(about_cursor(self.focused, self._result)))
 
     # What is ordered.
 
@@ -575,17 +406,9 @@ class MitigationScreen(FilteredScreen):
         await self.ask_for(text, answered)
 
     def _do(self, question: Question, done: str) -> None:
-        self.kair.in_thread(self, partial(self._order, question, self._job, self._jobs, done), group="order")
-
-    def _order(self, question: Question, job: str | None, jobs: tuple[str, ...], done: str) -> None:
-        """In a thread."""
-        result, caught = None, None
-        try:
-            result = question.answer_of_store(self._store).result
-            self.app.call_from_thread(self.record, question.text("", self._store))
-        except Exception as error:
-            caught = error
-        self.post_message(Looked(time.monotonic(), job, jobs, result, caught, done=done))
+        record = partial(self.app.call_from_thread, self.record)
+        order = partial(ordered, question, self._store, self._job, self._jobs, record=record, done=done)
+        self._ask_apart("order", order)
 
     def action_job(self, by: int) -> None:
         """Another job that is run under kair mitigate."""
@@ -617,7 +440,8 @@ class MitigationScreen(FilteredScreen):
 
     def copied(self) -> str:
         """Where the job stands, what is under the cursor, and the commands."""
-        said = [] if self._result is None else [VIEW.headline(self._result), ", ".join(self._about_cursor())]
+        about = ", ".join(about_cursor(self.focused, self._result))
+        said = [] if self._result is None else [VIEW.headline(self._result), about]
         return "\n".join([*filter(None, said), *self.commands()])
 
     # Filter and sort.

@@ -1,0 +1,104 @@
+"""What a person orders of a job that is run under `kair mitigate`: sizes, restarts, and proposals decided."""
+
+import getpass
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kair_engine.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from kair_mitigate.records import Records
+
+
+def _plan(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
+    _order(records, rest, "sizes", **options)
+
+
+def _leave(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
+    from kair_mitigate import running
+
+    if host := options["leave_out"]:
+        running.leave_out(records.folder, host)
+    _order(records, rest, "leave", **options)
+
+
+def _order(
+    records: "Records",
+    rest: Sequence[str],
+    kind: Any,  # noqa: ANN401
+    *,
+    sizes: str | None,
+    batches: str | None,
+    deadline: float | None,
+    from_step: int,
+    **_: Any,  # noqa: ANN401
+) -> None:
+    from kair_mitigate.job_state import read_state
+
+    nothing_more(rest)
+    known = read_state(records.folder)
+    if known is None:
+        raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
+    now = known.state.plan.sizes
+    is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
+    wanted = _sizes_in(sizes) if is_of_sizes else now
+    if len(wanted) != len(now) or sum(wanted) != sum(now):
+        raise UsageError(
+            f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
+            "sizes add up to the same, so that the job trains the same",
+        )
+    parts = None if batches is None else _sizes_in(batches, "--batches takes those of each rank in a step")
+    if (parts or deadline) and not known.is_uneven:
+        raise InputError(
+            "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
+        )
+    deadline_us = None if deadline is None else round(1000 * deadline)
+    by = getpass.getuser()
+    records.order(wanted, by, kind=kind, from_step=from_step, batches=parts, deadline_us=deadline_us)
+
+
+def _sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in (text or "").split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 0:
+        raise UsageError(what, f"{what.split(maxsplit=1)[0]} 21,6,21")
+    return sizes
+
+
+def _decide(records: "Records", rest: Sequence[str], decision: Any) -> None:  # noqa: ANN401
+    if len(rest) != 1 or not rest[0].isdigit():
+        raise UsageError("which proposal?", "kair mitigate approve JOB 3")
+    decided = records.decide(int(rest[0]), decision, getpass.getuser())
+    if decided is None:
+        raise InputError(f"there is no open proposal {rest[0]}", "kair mitigate status JOB lists them")
+    if decision == "approved":
+        records.carry_out(decided, getpass.getuser())
+
+
+def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: ANN401
+    from kair_mitigate.job_state import read_state
+
+    nothing_more(rest)
+    known = read_state(records.folder)
+    before = [] if known is None else [plan.sizes for plan in known.in_force if plan.sizes != known.state.plan.sizes]
+    if not before:
+        raise InputError("no other sizes were in force before")
+    records.order(before[-1], getpass.getuser())
+
+
+def nothing_more(rest: Sequence[str]) -> None:
+    """Raises UsageError for words after those that were expected."""
+    if rest:
+        raise UsageError(f"unexpected {rest[0]!r}")
+
+
+ORDERS: Final[dict[str, Callable[..., Any]]] = {
+    "plan": _plan,
+    "leave": _leave,
+    "approve": lambda records, rest, **_: _decide(records, rest, "approved"),
+    "deny": lambda records, rest, **_: _decide(records, rest, "denied"),
+    "undo": _undo,
+}
+"""By the action: given the job's records, the words after its name, and the options of orders."""

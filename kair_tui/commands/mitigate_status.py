@@ -1,0 +1,150 @@
+"""Where a job stands that is run under `kair mitigate`: its plans, proposals, shards, and what a sample takes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kair_engine.errors import InputError, UsageError
+from kair_engine.results.mitigate import MitigateAction, MitigateResult, MitigationPlan, MitigationProposal, RankRate
+from kair_engine.trace.model import short_warning
+from kair_tui.cli.job import StoreSession
+from kair_tui.commands.mitigate_shards import shards_of
+
+if TYPE_CHECKING:
+    from kair_mitigate.plans import Plan
+    from kair_mitigate.records import Records
+
+
+class NotMitigatedError(InputError):
+    """The job has no folder of kair mitigate's in the store."""
+
+    def __init__(self, job: str) -> None:
+        hint = f"kair mitigate run --job {job} -- torchrun … train.py"
+        super().__init__(f"job {job} is not run under kair mitigate in this store", hint)
+
+
+def look(session: StoreSession, job: str) -> MitigateResult:
+    """Where a job stands, at once: without `rates`. Raises NotMitigatedError, InputError."""
+    with records_of(session, job) as records:
+        return status_of(session, "status", job, records)
+
+
+def rates(session: StoreSession, job: str) -> tuple[RankRate, ...]:
+    """What a sample takes on each rank, from all steps: 0.4 ms for each. Raises NotMitigatedError, InputError."""
+    with records_of(session, job) as records:
+        return rates_of_steps(session, job, records)
+
+
+def mitigated_jobs(store: Path) -> tuple[str, ...]:
+    """The jobs of a store that are run under kair mitigate, those first that said something last."""
+    folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
+    folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+    return tuple(folder.parent.name for folder in folders)
+
+
+@contextmanager
+def records_of(session: StoreSession, name: str) -> Iterator["Records"]:
+    """Those of a job; what goes wrong with them is told as a user's error."""
+    from kair_mitigate.orders import RunKeyError
+    from kair_mitigate.records import Records
+
+    folder = session.store.root / name / "mitigate"
+    if not folder.is_dir():
+        raise NotMitigatedError(name)
+    try:
+        yield Records(folder)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(str(error)) from error
+    except (OSError, RunKeyError) as error:
+        raise InputError(f"cannot work on job {name}: {error}") from error
+
+
+def status_of(session: StoreSession, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
+    """All that is known of it but its `rates`, as the answer to an action."""
+    from kair_mitigate.job_state import read_state
+    from kair_mitigate.known_units import kept_units
+
+    known = read_state(records.folder)
+    ordered = {one.plan.version: one for one in records.history()}
+    began = {} if known is None else {plan.version: plan.from_step for plan in (*known.in_force, known.state.plan)}
+
+    def told(plan: "Plan") -> MitigationPlan:
+        one = ordered.get(plan.version)
+        at = None if one is None else _moment(one.at)
+        by, proposal = (None, None) if one is None else (one.by, one.proposal)
+        begun = began.get(plan.version)
+        shares = plan.batches, plan.deadline_us or None
+        return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
+
+    result = MitigateResult(
+        session.store.told,
+        action,
+        name,
+        proposals=tuple(
+            MitigationProposal(
+                one.id,
+                _moment(one.at),
+                one.action,
+                one.sizes,
+                _finite(one.reason),
+                one.decision,
+                one.decided_by,
+                one.batches or (),
+                one.deadline_us,
+            )
+            for one in records.proposals()
+        ),
+        history=tuple(told(one.plan) for one in ordered.values()),
+        shards=shards_of(records.folder),
+    )
+    if known is None:
+        return result
+    units = kept_units(records.folder, len(known.state.plan.sizes))
+    said = None if units is None or action == "control" else units.sentence(known.state.plan.sizes)
+    state = known.state
+    doing = min(known.fetched * sum(state.plan.sizes), known.samples - state.offset)
+    return replace(
+        result,
+        step=state.step,
+        epoch=state.epoch,
+        samples=known.samples,
+        done=state.offset,
+        doing=doing,
+        attempt=known.attempt,
+        plan=told(state.plan),
+        coming=tuple(map(told, state.coming)),
+        in_force=tuple(map(told, known.in_force)),
+        said_at=_moment(known.said_at),
+        warnings=() if said is None else (short_warning("units", said),),
+    )
+
+
+def rates_of_steps(session: StoreSession, name: str, records: "Records") -> tuple[RankRate, ...]:
+    """What capture's steps tell of each rank; nothing of a job that is not captured."""
+    from kair_mitigate.job_state import read_state
+
+    known, steps = read_state(records.folder), session.store.root / name / "steps"
+    if known is None or not steps.is_dir():
+        return ()
+    from kair_mitigate.controller import rates_of
+
+    if (fitted := rates_of(steps, known)) is None:
+        return ()
+    sizes = known.state.plan.sizes
+    return tuple(
+        RankRate(rank, 1e6 * slope, 1e6 * fixed, sizes[rank])
+        for rank, (slope, fixed) in enumerate(zip(*fitted, strict=True))
+    )
+
+
+def _finite(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Those of what the database holds that are numbers."""
+    return {name: value for name, value in figures.items() if isinstance(value, int | float) and isfinite(value)}
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,73 @@
+"""The lines of the mitigation screen above and between its tables: where the data stands, or how to begin."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from kair_engine.results.mitigate import MitigateResult, MitigationProposal
+from kair_tui.render.mitigate import VIEW, evidence, shares_text
+from kair_tui.render.terminal import Look
+from kair_tui.render.units import count
+from kair_tui.tui.widgets.lines import Paragraph
+from kair_tui.tui.widgets.shares import Share
+from kair_tui.tui.widgets.styles import styles_of
+
+_SHOWN: Final = 8
+_HOW_TO_BEGIN: Final = (
+    "Under it, ranks that are slow can be given smaller batches, and every sample is still trained once an epoch. The"
+    " script takes its batches from kair_mitigate.loader(dataset, batch_size=…), and is run with",
+    "    kair mitigate run --job JOB -- torchrun --nproc-per-node 8 train.py",
+    "    kair mitigate control JOB",
+    "on every host, and beside it what proposes sizes, which are approved here.",
+)
+
+
+def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
+    """Where the job stands, and what is ordered and not in force yet."""
+    styles = styles_of(look)
+    coming = (
+        f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}: {shares_text(plan)}"
+        for plan in result.coming
+    )
+    bullet = f"{look.glyphs.bullet} "
+    return [
+        Paragraph(VIEW.headline(result), styles.strong),
+        *(Paragraph(line, styles.notice, bullet) for line in coming),
+    ]
+
+
+def shares(result: MitigateResult, look: Look) -> tuple[list[Share], list[Share]]:
+    """What of the epoch's samples, and of its shards, is done, in hand, and to do; nothing of what is not known."""
+    styles, glyphs = styles_of(look), look.glyphs
+    done = partial(Share, sign=glyphs.full, style=styles.levels[1], what="done")
+    doing = partial(Share, sign=glyphs.levels[2], style=styles.levels[2])
+    to_do = partial(Share, sign=glyphs.empty, style=styles.dim, what="to do")
+    samples: list[Share] = []
+    if result.samples is not None and result.done is not None:
+        fetched = result.doing or 0
+        left = max(result.samples - result.done - fetched, 0)
+        samples = [done(result.done), doing(fetched, what="fetched"), to_do(left)]
+    shards: list[Share] = []
+    if (of := result.shards) is not None:
+        shards = [done(of.done), doing(of.doing, what="in hand"), to_do(of.todo)]
+        shards.append(Share(of.quarantined, glyphs.weak_alarm, styles.alarm, "quarantined"))
+    return samples, shards
+
+
+def how_to_begin(job: str | None, jobs: Sequence[str], look: Look) -> list[Paragraph]:
+    """Of a job that is not run under kair mitigate; `jobs` of the store are."""
+    styles = styles_of(look)
+    first = f"job {job} is not run" if job else "no job of the store is run"
+    lines = [Paragraph(f"{first} under kair mitigate", styles.strong)]
+    lines += [Paragraph(line.replace("JOB", job or "JOB"), styles.base) for line in _HOW_TO_BEGIN]
+    if others := [one for one in jobs if one != job]:
+        shown = ", ".join(others[:_SHOWN]) + (" …" if len(others) > _SHOWN else "")
+        lines.append(Paragraph(f"Run under it in this store: {shown}. Here ] and [ lead there.", styles.base))
+    return lines
+
+
+def evidence_lines(proposal: MitigationProposal | None, look: Look) -> list[Paragraph]:
+    """By what it was proposed."""
+    if proposal is None:
+        return []
+    return [Paragraph(f"{proposal.number}: {evidence(proposal) or 'no figures'}", styles_of(look).base, "  ")]
