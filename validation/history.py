@@ -7,11 +7,13 @@ Real jobs of three or four ranks (gloo) run under `kair capture run` with a coor
 To start a job takes longer than a take, so each job goes through several of them: 100 healthy steps, 60 with a fault.
 The rows of each are put into a store of its own, on which `kair triage` is run. A take counts as named where a finding
 accuses exactly the slow rank, as false where any accuses another one. Every take counts. `--again` asks kept stores.
+Of what is named the price is held against what the step really grew by at the onset.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -30,7 +32,9 @@ from captured_takes import kept_takes, options, recorded, run, split, told, wait
 from cpu_groups import CpuGroup  # noqa: E402  (of the folder beside this one)
 from history_job import FROM_OUTSIDE, KINDS, Take  # noqa: E402
 
+from kair_capture.coordinator.step_log import read_all  # noqa: E402
 from kair_capture.places import JobPlaces  # noqa: E402
+from kair_engine.triage.history.rows import WARM_UP  # noqa: E402
 
 ONSET, WITHIN = 100, 60
 JOB = "history"
@@ -87,10 +91,26 @@ def judged(take: Take, data: dict[str, Any]) -> str:
     return "named" if (take.victim,) in accused else "missed"
 
 
-def report(take: Take, store: Path, counts: dict[str, Counter[str]]) -> None:
+def grown_ms(take: Take, store: Path, since: int | None) -> float:
+    """By how much the mean step with the fault is longer than that before it, the first 40 steps left out.
+
+    What is told of all steps, as what comes and goes is, is spread over all.
+    """
+    rows = read_all(JobPlaces(store, JOB).steps)
+    rows = rows[rows["step"] >= WARM_UP]
+    late = rows["step"] >= take.onset
+    grown = float(rows["step_us"][late].mean() - rows["step_us"][~late].mean()) / 1e3
+    return grown if since is not None else grown * float(late.mean())
+
+
+def report(take: Take, store: Path, counts: dict[str, Counter[str]], ratios: dict[str, list[float]]) -> None:
     """A line for it."""
     data = told(store, JOB)
     outcome = judged(take, data)
+    if outcome == "named":
+        found = next(one for one in data["findings"] if one["ranks"] == [take.victim])
+        grown = grown_ms(take, store, found["since"])
+        ratios.setdefault(take.kind, []).append(found["time_lost_us_per_step"] / 1e3 / grown)
     counts.setdefault(take.kind, Counter())[outcome] += 1
     causes = [(one["ranks"], one["cause"], one["scope"], one["since"]) for one in data["findings"]]
     print(json.dumps({**asdict(take), "outcome": outcome, "findings": causes, "summary": data["summary"]}), flush=True)
@@ -109,11 +129,15 @@ def main() -> int:
         for at in range(given.takes)
     ]
     counts: dict[str, Counter[str]] = {}
+    ratios: dict[str, list[float]] = {}
     some = kept_takes(given.again, Take) if given.again else recorded(takes, alike, JOB, given.keep, record)
     for take, kept in some:
-        report(take, kept / "store", counts)
+        report(take, kept / "store", counts, ratios)
     for kind, of in sorted(counts.items()):
-        print(f"{kind:8} {dict(of)}")
+        print(f"{kind:8} {dict(of)}", *(f"{one:.2f}" for one in ratios.get(kind, ())))
+    if ratios:
+        off = [abs(math.log(max(one, 1e-3))) for some in ratios.values() for one in some]
+        print(f"price / growth of the step: off by {math.exp(sum(off) / len(off)) - 1:.0%} in the geometric mean")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import sys
 import time
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 KINDS = ("sleep", "work", "gc", "data", "quota", "core", "stage", "device")
-"""The last is an emulated device's operator that takes longer: its host waits for it."""
+"""The last is an emulated device's operator that takes longer: its host waits for it.
+
+`bursts`, which is drawn only where it is asked for, sleeps in two of five steps, two and a half times as long.
+"""
 FROM_OUTSIDE = ("quota", "core")
 WIDTH = 64
 
@@ -128,6 +132,7 @@ def main() -> None:
     gc.freeze()  # what was imported is not looked through again: a collection takes what the fault says
     for take in takes:
         live: list[object] = []
+        often = random.Random(take.seed)
         outside = take.kind in FROM_OUTSIDE
         lifted = take.steps if take.lifted is None else take.lifted
         done = folder / f"done-{take.name}" if outside and rank == take.victim else None
@@ -145,6 +150,8 @@ def main() -> None:
                 gc.collect()
             if fault_s and take.kind == "sleep":
                 time.sleep(fault_s)
+            if fault_s and take.kind == "bursts" and often.random() < 0.4:
+                time.sleep(fault_s * 2.5)
             samples.delay_s = fault_s if take.kind == "data" else 0.0
             # Who is to lack its core has to want it, before the fault as well.
             own_s = take.fault_ms / 1e3 if outside else 1e-3
@@ -160,6 +167,14 @@ def main() -> None:
         mend(live, done)
         if outside:
             os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    del model, optimizer
+    end_group()
+
+
+def end_group() -> None:
+    """Ends it here, and not with the interpreter, in which its threads would abort: what was frozen holds it."""
+    gc.unfreeze()
+    gc.collect()
     dist.destroy_process_group()
 
 

@@ -113,6 +113,21 @@ def test_delays_that_come_in_bursts_are_priced_by_what_all_of_them_cost(onset: i
     assert found.time_lost_us_per_step == pytest.approx(shorter[within].mean(), rel=0.05)
 
 
+@pytest.mark.parametrize("ms", [3, 4, 5, 6, 8])
+def test_who_is_late_in_every_step_is_so_for_good_though_few_steps_stand_out_of_uneven_batches(ms: int) -> None:
+    of, random = history(ranks=8, onset=STEPS), np.random.default_rng(0)
+    samples = random.integers(1, 17, (len(of.steps), 8)).astype(float)
+    us: dict[str, Floats] = {**of.us, "samples": samples}
+    us |= {name: of.us[name] * samples / 8 for name in ("self", "forward")}
+    us["step"] = np.repeat(us["self"].sum(axis=1)[:, None] + 4000, 8, axis=1)
+    us["waited"] = us["step"] - us["self"]
+    us["backward"] = us["waited"] + 3000
+    staged = replace(of, us=us, role=np.arange(8) // 4, role_names=("stage 0 of 2", "stage 1 of 2"))
+    found = the_finding(staged.slower(2, ms * 1e3))
+    assert (found.ranks, found.pattern) == ((2,), "persistent")
+    assert found.time_lost_us_per_step == pytest.approx(ms * 1e3, rel=0.3)
+
+
 def test_a_stage_without_peers_is_held_against_the_other_stages() -> None:
     of = history(ranks=4, rank=2, alone=False, forward=3000, cpu=3000)
     of = replace(of, role=np.arange(4), role_names=tuple(f"stage {at} of 4" for at in range(4)))

@@ -8,6 +8,7 @@ who -> price, gate          here: the rows without what the ranks take longer
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Final
 
 import numpy as np
@@ -162,7 +163,7 @@ def _standing(history: StepHistory) -> list[_Standing]:
 def _stands(history: StepHistory, slow: Slow) -> _Standing | None:
     """Those that pass the gate: they cost the smallest share of the step, and lack nothing that all ranks lack."""
     saved, by = _saved_us(history, slow)
-    if saved < SMALLEST_SHARE * history.step_us:
+    if not saved >= SMALLEST_SHARE * history.step_us:  # nor what is no number
         return None
     why = reason(history, slow)
     return None if why.is_shared else (slow, why, saved, by)
@@ -265,19 +266,22 @@ def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
     def sees(victim: int, size: int) -> bool:
         return _sees(history, victim, float(tried[size]))
 
-    # The fastest is seen last: of the others mostly that size is tried only.
-    fastest, *others = victims
-    smallest = _first_seen(partial(sees, fastest), _likely(history, fastest, tried), 0)
-    for victim in others:
-        if smallest < _SIZES and not sees(victim, smallest):
-            smallest = _first_seen(partial(sees, victim), smallest + 1, smallest + 1)
+    # The fastest is seen last: of the others mostly that size is tried only. All are to be seen at one size.
+    smallest, agreed = _first_seen(partial(sees, victims[0]), _likely(history, victims[0], tried), 0), 1
+    for victim in cycle(victims[1:] + victims[:1]):
+        if agreed == len(victims) or smallest == _SIZES:
+            break
+        if sees(victim, smallest):
+            agreed += 1
+        else:
+            smallest, agreed = _first_seen(partial(sees, victim), smallest + 1, smallest + 1), 1
     if smallest == _SIZES:
         return None
     return SmallestSeen(float(tried[smallest]), float(tried[smallest]) / history.step_us, len(history.steps))
 
 
 def _first_seen(sees: Callable[[int], bool], guess: int, least: int) -> int:
-    """The first size from `least` on that is seen, _SIZES where none is; whoever is seen stays so when it takes longer.
+    """The first size from `least` on that is seen, _SIZES where none is, if who is seen stays so when it takes longer.
 
     From a guess outwards, twice as far each time, then between two that were tried: each try costs a triage.
     """

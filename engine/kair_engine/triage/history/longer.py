@@ -31,6 +31,7 @@ def longer_us(history: StepHistory, slow: Slow) -> Floats:
         return np.broadcast_to(np.median(later, axis=0), later.shape)  # they have no spread that is known
     of_peers = history.own[np.ix_(slow.later, peers)]
     spread = columns_sorted(of_peers - median_of_others(of_peers, axis=1))
+    spread -= np.median(spread, axis=0)  # how far each spreads, and not where it lies
     return _beyond(later, spread.mean(axis=1, keepdims=True))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, SMALLEST_SHARE
 from kair_engine.localize.detect import detect
 from kair_engine.localize.peers import Means, above_others
 from kair_engine.stats import median
@@ -64,12 +64,17 @@ def _by_level(history: StepHistory) -> Iterator[Slow]:
     found = {one.positions: one for one in anomalies}  # of several signals of the same ranks the last, the finest
     accused = np.isin(np.arange(len(history.ranks)), [place for positions in found for place in positions])
     for one in found.values():
-        later = np.ones(len(history.steps), np.bool_)
+        later, is_intermittent = np.ones(len(history.steps), np.bool_), False
+        over = beside(history, history.own, one.positions, accused)
         if one.kind == "intermittent":
-            later = np.isin(np.arange(len(later)), one.hit)
+            hit = np.isin(np.arange(len(later)), one.hit)
+            # Who is as good as always late is late for good, however few of the steps stand out.
+            is_intermittent = (
+                float(np.median(over[~hit])) < SMALLEST_SHARE * history.step_us if not hit.all() else False
+            )
+            later = hit if is_intermittent else later
         elif one.since is not None:
             later = np.arange(len(later)) >= one.since
-        over = beside(history, history.own, one.positions, accused)
         since = int(history.steps[one.since]) if one.since is not None else None
         yield Slow(
             tuple(map(int, one.positions)),
@@ -77,7 +82,7 @@ def _by_level(history: StepHistory) -> Iterator[Slow]:
             since,
             later,
             _excess(over, later, is_change=since is not None),
-            is_intermittent=one.kind == "intermittent",
+            is_intermittent=is_intermittent,
         )
 
 
