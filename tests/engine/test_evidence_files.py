@@ -404,6 +404,15 @@ def test_the_files_of_one_sampler_are_one_source_and_logs_of_one_name_are_not() 
     assert len(together([file("kernel log", 0), file("kernel log", 5)]).sources) == 2
 
 
+def test_a_joined_file_names_parts_beside_it_alone(tmp_path: Path) -> None:
+    rows = EvidenceRows()
+    rows.add(1, HOST, "xid", 63.0)
+    one = described(rows, EvidenceSource("a", "kernel log", "unix"))
+    names = ("samples-1.parquet", "../host=b/samples-1.parquet", "/etc/passwd", "..")
+    write_evidence(tmp_path / "joined-1.parquet", EvidenceFile(one.table, one.sources, names))
+    assert read_evidence(tmp_path / "joined-1.parquet").parts == ("samples-1.parquet",)
+
+
 def test_a_table_that_is_damaged_or_unpacks_to_too_much_is_turned_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,11 +47,11 @@ from slow_sources import unmount  # noqa: E402
 
 from kair_capture.coordinator.step_log import read_all  # noqa: E402
 from kair_capture.places import JobPlaces  # noqa: E402
+from kair_engine.recording.evidence_files import stored_evidence  # noqa: E402
 from kair_engine.trace.evidence_table import (  # noqa: E402
     SCHEMA,
     EvidenceFile,
     described,
-    read_evidence,
     together,
     write_evidence,
 )
@@ -275,7 +275,7 @@ def delay(file: Path, slow: str, usual: str, stack: ExitStack) -> None:
 
 def with_evidence(takes: list[Take], places: JobPlaces, into: Path) -> Iterator[tuple[Take, Path]]:
     """A folder for each take, in whose store is the evidence of its time as well."""
-    evidence = together(read_evidence(path) for path in sorted(places.evidence.glob("**/*.parquet")))
+    evidence, _ = stored_evidence(places.evidence.parent)
     for take, kept in split(takes, places, into):
         own = JobPlaces(kept / "store", JOB)
         of, rows = own.evidence, read_all(own.steps)

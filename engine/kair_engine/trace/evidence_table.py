@@ -128,7 +128,9 @@ def read_evidence(path: Path) -> EvidenceFile:
             raise ValueError("it says nothing of its sources")
         sources = msgspec.json.decode(described, type=tuple[EvidenceSource, ...])
         _require_possible(sources)
-        parts = msgspec.json.decode(metadata.get(_PARTS_KEY, b"[]"), type=tuple[str, ...])
+        named = msgspec.json.decode(metadata.get(_PARTS_KEY, b"[]"), type=tuple[str, ...])
+        # Beside it and nowhere else: its parts are left out, and taken away.
+        parts = tuple(name for name in named if name.endswith(".parquet") and "/" not in name)
         table = table.select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
     except OSError as error:
