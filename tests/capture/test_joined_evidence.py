@@ -11,7 +11,7 @@ from kair_capture.agent.telemetry.joining import DeliveredFiles
 from kair_capture.agent.telemetry.rows import Rows, Series
 from kair_engine.recording.evidence_files import read_evidence_of, stored_evidence
 from kair_engine.store.remote import RemoteStore, fetch_evidence, mirror_of
-from kair_engine.trace.evidence_table import write_evidence
+from kair_engine.trace.evidence_table import EvidenceFile, read_evidence, write_evidence
 from kair_engine.trace.measures import HOST
 
 NS = 10**9
@@ -107,6 +107,29 @@ def test_few_large_files_are_joined_too(host: OfHost, monkeypatch: pytest.Monkey
     host.deliver(1)
     host.files.join()
     assert len(host.names()) == 2  # there is nothing to join one with
+    host.require_all()
+
+
+def test_after_a_store_was_away_no_more_is_joined_at_once_than_at_other_times(
+    host: OfHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.deliver(3)
+    size = max(path.stat().st_size for path in (host.job / THERE).iterdir())
+    monkeypatch.setattr(joining, "JOIN_BYTES", 4 * size)
+    host.deliver(20)
+    host.files.join()
+    joined = [read_evidence(host.job / THERE / name) for name in host.names() if name.startswith("joined")]
+    assert len(joined) > 1 and all(2 <= len(one.parts) <= 8 for one in joined)
+    host.require_all()
+
+
+def test_a_joined_file_hides_no_more_than_samples_up_to_its_own(host: OfHost) -> None:
+    host.deliver(3)
+    first, last = host.names()[0], host.names()[-1]
+    one = read_evidence(host.job / THERE / first)
+    number = first.removeprefix("samples-")
+    wrong = EvidenceFile(one.table, one.sources, (first, last, f"joined-{number}"))
+    write_evidence(host.job / THERE / f"joined-{number}", wrong)
     host.require_all()
 
 

@@ -128,8 +128,15 @@ def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, 
 
 
 def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
-    """The files that others were made of."""
-    return {path.parent / name for path, one in read.items() for name in one.parts}
+    """The files that others were made of: a sampler's, up to the one that the joined file is called by."""
+    found = set[Path]()
+    for path, one in read.items():
+        last = _sampled_ms(path) if path.name.startswith("joined") else None
+        for name in one.parts if last is not None else ():
+            ms = _sampled_ms(Path(name)) if name.startswith("samples") else None
+            if ms is not None and last is not None and ms <= last:
+                found.add(path.parent / name)
+    return found
 
 
 def _latest_first(path: Path) -> tuple[bool, int, str]:
@@ -190,9 +197,9 @@ def _read_all(
     seen: set[tuple[int, int]],
 ) -> Iterator[_Read]:
     """Each file of evidence that was not seen yet; what is to be told of the others goes to `warnings`."""
-    size = 0
+    size, inside = 0, set[Path]()
     for place in places:
-        files, others, inside = _files_of(place, warnings), list[Path](), set[Path]()
+        files, others = _files_of(place, warnings), list[Path]()
         is_folder = files != (place,)
         for path in files:
             if path in inside:

@@ -41,10 +41,14 @@ class DeliveredFiles:
         """Joins what is there once that is enough, or the last. Raises what `put` does; again it goes on from there."""
         for joined in self._folder.glob("joined-*.parquet"):
             self._deliver(joined)
-        parts = in_order(self._folder)
-        is_enough = len(parts) >= JOIN_FROM or sum(part.stat().st_size for part in parts) >= JOIN_BYTES
-        if len(parts) > 1 and (is_enough or is_last):
+        # After a store was away there are many: as much at once as at other times.
+        while len(parts := _at_once(in_order(self._folder))) > 1:
+            is_enough = len(parts) >= JOIN_FROM or sum(part.stat().st_size for part in parts) >= JOIN_BYTES
+            if not is_enough and not is_last:
+                break
             self._join(parts)
+            if parts[0].exists():
+                break  # the same would come again
         if is_last:
             self._forget(in_order(self._folder))
             with suppress(OSError):
@@ -89,6 +93,16 @@ class DeliveredFiles:
     def _forget(self, parts: list[Path]) -> None:
         for part in parts:
             part.unlink(missing_ok=True)
+
+
+def _at_once(parts: list[Path]) -> list[Path]:
+    """The oldest, up to as many bytes as are joined at once, and two at least."""
+    sizes, count = 0, 0
+    for part in parts:
+        sizes, count = sizes + part.stat().st_size, count + 1
+        if sizes >= JOIN_BYTES and count > 1:
+            break
+    return parts[:count]
 
 
 def in_order(folder: Path) -> list[Path]:

@@ -83,7 +83,7 @@ class Telemetry:
         """The number of the last file: none has that of one that was joined, though the clock be set back."""
         there = f"evidence/host={host}"
         self._delivered = DeliveredFiles(
-            folder / "delivered",
+            folder / f"delivered-{host}",  # an agent after this one may call its host otherwise
             lambda path, name: put(path, f"{there}/{name}"),
             lambda name: remove(f"{there}/{name}"),
         )
