@@ -122,7 +122,7 @@ def run_made_job() -> None:
         return tuple(sorted(rows, key=lambda row: -row.score))
 
     rankings = [ranking(seed) for seed in range(4)]
-    steps = StepsResult((), (), ())
+    steps = StepsResult((), (), 0.0, ())
     triage = TriageResult("straggler", "a made job", (), rankings[0], 1e5, 0.0, 0.0, (1,), ())
 
     class Made(Session):

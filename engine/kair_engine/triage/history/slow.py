@@ -69,9 +69,7 @@ def _by_level(history: StepHistory) -> Iterator[Slow]:
         if one.kind == "intermittent":
             hit = np.isin(np.arange(len(later)), one.hit)
             # Who is as good as always late is late for good, however few of the steps stand out.
-            is_intermittent = (
-                float(np.median(over[~hit])) < SMALLEST_SHARE * history.step_us if not hit.all() else False
-            )
+            is_intermittent = not hit.all() and bool(np.median(over[~hit]) < SMALLEST_SHARE * history.step_us)
             later = hit if is_intermittent else later
         elif one.since is not None:
             later = np.arange(len(later)) >= one.since
