@@ -272,6 +272,52 @@ class Absorbed:
     """So much longer the hosts could take in every step."""
 
 
+OpenKind = Literal[
+    "unrecorded",
+    "unmatched",
+    "event",
+    "uneven",
+    "waiting",
+    "changed",
+    "idle",
+    "groups_differ",
+    "no_peer",
+    "few_steps",
+]
+"""`unrecorded`: ranks that left no trace are waited for. `unmatched`: collectives whose members were not found.
+`event`: a few steps took much longer, too few to accuse anybody. `uneven`: work differs from rank to rank or from step
+to step, on nobody in particular. `waiting`: ranks are waited for, and no test sets them apart. `changed`: steps take
+longer from one step on. `idle`: time in which nothing was recorded. `groups_differ`: one group is slower than its
+siblings, or one half than the other. `no_peer`: ranks that have nobody to be compared with. `few_steps`: ranks that
+were slower in all of too few steps."""
+
+
+@dataclass(frozen=True)
+class OpenItem:
+    """A part of the step that no finding explains: how much, on whom, in which steps."""
+
+    kind: OpenKind
+    ranks: tuple[Rank, ...]
+    """Whom it is about: who is waited for, or who takes longer; empty where that is nobody in particular."""
+    steps: tuple[int, ...]
+    """In which steps; empty where it is in all of them. Of `changed`, those since the change."""
+    us_per_step: float
+    """What it costs a step, as a mean over all steps; of `unrecorded` and `unmatched` at least so much."""
+    share_of_step: float
+    """The same as a share of the step."""
+    cause: Cause | None = None
+    operator: str | None = None
+    """What runs meanwhile on these ranks; null where that was not recorded."""
+    where: str | None = None
+    """The link, process group, host or scope that it is in: `rank 1 → rank 2`, `mesh_cp`; null where none is known."""
+    took_us: float | None = None
+    """How long the longest of `steps` took, of `changed` the median one of them; null for all other kinds."""
+    usual_us: float | None = None
+    """How long the median step of the others took; null with `took_us`."""
+    more_steps: int | None = None
+    """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+
+
 @dataclass(frozen=True)
 class TriageResult:
     """The whole investigation."""
@@ -309,3 +355,8 @@ class TriageResult:
     """Of the job's devices, hosts and links those that are slow in job after job of the store."""
     bar: StepBar | None = None
     """Where the GPU-time of the steps goes; null where no times are recorded."""
+    open: tuple[OpenItem, ...] = ()
+    """What no finding explains, the largest first."""
+    smallest_share: float | None = None
+    """The smallest share of the step that would have been found or listed in `open`: nothing larger is hidden in the
+    recording. Null where that is not known."""
