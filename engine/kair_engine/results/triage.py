@@ -211,7 +211,7 @@ class Finding:
     p_value: float | None
     """Family-wise: corrected for everything tried in this triage."""
     time_lost_us_per_step: float
-    """What a step would be shorter by without this culprit."""
+    """What a step would be shorter by without this culprit alone, with all others as they are."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
     evidence: tuple[Evidence, ...]
@@ -240,6 +240,11 @@ class Finding:
     """What telemetry and logs say of the parts that could make it so; empty where there is no evidence."""
     track_record: TrackRecord | None = None
     """How earlier prices for this cause came out, in the same store; null where fewer than five did."""
+    least_us_per_step: float | None = None
+    """Where several are accused, its part of `accused_together`, at least: what fixing it first saves, or what it costs
+    once all the other accused are fixed, whichever is less. Null where that was not replayed."""
+    most_us_per_step: float | None = None
+    """The same at most: whichever of the two is more."""
 
 
 @dataclass(frozen=True)
@@ -332,6 +337,8 @@ class TriageResult:
     warnings: tuple[KairWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""
+    accused_together: FixPrice | None = None
+    """Of them those that accuse somebody, however many, fixed at once; null for fewer than two."""
     parts: tuple[PartOfStep, ...] = ()
     """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""
     absorbed: tuple[Absorbed, ...] = ()

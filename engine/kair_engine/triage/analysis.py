@@ -76,6 +76,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         steps=steps,
         warnings=tuple(dict.fromkeys(warnings)),
         together=stands.costs.together,
+        accused_together=stands.costs.accused_together,
         parts=raised.parts,
         bar=_bar(seen),
         absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
