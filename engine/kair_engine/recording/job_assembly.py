@@ -113,6 +113,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
         identity=_identity(infos, hosts),
+        group_names={text: name for info in infos for text, name in info.group_names.items()},
         by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
     )
