@@ -1,6 +1,5 @@
 """Prices triage's findings: the recorded steps replayed without each of them [W §3]."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -76,8 +75,8 @@ class _Prices:
     """By the finding's place, what it costs once all others are fixed."""
     part_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what it costs once all others that accuse somebody are fixed; where several do."""
-    at_most_us: Mapping[int, float] = field(default_factory=dict)
-    """By the finding's place, what it and others that were not replayed one by one cost together."""
+    at_once: Mapping[int, _Price] = field(default_factory=dict)
+    """By the finding's place, of those that were replayed at once: what they all cost together, and its own fixes."""
     left_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what is left of what all ranks spend alike once those before it are fixed."""
     together: FixPrice | None = None
@@ -124,10 +123,12 @@ def priced(
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
             done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
         else:
-            # Of findings that are replayed at once none costs more than all of them.
-            lost_us = min(finding.time_lost_us_per_step, prices.at_most_us.get(at, math.inf))
+            lost_us, fixes = finding.time_lost_us_per_step, finding.fix
+            if (of := prices.at_once.get(at)) is not None:
+                # Of findings that are replayed at once none costs more than all of them.
+                lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
-            done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
+            done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
     in_all = {**prices.hidden_us, **prices.left_us}
     hidden = [
         in_all[at] + more_us.get(at, 0.0) if at in in_all else ordered[at].time_lost_us_per_step
@@ -137,30 +138,35 @@ def priced(
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
-    done = [
-        _with_part(one, prices.part_us[at] + more_us.get(at, 0.0)) if at in prices.part_us else one
-        for at, one in enumerate(done)
-    ]
+    together = _no_less(prices.together, [done[at] for at in more_us], of_fix)
+    accused = [done[at] for at in more_us if ordered[at].pattern != "job_wide"]
+    accused_together = _no_less(prices.accused_together, accused, of_fix)
+    if accused_together is not None:
+        last_us = {at: part_us + more_us.get(at, 0.0) for at, part_us in prices.part_us.items()}
+        done = [
+            _with_part(one, last_us[at], accused_together.saved_us) if at in last_us else one
+            for at, one in enumerate(done)
+        ]
     worth = [
         (one, of)
         for at, (one, of) in enumerate(zip(done, hidden, strict=True))
         if _is_notable(one, step_time_ns, is_left=at in prices.left_us)
+        and (at in prices.of or not _is_of_accused(one, done))
     ]
     by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
-    accused = [at for at in more_us if ordered[at].pattern != "job_wide"]
     return Priced(
         tuple(one for one, _ in by_cost),
         tuple(of for _, of in by_cost),
-        _no_less(prices.together, [done[at] for at in more_us], of_fix),
-        _no_less(prices.accused_together, [done[at] for at in accused], of_fix),
+        together,
+        accused_together,
         prices.all_fixes,
     )
 
 
-def _with_part(finding: Finding, last_us: float) -> Finding:
-    """The finding with its part of what several cost together: by itself, and once all others are fixed."""
-    first_us, last_us = finding.time_lost_us_per_step, max(last_us, 0.0)
-    return replace(finding, least_us_per_step=min(first_us, last_us), most_us_per_step=max(first_us, last_us))
+def _with_part(finding: Finding, last_us: float, all_us: float) -> Finding:
+    """Return the finding with its part of `all_us`: fixed first, and fixed once all others are."""
+    parts = [min(max(us, 0.0), max(all_us, 0.0)) for us in (finding.time_lost_us_per_step, last_us)]
+    return replace(finding, least_us_per_step=min(parts), most_us_per_step=max(parts))
 
 
 def _no_less(
@@ -186,6 +192,19 @@ def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool
     if finding.cause != "sequence_imbalance" and (by_pattern or not is_left):
         return True
     return finding.time_lost_us_per_step * 1e3 >= NOTABLE_SHARE[finding.cause] * step_time_ns
+
+
+def _is_of_accused(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Return whether an estimate of what all ranks lose is what those lose that are accused of it anyway.
+
+    Such an estimate is of the median rank: where half of the ranks are accused of the same class of time, theirs.
+    """
+    of_class = CAUSES[finding.cause].time_class
+    if finding.pattern != "job_wide" or of_class is None:
+        return False
+    of_ranks = (one for one in findings if one.pattern != "job_wide" and CAUSES[one.cause].time_class == of_class)
+    accused = {rank for one in of_ranks for rank in one.ranks}
+    return 2 * len(accused.intersection(finding.seen_on)) >= max(len(finding.seen_on), 1)
 
 
 def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:
@@ -325,7 +344,10 @@ def _replayed(
         then, first = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
         undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
         of |= {at: _Price(cost(remedy.remedy, then, first), ()) for at in undoes if at < MOST_FINDINGS}
-    rest = after.get(question.rest)
+    at_once: dict[int, _Price] = {}
+    if (rest := after.get(question.rest)) is not None:
+        all_of_rest = cost(_named(question.fixes(question.rest)), rest.mean_ns)
+        at_once = {at: _Price(all_of_rest, question.undone[at]) for at in question.rest}
     left: dict[int, float] = {}
     for done, then_done in zip(question.left, question.left[1:], strict=False):
         at, later = then_done[-1], after.get(then_done)
@@ -339,7 +361,7 @@ def _replayed(
         of,
         hidden_us=_last_of(question.every, question.singly, after),
         part_us=_last_of(question.accused, question.accused, after) if question.have_parts else {},
-        at_most_us={} if rest is None else dict.fromkeys(question.rest, max(before_ns - rest.mean_ns, 0.0) / 1e3),
+        at_once=at_once,
         left_us=left,
         together=all_undone(question.every),
         accused_together=all_undone(question.accused),
