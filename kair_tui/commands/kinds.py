@@ -35,6 +35,12 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "delays_on_changing_ranks": (
         "Delays that no rank has more often than chance. About: cause. Figures: delays, ranks, hit_steps, steps."
     ),
+    "uneven_positions": (
+        "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
+        "each position, in µs per step; share_of_step."
+    ),
+    "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
+    "all_pause": "All ranks pause in the same steps. Figures: delays, every, of_steps, share_of_step.",
     "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "host_stops": (
         "Threads stand still in the middle of operations; together is 1 where ranks do so at moments of their own, "

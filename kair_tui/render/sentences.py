@@ -119,6 +119,24 @@ def _delays_on_changing_ranks(one: Evidence) -> str:
     return f"{delays} on {ranks} in {hit}, through {through}, on no rank more often than chance has it"
 
 
+def _uneven_positions(one: Evidence) -> str:
+    spent = [duration(us) for at, us in sorted(one.figures.items()) if at != "share_of_step"]
+    where = "" if one.about is None else f" of {one.about}"
+    return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
+
+
+def _longest_changes(one: Evidence) -> str:
+    ranks, steps = plural(int(one.figures["ranks"]), "rank"), plural(int(one.figures["steps"]), "step")
+    return f"in {steps}, {ranks} took turns to have most work; the longest costs {_share(one)} of the step"
+
+
+def _all_pause(one: Evidence) -> str:
+    steps = plural(int(one.figures["of_steps"]), "step")
+    every = int(one.figures["every"])
+    when = f", every {plural(every, 'step')}" if every else ""
+    return f"all ranks pause together in {_number(one, 'delays')} of {steps}{when}: {_share(one)} of the step in the mean"
+
+
 def _longest_delays(one: Evidence) -> str:
     return f"the longest of each step costs {_share(one)} of the step"
 
@@ -469,6 +487,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "uneven_stages": _uneven_stages,
     "uneven_batches": _uneven_batches,
     "longest_batch": _longest_batch,
+    "uneven_positions": _uneven_positions,
+    "longest_changes": _longest_changes,
+    "all_pause": _all_pause,
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,
     "host_stops": _host_stops,

@@ -52,7 +52,7 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     trace, of_changes = without_new_sizes(trace)
-    found = conclude(job_excess(trace))
+    found = conclude(job_excess(trace), of=trace.job)
     if (marked := with_unnamed_collectives(trace, found)) is not None:
         return localize(marked, by=by)
     steps = np.array([step.step for step in found.job.steps])

@@ -11,6 +11,7 @@ import numpy as np
 from kair_engine.causes import CAUSES
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.results.triage import Evidence, Finding
+from kair_engine.stats import median
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 from kair_engine.triage.device_tally import DeviceTally
@@ -39,7 +40,8 @@ def _launches(
 ) -> Iterator[Finding]:
     """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
     idle = float(np.median(devices.of_device("unlaunched_ns")))
-    late = 0.0 if hosts_stop else min(float(np.median(job.work_ns[CLASSES.index("host")])), idle)
+    between_operations = job.every_work_ns[:, CLASSES.index("host")] - job.after_ns
+    late = 0.0 if hosts_stop else min(float(np.median(median(between_operations, axis=0))), idle)
     told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
     between = min(float(np.median(devices.launched("idle_ns"))), idle)
     if between >= ONE_BY_ONE_SHARE * step_time_ns:

@@ -64,6 +64,11 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
         return (Evidence("uneven_stages", {**of_stages, **share}, _LOCALIZE, about=slowest),)
     if pattern.cause == "sequence_imbalance":
         return Evidence("uneven_batches", dict(figures), _LOCALIZE), Evidence("longest_batch", share, _LOCALIZE)
+    if pattern.cause == "position_imbalance":
+        return (Evidence("uneven_positions", {**figures, **share}, _LOCALIZE, pattern.ranks, about=pattern.group),)
+    if "rate" not in figures:
+        kind: EvidenceKind = "all_pause" if "every" in figures else "longest_changes"
+        return (Evidence(kind, {**figures, "of_steps": steps, **share}, _LOCALIZE, pattern.ranks),)
     seen = {"delays": figures["delays"], "ranks": len(pattern.ranks), "hit_steps": len(pattern.steps), "steps": steps}
     return (
         Evidence("delays_on_changing_ranks", seen, _LOCALIZE, pattern.ranks, about=pattern.cause),

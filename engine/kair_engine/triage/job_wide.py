@@ -52,6 +52,7 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
             lost_ns=pattern.lost_us * 1e3,
             step_time_ns=step_time_ns,
             steps=pattern.steps,
+            operator=pattern.operator,
             evidence=pattern_evidence(pattern, len(trace.steps), step_time_ns / 1e3),
         )
 

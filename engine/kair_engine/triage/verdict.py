@@ -6,13 +6,13 @@ from functools import reduce
 from kair_engine.localize.analysis import rank_scores
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import Finding, RankedRank, Verdict
+from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
 from kair_engine.triage.look import verdict_beside_dominant_step
-from kair_engine.triage.unexplained import leaves_verdict_open
+from kair_engine.triage.open_items import leaves_open
 from kair_engine.triage.waiting import leads_by_waiting
 
 
@@ -20,19 +20,19 @@ def verdict(
     found: Localization,
     gated: Gated,
     limits: Sequence[KairWarning],
-    left: Sequence[KairWarning],
+    left: Sequence[OpenItem],
     set_aside: Sequence[KairWarning],
 ) -> Verdict:
     """One verdict about all steps.
 
-    `limits` are the recording's, `left` tells what no finding explains, `set_aside` of steps that are not judged.
+    `limits` are the recording's, `left` is what no finding explains, `set_aside` tells of steps that are not judged.
     """
-    of_others = _of_judged_steps(found, gated, limits, is_open=leaves_verdict_open(left))
+    of_others = _of_judged_steps(found, gated, limits, is_open=leaves_open(left))
     return reduce(verdict_beside_dominant_step, reversed(set_aside), of_others)
 
 
 def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
-    """`is_open`: whether a replay finds so much that nothing explains."""
+    """`is_open`: whether so much is left that nothing explains."""
     # What all ranks share makes each of them late now and then.
     shared_ns = 1e3 * makes_late_us(gated.findings, found.job)
     undecided = any(one.excess_ns > shared_ns for one in found.undecided) or any(map(_leaves_open, limits))
