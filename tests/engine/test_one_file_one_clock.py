@@ -13,6 +13,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import info
+from kair_tui.render.triage import triage_totals
 
 EXCHANGE = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -86,3 +87,14 @@ def test_chips_whose_steps_are_counted_from_different_executions_are_matched_by_
     assert (found.clock.source, found.clock.max_offset_us) == ("file", 0)
     for ops in each_step(trace):
         assert np.ptp(ops.begin_ns) == 0, "all ranks' steps are of one execution"
+
+
+def test_communication_that_nothing_matches_is_unknown_and_not_no_waiting(tmp_path: Path) -> None:
+    """100 and 390 of the 990 µs of a step: 24.7 % of both ranks' time."""
+    trace = exchanging(tmp_path, [300, 300], ends=[400, 690])
+    assert [synchronise(ops).unmatched_ns.tolist() for ops in each_step(trace)] == [[100_000, 390_000]] * 8
+    result = triage(trace)
+    assert result.bar is not None
+    assert (result.bar.waiting_is_known, result.bar.unknown_us) == (False, pytest.approx(245))
+    assert "how long ranks wait is unknown: 24.7 % of their time is communication" in triage_totals(result)
+    assert "no_collectives" not in {one.code for one in result.warnings}

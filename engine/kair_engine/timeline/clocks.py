@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
 from kair_engine.frozen import dataclass
 from kair_engine.results import StepClock
 from kair_engine.stats import median, median_by
@@ -211,6 +211,28 @@ class Synchronisation:
         return own
 
     @cached_property
+    def unmatched(self) -> Ints:
+        """The rows of communication that was not matched: how much of it is waiting is unknown."""
+        rows = self.collectives.ops.communication.copy()
+        rows[self.collectives.row] = False
+        return np.flatnonzero(rows)
+
+    @cached_property
+    def unmatched_ns(self) -> Ints:
+        """Per position in the step's ranks the time in it, each moment of a rank counted once."""
+        ops, rows = self.collectives.ops, self.unmatched
+        rows = rows[order_by(ops.rank[rows], ops.start_ns[rows])]
+        result = np.zeros(len(ops.ranks), dtype=np.int64)
+        if len(rows):
+            # On one time line of all ranks, one after another, what is over is the latest end so far.
+            span = int(ops.end_ns[rows].max()) - int(ops.start_ns[rows].min())
+            shift = ops.rank[rows] * (span + 1)
+            begin, end = ops.start_ns[rows] + shift, ops.end_ns[rows] + shift
+            over = np.maximum.accumulate(np.concatenate((begin[:1], end[:-1])))
+            np.add.at(result, ops.rank[rows], np.maximum(end - np.maximum(begin, over), 0))
+        return result
+
+    @cached_property
     def lateness_of_last_ns(self) -> Ints:
         """Per instance, how much later than its members' median arrival the last one came."""
         if not len(self.collectives):
@@ -299,11 +321,16 @@ def _only(collectives: Collectives, good: Bools) -> Collectives:
     return Collectives(collectives.ops, collectives.row[kept], renumbered, collectives.rejected + dropped)
 
 
-def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
-    """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
+def first_step(trace: Trace) -> Operations:
+    """The first chosen step; of one that is too large to be held whole, what its ranks meet in."""
     step = trace.select(trace.steps[:1])
     large = bool(large_steps(step))
-    ops = LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
+    return LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
+
+
+def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
+    """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
+    ops = first_step(trace)
     offset = np.zeros(len(ranks), dtype=np.int64)
     aligned = align(match(ops), len(ops.ranks)).offset_ns
     offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each, order_by, present
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
+from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, Operations
 
 
@@ -245,6 +246,17 @@ def _group_size(ops: Operations, rows: Ints) -> Ints:
     """Per row, how many ranks use its process group in this step."""
     group = dense(ops.group[rows][None])
     return np.asarray(np.bincount(group[one_of_each(dense(np.stack((group, ops.rank[rows]))))])[group])
+
+
+def match_warnings(matched: int, rejected: int) -> tuple[KairWarning, ...]:
+    """What is said of a job in which collectives do not fit, or are none."""
+    if not matched and not rejected:
+        return (KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"),)
+    if not rejected:
+        return ()
+    text = f"{rejected} of {matched + rejected} collectives could not be matched across ranks and "
+    text += "were left out" if matched else "who waits for whom is unknown: prices are estimates"
+    return (KairWarning("unmatched_collectives", text),)
 
 
 def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:
