@@ -83,6 +83,17 @@ def _giant_step(one: KairWarning) -> str:
     )
 
 
+def _profilers_began_apart(one: KairWarning) -> str:
+    others = int(one.figures["ranks"]) - 1
+    more = f" ({plural(others, 'more rank')} began late as well)" if others else ""
+    steps = int(one.figures["steps"])
+    which = f"step {int(one.figures['step'])} is" if steps == 1 else f"the first {steps} steps are"
+    return (
+        f"the profiler of rank {int(one.figures['rank'])} began {duration(one.figures['behind_us'])} after rank "
+        f"{int(one.figures['first_rank'])}'s{more}: {which} left out, in which ranks waited for it"
+    )
+
+
 def _graphs_not_recorded(one: KairWarning) -> str:
     return (
         f"devices are busy with CUDA graphs for {percent(one.figures['share_of_step'])} of the step, and what is in "
@@ -273,6 +284,7 @@ def _busy_machine(one: KairWarning) -> str:
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
     "giant_step": _giant_step,
+    "profilers_began_apart": _profilers_began_apart,
     "larger_share": _larger_share,
     "new_sizes": _new_sizes,
     "graphs_not_recorded": _graphs_not_recorded,

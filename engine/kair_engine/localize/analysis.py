@@ -23,6 +23,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_engine.timeline.collectives import match_warnings
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.timeline.inputs import samples_of
 from kair_engine.trace.model import Job, KairWarning, Trace, host_of, require_steps
@@ -137,16 +138,8 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
-    if not collectives and not rejected and len(job.ranks) > 1:
-        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
-    if rejected:
-        result.append(
-            KairWarning(
-                "unmatched_collectives",
-                f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
-                + ("were left out" if collectives else "who waits for whom is unknown: prices are estimates"),
-            )
-        )
+    if len(job.ranks) > 1:
+        result += match_warnings(collectives, rejected)
     return tuple(result)
 
 

@@ -300,6 +300,9 @@ class Job:
     """Ranks whose files are cut off: what they communicate is known in part."""
     files: dict[int, int] = field(default_factory=dict)
     """rank → how many files hold its recording."""
+    clock_of: dict[int, int] = field(default_factory=dict)
+    """rank → a number, equal for ranks that one host's recorder wrote into one file: they share its clock. A rank that
+    is not in it has a clock of its own."""
     by_order: dict[int, str] = field(default_factory=dict)
     """rank → its file's name, of ranks that are numbered in the order of the names since no file says its rank."""
     derived: DerivedGroups | None = None

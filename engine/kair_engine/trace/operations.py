@@ -170,6 +170,8 @@ class Operations:
     """Whether some rank has a device that these, a part of the step's ranks, need not have."""
     runs_ahead: bool = False
     """Whether the step's times are its devices', a launch queue behind the hosts that launch for them."""
+    clock: Ints | None = None
+    """Per position in `ranks` a number, equal for those on one clock; None: each has its own."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
     """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
 
