@@ -27,7 +27,7 @@ def copied(to: Path, columns: frozenset[str], host: str) -> Path:
 @pytest.mark.parametrize("left_out", [(), ("uuid",), ("uuid", "pci.bus_id"), ("pci.bus_id",)], ids=str)
 def test_the_hot_device_may_be_the_cause(left_out: tuple[str, ...], tmp_path: Path) -> None:
     folder = copied(tmp_path / "job", frozenset(left_out), "gpu-n1")
-    answer = json.loads(kair("triage", str(folder), "-o", "json").out)["data"]
+    answer = json.loads(kair("triage", str(folder), "--json").out)["data"]
     (finding,) = answer["findings"]
     assert (finding["ranks"], finding["cause"]) == ([3], "compute")
     thermal = next(one for one in finding["explanations"] if one["part"] == "thermal")
