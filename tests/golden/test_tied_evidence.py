@@ -27,14 +27,15 @@ def copied(to: Path, columns: frozenset[str], host: str) -> Path:
 @pytest.mark.parametrize("left_out", [(), ("uuid",), ("uuid", "pci.bus_id"), ("pci.bus_id",)], ids=str)
 def test_the_hot_device_may_be_the_cause(left_out: tuple[str, ...], tmp_path: Path) -> None:
     folder = copied(tmp_path / "job", frozenset(left_out), "gpu-n1")
-    answer = json.loads(kair("triage", str(folder), "--json").out)["data"]
+    document = json.loads(kair("triage", str(folder), "--json").out)
+    answer = document["data"]
     (finding,) = answer["findings"]
     assert (finding["ranks"], finding["cause"]) == ([3], "compute")
     thermal = next(one for one in finding["explanations"] if one["part"] == "thermal")
     assert (thermal["word"], thermal["joined_by"]) == ("consistent", "ordinal")
     assert (thermal["own"], thermal["peers"]) == (1395, 1980)
     assert all(one["word"] != "explains" for one in finding["explanations"]), "it rests on an assumption"
-    assert "evidence_not_tied" not in {one["code"] for one in answer["warnings"]}
+    assert "evidence_not_tied" not in {one["code"] for one in document["warnings"]}
 
 
 def test_what_is_tied_to_nobody_is_not_asked_for_again(tmp_path: Path) -> None:
