@@ -23,6 +23,7 @@ from kair_engine.localize.imbalance import (
     uneven_stage,
 )
 from kair_engine.localize.large_delays import host_pauses, unproven
+from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Rank, ranks_at
@@ -42,6 +43,8 @@ class Localization:
     detections: Detections
     anomalies: tuple[Anomaly, ...]
     links: tuple[SlowLink, ...] = ()
+    differing: Differing | None = None
+    """Of links without enough siblings for a test."""
     undecided: tuple[Anomaly, ...] = ()
     """Ranks that were slow in all of too few steps, or had most of too few delays."""
     stage: UnevenStage | None = None
@@ -64,12 +67,14 @@ def conclude(job: JobExcess, measured: Measured | None = None) -> Localization:
         return Localization(job, mean_ns, detections, stalled, undecided=undecided)
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
+    links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
         mean_ns,
         detections,
         anomalies,
-        _links(job),
+        links,
+        differing=None if links else differing(transfers, job.step_time_ns, SMALLEST_SHARE),
         undecided=(few,) if (few := unproven(job, accused)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
@@ -94,10 +99,13 @@ def step_time_ns(trace: Trace, job: JobExcess) -> float:
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    found = slow_links(
-        [step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * LINK_SHARE, SMALLEST_SHARE
-    )
-    return tuple(replace(slow, p_value=min(1.0, slow.p_value / LINK_SHARE)) for slow in found)
+    """Those that are slower than their siblings, and those that are slower than before; each test has half the rate."""
+    rate, numbers = FALSE_ALARM_RATE * LINK_SHARE / 2, [step.step for step in job.steps]
+    by_siblings = slow_links([step.links for step in job.steps], job.step_time_ns, rate, SMALLEST_SHARE)
+    by_past = changed_links([step.transfers for step in job.steps], numbers, job.step_time_ns, rate, SMALLEST_SHARE)
+    changed = {link for one in by_past for link in (one.link, *one.followers)}
+    found = (*by_past, *(one for one in by_siblings if one.link not in changed))
+    return tuple(replace(slow, p_value=min(1.0, 2 * slow.p_value / LINK_SHARE)) for slow in found)
 
 
 def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator[JobPattern]:

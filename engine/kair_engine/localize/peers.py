@@ -125,7 +125,7 @@ def above_others(means: Means, spread: Spread, at_most_ns: Floats | None = None)
     above = from_others if at_most_ns is None else np.minimum(from_others, at_most_ns)
     squares = (from_mean**2).sum(axis=-1, keepdims=True) - from_others**2 * ((count - 1) / count)
     variance = np.maximum(squares, 0.0) / df if df else np.zeros(values.shape)
-    return _moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
+    return moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
 
 
 def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float, float]:
@@ -135,11 +135,11 @@ def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float,
     squares = ((mine - mine.mean()) ** 2).sum() + ((others - others.mean()) ** 2).sum()
     noise, above = np.array([float(median(means.variance))]), np.array([float(mine.mean() - others.mean())])
     variance = np.maximum(float(squares) / max(df, 1), noise)
-    _, chance = _moderated(above, variance, df, 1 / len(mine) + 1 / len(others), noise, spread)
+    _, chance = moderated(above, variance, df, 1 / len(mine) + 1 / len(others), noise, spread)
     return float(above[0]), float(chance[0])
 
 
-def _moderated(  # noqa: PLR0917  (each of another kind)
+def moderated(  # noqa: PLR0917  (each of another kind)
     above: Floats, variance: Floats, df: int, scale: float, noise: Floats, spread: Spread
 ) -> tuple[Floats, Floats]:
     """t by the usual prior, and the chance over both; `scale`: the variance of a distance in those of a mean."""
@@ -147,7 +147,7 @@ def _moderated(  # noqa: PLR0917  (each of another kind)
     for weight, deviation in ((1 - WIDE_WEIGHT, spread.usual_ns), (WIDE_WEIGHT, np.maximum(*spread))):
         prior = np.maximum(deviation, 1e-6) ** 2 + noise
         ts.append(above / np.sqrt((variance * df + prior * PRIOR_DF) / (df + PRIOR_DF) * scale))
-        chances.append(_tails(ts[-1], df + PRIOR_DF))
+        chances.append(tails(ts[-1], df + PRIOR_DF))
         # The density of F with these degrees of freedom: how well the peers' own spread fits the prior.
         fits = df / 2 * np.log(prior) + (df + PRIOR_DF) / 2 * np.log1p(df * variance / (PRIOR_DF * prior))
         logs.append(math.log(weight) - fits)
@@ -155,7 +155,7 @@ def _moderated(  # noqa: PLR0917  (each of another kind)
     return ts[0], np.asarray((weights * chances).sum(axis=0) / weights.sum(axis=0))
 
 
-def _tails(t: Floats, df: float) -> Floats:
+def tails(t: Floats, df: float) -> Floats:
     """P of a t and beyond, one half below 0: interpolated beside a normal's tail, within a thousandth."""
     z = np.sqrt(df * np.log1p(np.maximum(t, 0.0) ** 2 / df))
     at, beside = _beside_normal(df)
