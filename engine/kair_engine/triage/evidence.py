@@ -55,6 +55,21 @@ def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_
     return tuple(shown)
 
 
+def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
+    """What a link takes since it became slow, and before; and which transfers only queue behind it."""
+    figures = {"before_us": slow.expected_ns / 1e3, "after_us": slow.own_ns / 1e3, "steps": steps, "of_steps": all_steps}
+    if slow.since is not None:
+        figures["step"] = slow.since
+    if slow.until is not None:
+        figures["until"] = slow.until
+    shown = [Evidence("than_before", figures, None, slow.link.ranks, slow.link.name)]
+    behind = [link for link in slow.followers if set(link.ranks) != slow.ends]
+    if behind:
+        ranks = tuple(sorted({rank for link in behind for rank in link.ranks}))
+        shown.append(Evidence("queued_behind", {}, None, ranks, ", ".join(link.name for link in behind[:LINKS_SHOWN])))
+    return tuple(shown)
+
+
 def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[Evidence, ...]:
     """What speaks for a pattern of the whole job."""
     share, figures = {"share_of_step": pattern.lost_us / step_time_us}, pattern.figures

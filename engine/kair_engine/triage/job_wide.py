@@ -14,7 +14,7 @@ from kair_engine.results.localize import JobPattern
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.triage import Evidence, Finding
 from kair_engine.trace.model import Job, Trace, host_of
-from kair_engine.triage.evidence import link_evidence, pattern_evidence
+from kair_engine.triage.evidence import before_evidence, link_evidence, pattern_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
@@ -25,8 +25,14 @@ rank's."""
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
-    """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
-    for ranks, links in in_common(found.links):
+    """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them.
+
+    One that became slow within the recording is a finding by itself, in the steps since then.
+    """
+    for slow in found.links:
+        if slow.since is not None:
+            yield _changed_link(trace, found, slow, step_time_ns)
+    for ranks, links in in_common([slow for slow in found.links if slow.since is None]):
         largest = links[0]
         yield new_finding(
             trace,
@@ -40,6 +46,26 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
             p_value=min(slow.p_value for slow in links),
             evidence=link_evidence(links, ranks, step_time_ns),
         )
+
+
+def _changed_link(trace: Trace, found: Localization, slow: SlowLink, step_time_ns: float) -> Finding:
+    numbers = [step.step for step in found.job.steps]
+    steps = tuple(one for one in numbers if one >= (slow.since or 0) and (slow.until is None or one <= slow.until))
+    ways = (slow.link, *(link for link in slow.followers if set(link.ranks) == slow.ends))
+    return new_finding(
+        trace,
+        cause="communication",
+        pattern="group",
+        ranks=tuple(sorted(slow.link.ranks)),
+        lost_ns=(slow.own_ns - slow.expected_ns) * len(steps) / len(numbers),
+        step_time_ns=step_time_ns,
+        steps=steps,
+        operator=slow.operator,
+        edge=", ".join(link.name for link in ways),
+        p_value=slow.p_value,
+        evidence=before_evidence(slow, len(steps), len(numbers)),
+        since=slow.since,
+    )
 
 
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from kair_engine.results.triage import Evidence, Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
+from kair_engine.triage.past_prices import is_by_past, past_prices
 from kair_engine.triage.replays import Replays, excess_of_steps, fits
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers, network_price
@@ -97,6 +98,8 @@ def priced(
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
+    by_past = {at: one for at, one in enumerate(ordered[:MOST_FINDINGS]) if is_by_past(one)}
+    past = past_prices(replays, by_past, found)
     of_fix = partial(price, devices=trace.job.world_size, gpu_cost=gpu_cost)
     done, more_us = [], dict[int, float]()
     for at, finding in enumerate(ordered):
@@ -114,11 +117,14 @@ def priced(
                 more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
             done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
+        elif at in past.of:
+            cost = of_fix("", past.before_us * 1e3, (past.before_us - past.of[at].saved_us) * 1e3)
+            done.append(_with(finding, cost, _BY_REPLAY, past.of[at].shown))
         else:
             after = step_time_ns - finding.time_lost_us_per_step * 1e3
             cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
             done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
-    in_all = {**prices.hidden_us, **prices.left_us}
+    in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
     hidden = [
         in_all[at] + more_us.get(at, 0.0) if at in in_all else finding.time_lost_us_per_step
         for at, finding in enumerate(done)
@@ -134,6 +140,8 @@ def priced(
     ]
     by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
     together = prices.together
+    if together is None and len(past.of) >= FEWEST_TOGETHER:
+        together = of_fix("", past.before_us * 1e3, (past.before_us - past.together_us) * 1e3)
     if together is not None and more_us:
         # All together cost no less than a network alone.
         alone_us = max(done[at].time_lost_us_per_step for at in more_us)
@@ -187,6 +195,7 @@ class _Question:
             at: fixes
             for at, finding in enumerate(ordered[:MOST_FINDINGS])
             if (not finding.ranks or shows_waiting)
+            and not is_by_past(finding)
             and (not only_some or _shown_by(model, finding))
             and (fixes := _undoing(model, finding, found))
         }
