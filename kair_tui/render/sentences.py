@@ -396,6 +396,10 @@ def _than_before(one: Evidence) -> str:
     before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
     until = f" to {int(one.figures['until'])}" if "until" in one.figures else ""
     since = f"steps {int(one.figures['step'])}{until}" if until else f"step {int(one.figures['step'])} on"
+    if one.about in {"compute", "input"}:
+        each = " each" if len(one.ranks) > 1 else ""
+        spend = "spends" if len(one.ranks) == 1 else "spend"
+        return f"{_who(one)} {spend} {after} a step{each} on {one.about} from {since}, {before} in the other steps"
     return f"{one.about} takes {after} a step from {since}, {before} in the other steps (waiting excluded)"
 
 

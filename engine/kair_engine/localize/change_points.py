@@ -18,7 +18,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.noise import autocorrelation, inflation_of
-from kair_engine.localize.peers import Means, Spread, above_others, moderated, tails
+from kair_engine.localize.peers import Spread, moderated, tails
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, median
 
 FEWEST_EACH_SIDE = 3
@@ -26,6 +26,8 @@ FEWEST_EACH_SIDE = 3
 that a single odd step, as the first one is, does not move."""
 MOST_CUTS = 12
 """Changes begin and end at this many places at most, at first; then the best one's ends are moved to where they fit."""
+MOST_CHANGED = 0.25
+"""Of the things that are compared with one another, so many may have changed at one time."""
 BY_ORDER = 0.05
 """Slow steps that come in any order lie so much in one run with a lower chance than this, over all candidates: the
 usual level, since this test only keeps pauses in single steps out."""
@@ -105,17 +107,34 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
     rise, left = high - low, logs - np.where(within[:, None], high, low)
     variance = _noise(left) * (1 / len(inside) + 1 / len(outside))
     if relative and len(rise) > 1:
-        _, by_prior = above_others(Means(rise, variance), spread, rise)
+        by_prior = _above_calm(rise, variance, spread)
     else:
         _, by_prior = moderated(rise, np.zeros(len(rise)), 0, 1.0, variance, spread)
     t = rise / np.sqrt(np.maximum(variance, 1e-18))
     by_noise = np.minimum(tests * tails(t, max(len(logs) - 2.0, 1.0)), NO_CHANGE)
     chance, middle = np.maximum(by_prior, by_noise), (low + high) / 2
     asked = np.flatnonzero(chance < BY_ORDER)
-    ordered = _chance_of_order((inside > middle)[:, asked].sum(axis=0), (outside > middle)[:, asked].sum(axis=0), within)
+    ordered = _chance_of_order(
+        (inside > middle)[:, asked].sum(axis=0), (outside > middle)[:, asked].sum(axis=0), within
+    )
     result = np.full(len(rise), NO_CHANGE)
     result[asked] = np.where(tests * ordered < BY_ORDER, chance[asked], NO_CHANGE)
     return result
+
+
+def _above_calm(rise: Floats, variance: Floats, spread: Spread) -> Floats:
+    """Per thing the chance that it rises so by itself: above none, and above the things that rose least.
+
+    A quarter of the things, one at least, may have changed together: they hide one another in a spread of all. That of
+    the others is too small by what was left out.
+    """
+    hidden = max(1, int(len(rise) * MOST_CHANGED))
+    calm = np.sort(rise)[: len(rise) - hidden]
+    of_calm = float(calm.var(ddof=1)) if len(calm) > 1 else 0.0
+    above = np.minimum(rise, rise - calm.mean())
+    between = np.maximum(of_calm * (1 + 2 * hidden / len(rise)), variance)
+    _, chance = moderated(above, between, len(calm) - 1, 1 + 1 / len(calm), variance, spread)
+    return chance
 
 
 def _chance_of_order(slow_inside: Ints, slow_outside: Ints, within: Bools) -> Floats:

@@ -25,9 +25,13 @@ from kair_engine.localize.links import (
 from kair_engine.localize.peers import Spread
 from kair_engine.ranks import Rank
 
-MOST_CHANGED, FEWEST_OF_ALL = 0.75, 3
+MOST_OF_LINKS, FEWEST_OF_ALL = 0.75, 3
 """Where this share of a job's links became slow at one time, three of them at least, no link did: what all share, as a
 network that others load, is told by the step's change."""
+
+
+GROUPS_DIFFER = "groups_differ"
+"""The code of the warning that two or three links differ."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,7 @@ def changed_links(
     ]
 
 
-def _changes(
-    links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]
-) -> Iterator[tuple[Link, Change]]:
+def _changes(links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]) -> Iterator[tuple[Link, Change]]:
     """Of links the change of what they spend in all; of edges only where every transfer takes longer as well."""
     own = np.array([[step[link].own_ns for link in links] for step in steps])
     spread = Spread(HEALTHY_SPREAD, HEALTHY_SPREAD)
@@ -140,7 +142,7 @@ def _follows(one: _Changed, leads: Sequence[_Changed]) -> bool:
 def _is_of_all(culprits: Sequence[Sequence[_Changed]], links: Sequence[Link]) -> bool:
     every = {frozenset(link.ranks) for link in links}
     slow = {frozenset(one.link.ranks) for both in culprits for one in both}
-    return len(slow) >= max(MOST_CHANGED * len(every), FEWEST_OF_ALL)
+    return len(slow) >= max(MOST_OF_LINKS * len(every), FEWEST_OF_ALL)
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,7 @@ class Differing:
     """The same of the fastest of the others."""
 
 
-def differing(
-    steps: Sequence[Mapping[Link, LinkTime]], step_time_ns: float, share: float
-) -> Differing | None:
+def differing(steps: Sequence[Mapping[Link, LinkTime]], step_time_ns: float, share: float) -> Differing | None:
     """The largest difference between links of a family that is too small for a test, where it costs `share` of a step.
 
     In nearly all steps, as of links that are accused (links.py).

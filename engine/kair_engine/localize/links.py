@@ -70,7 +70,8 @@ class SlowLink:
     until: int | None = None
     """The step after which it takes as long as before again; None where it lasts."""
     followers: tuple[Link, ...] = ()
-    """Its other direction, and links next to it that became slow with it in one direction only: they queue behind it."""
+    """Its other direction, and links next to it that became slow with it in one direction only: these queue behind it.
+    """
 
     @property
     def ends(self) -> frozenset[Rank]:

@@ -26,6 +26,7 @@ from kair_engine.localize.large_delays import host_pauses, unproven
 from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.signals import Measured
+from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, trimmed_mean
@@ -45,6 +46,10 @@ class Localization:
     links: tuple[SlowLink, ...] = ()
     differing: Differing | None = None
     """Of links without enough siblings for a test."""
+    roles: tuple[SlowerRole, ...] = ()
+    """Whole roles that became slower, whose ranks are not accused one by one."""
+    longer: SlowerSteps | None = None
+    """How all steps became longer, whoever is to blame."""
     undecided: tuple[Anomaly, ...] = ()
     """Ranks that were slow in all of too few steps, or had most of too few delays."""
     stage: UnevenStage | None = None
@@ -67,6 +72,8 @@ def conclude(job: JobExcess, measured: Measured | None = None) -> Localization:
         return Localization(job, mean_ns, detections, stalled, undecided=undecided)
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
+    roles = slower_roles(job, accused)
+    slower = {position for role in roles for position in role.positions}
     links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
@@ -75,7 +82,9 @@ def conclude(job: JobExcess, measured: Measured | None = None) -> Localization:
         anomalies,
         links,
         differing=None if links else differing(transfers, job.step_time_ns, SMALLEST_SHARE),
-        undecided=(few,) if (few := unproven(job, accused)) else (),
+        roles=roles,
+        longer=slower_steps(job),
+        undecided=(few,) if (few := unproven(job, accused | slower)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
         scattered=None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused),

@@ -30,6 +30,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
+from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
@@ -56,6 +57,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     raised = raise_findings(seen, blamed)
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     left = _left_unexplained(seen, raised, stands)
+    longer = tuple(longer_steps(seen.found, stands.gated.findings))
     steps, gated = seen.trace.steps, stands.gated
     warnings = (
         *seen.set_aside,
@@ -64,10 +66,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         *stands.limits,
         *blamed.warnings,
         *gated.warnings,
+        *longer,
         *left,
     )
     return TriageResult(
-        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits), left, seen.set_aside),
+        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits, *longer), left, seen.set_aside),
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
         step_time_us=seen.step_time_ns / 1e3,

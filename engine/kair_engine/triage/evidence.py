@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
+from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.localize import JobPattern
@@ -55,9 +56,30 @@ def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_
     return tuple(shown)
 
 
+def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
+    """What each rank of a role spends on its own work since it became slower, and before."""
+    change, numbers = slower.change, [step.step for step in job.steps]
+    figures: dict[str, float] = {
+        "before_us": change.before / 1e3,
+        "after_us": change.since / 1e3,
+        "steps": change.end - change.begin,
+        "of_steps": len(numbers),
+        "step": numbers[change.begin],
+    }
+    if change.end < len(numbers):
+        figures["until"] = numbers[change.end - 1]
+    ranks = ranks_at(job.ranks, slower.positions)
+    return (Evidence("than_before", figures, None, ranks, CLASSES[slower.class_index]),)
+
+
 def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
     """What a link takes since it became slow, and before; and which transfers only queue behind it."""
-    figures = {"before_us": slow.expected_ns / 1e3, "after_us": slow.own_ns / 1e3, "steps": steps, "of_steps": all_steps}
+    figures = {
+        "before_us": slow.expected_ns / 1e3,
+        "after_us": slow.own_ns / 1e3,
+        "steps": steps,
+        "of_steps": all_steps,
+    }
     if slow.since is not None:
         figures["step"] = slow.since
     if slow.until is not None:
