@@ -164,6 +164,15 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "What it had more than its peers before the step of its onset, and from then on. Figures: before_us, "
         "after_us, step."
     ),
+    "than_before": (
+        "What a link, or ranks, take in the steps in which they are slow, and in the others. About: the link, or the "
+        "part of the step. Figures: after_us, before_us, of_steps, step, steps, until."
+    ),
+    "queued_behind": "Transfers next to a slow link that are slow in one direction only. About: them. No figures.",
+    "while_slow": (
+        "What a step costs in which it is slow, by a replay with what it took in the others. Figures: lost_us, "
+        "of_steps, steps."
+    ),
     "rank_by_order": (
         "Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the file."
     ),

@@ -410,6 +410,28 @@ def _since(one: Evidence) -> str:
     return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
 
 
+def _than_before(one: Evidence) -> str:
+    before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
+    until = f" to {int(one.figures['until'])}" if "until" in one.figures else ""
+    since = f"steps {int(one.figures['step'])}{until}" if until else f"step {int(one.figures['step'])} on"
+    if one.about in {"compute", "input"}:
+        each = " each" if len(one.ranks) > 1 else ""
+        spend = "spends" if len(one.ranks) == 1 else "spend"
+        return f"{_who(one)} {spend} {after} a step{each} on {one.about} from {since}, {before} in the other steps"
+    return f"{one.about} takes {after} a step from {since}, {before} in the other steps (waiting excluded)"
+
+
+def _queued_behind(one: Evidence) -> str:
+    return f"{one.about} became slow at the same time, in one direction only: it queues behind this link"
+
+
+def _while_slow(one: Evidence) -> str:
+    return (
+        f"in the {_number(one, 'steps')} steps of {_number(one, 'of_steps')} in which it is slow it costs "
+        f"{duration(one.figures['lost_us'])} each, replayed with what it took in the others"
+    )
+
+
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     cause = CAUSES[one.about or "unknown"]
@@ -520,6 +542,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
+    "than_before": _than_before,
+    "queued_behind": _queued_behind,
+    "while_slow": _while_slow,
     "rank_by_order": _rank_by_order,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,

@@ -194,6 +194,27 @@ def _unexplained(one: KairWarning) -> str:
     )
 
 
+def _longer_steps(one: KairWarning) -> str:
+    until = f"steps {_number(one, 'step')} to {_number(one, 'until')}" if "until" in one.figures else ""
+    since = f"in {until}" if until else f"since step {_number(one, 'step')}"
+    before, after = one.figures["before_us"], one.figures["after_us"]
+    kind = {"communication": "the transfers", "host": "the hosts' time"}.get(str(one.about), str(one.about))
+    return (
+        f"the step takes {duration(after)} {since}, {after / before:.2f} times the {duration(before)} of the other "
+        f"steps, on all ranks: {kind} grew most, by {duration(one.figures['grew_us'])} on the median rank; no rank, "
+        "link or stage changed by itself"
+    )
+
+
+def _groups_differ(one: KairWarning) -> str:
+    own, other = one.figures["own_us"], one.figures["other_us"]
+    return (
+        f"{one.about} ({_who(one)}) takes {duration(own)} a step in transfers, its sibling {duration(other)}: "
+        f"{_number(one, 'links')} are too few to say which is usual; the same job on other hosts, or with four such "
+        "groups, would settle it"
+    )
+
+
 def _too_many_workers(one: KairWarning) -> str:
     # Rounded up: it is a bound.
     bound = percent(math.ceil(one.figures["others_at_most"] * 1000) / 1000)
@@ -301,5 +322,7 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "price_and_waiting": _price_and_waiting,
     "replay_in_doubt": _replay_in_doubt,
     "unexplained": _unexplained,
+    "longer_steps": _longer_steps,
+    "groups_differ": _groups_differ,
     "waited_for": _waited_for,
 }

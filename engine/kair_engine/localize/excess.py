@@ -13,7 +13,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.input_growth import Dimension, Growth, growths
-from kair_engine.localize.links import Link, OwnTime, own_times
+from kair_engine.localize.links import Link, LinkTime, OwnTime, link_times, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.clocks import Synchronisation, synchronise
@@ -112,6 +112,8 @@ class StepExcess:
     """The process groups of its communication, as the recording writes them."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
     """What process groups and pipeline edges with siblings spent in transfers themselves."""
+    transfers: Mapping[Link, LinkTime] = field(default_factory=dict)
+    """What every process group and pipeline edge spent in transfers, siblings or not."""
     recorded: Floats | None = None
     """(coverage.COUNTED × ranks): how many of each were recorded, NaN where a rank has no such step."""
 
@@ -356,6 +358,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         transfers_ns=per_rank(_transfers_ns(sync, (COLLECTIVE, SEND, RECV))),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
+        transfers=link_times(sync, role),
         recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
     )
 

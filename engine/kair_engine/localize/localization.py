@@ -23,10 +23,12 @@ from kair_engine.localize.imbalance import (
     uneven_stage,
 )
 from kair_engine.localize.large_delays import host_pauses, unproven
+from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.moments import ChangingWork, Moment, UNEVEN_SHARE, changing_work, events, shared_moments
 from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
+from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, median, trimmed_mean
@@ -44,6 +46,12 @@ class Localization:
     detections: Detections
     anomalies: tuple[Anomaly, ...]
     links: tuple[SlowLink, ...] = ()
+    differing: Differing | None = None
+    """Of links without enough siblings for a test."""
+    roles: tuple[SlowerRole, ...] = ()
+    """Whole roles that became slower, whose ranks are not accused one by one."""
+    longer: SlowerSteps | None = None
+    """How all steps became longer, whoever is to blame."""
     undecided: tuple[Anomaly, ...] = ()
     """Ranks that were slow in all of too few steps, or had most of too few delays."""
     stage: UnevenStage | None = None
@@ -79,13 +87,19 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
     rare = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
     steady = median(zero_for_nan(job.by_step_ns).sum(axis=1), axis=0)
     told = batches is not None or rare is not None
+    roles = slower_roles(job, accused)
+    slower = {position for role in roles for position in role.positions}
+    links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
         mean_ns,
         detections,
         anomalies,
-        _links(job),
-        undecided=(few,) if (few := unproven(job, accused)) else (),
+        links,
+        differing=None if links else differing(transfers, job.step_time_ns, SMALLEST_SHARE),
+        roles=roles,
+        longer=slower_steps(job),
+        undecided=(few,) if (few := unproven(job, accused | slower)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
         scattered=rare,
@@ -113,10 +127,13 @@ def step_time_ns(trace: Trace, job: JobExcess) -> float:
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    found = slow_links(
-        [step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * LINK_SHARE, SMALLEST_SHARE
-    )
-    return tuple(replace(slow, p_value=min(1.0, slow.p_value / LINK_SHARE)) for slow in found)
+    """Those that are slower than their siblings, and those that are slower than before; each test has half the rate."""
+    rate, numbers = FALSE_ALARM_RATE * LINK_SHARE / 2, [step.step for step in job.steps]
+    by_siblings = slow_links([step.links for step in job.steps], job.step_time_ns, rate, SMALLEST_SHARE)
+    by_past = changed_links([step.transfers for step in job.steps], numbers, job.step_time_ns, rate, SMALLEST_SHARE)
+    changed = {link for one in by_past for link in (one.link, *one.followers)}
+    found = (*by_past, *(one for one in by_siblings if one.link not in changed))
+    return tuple(replace(slow, p_value=min(1.0, 2 * slow.p_value / LINK_SHARE)) for slow in found)
 
 
 def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator[JobPattern]:

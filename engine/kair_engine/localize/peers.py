@@ -186,7 +186,7 @@ def moderated(  # noqa: PLR0917  (each of another kind)
     for weight, deviation in ((1 - WIDE_WEIGHT, spread.usual_ns), (WIDE_WEIGHT, np.maximum(*spread))):
         prior = np.maximum(deviation, 1e-6) ** 2 + noise
         ts.append(above / np.sqrt((variance * df + prior * PRIOR_DF) / (df + PRIOR_DF) * scale))
-        chances.append(_tails(ts[-1], df + PRIOR_DF))
+        chances.append(tails(ts[-1], df + PRIOR_DF))
         # The density of F with these degrees of freedom: how well the peers' own spread fits the prior.
         fits = df / 2 * np.log(prior) + (df + PRIOR_DF) / 2 * np.log1p(df * variance / (PRIOR_DF * prior))
         logs.append(math.log(weight) - fits)
@@ -194,7 +194,7 @@ def moderated(  # noqa: PLR0917  (each of another kind)
     return ts[0], np.asarray((weights * chances).sum(axis=0) / weights.sum(axis=0))
 
 
-def _tails(t: Floats, df: float) -> Floats:
+def tails(t: Floats, df: float) -> Floats:
     """P of a t and beyond, one half below 0: interpolated beside a normal's tail, within a thousandth."""
     z = np.sqrt(df * np.log1p(np.maximum(t, 0.0) ** 2 / df))
     at, beside = _beside_normal(df)

@@ -31,6 +31,7 @@ from kair_engine.timeline.unrecorded import unrecorded
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
+from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
 from kair_engine.triage.open_items import Budget, smallest_share
 from kair_engine.triage.pricing import Priced, priced
@@ -58,6 +59,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     raised = raise_findings(seen, blamed)
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     left = _left_unexplained(seen, raised, stands)
+    longer = tuple(longer_steps(seen.found, stands.gated.findings))
     steps, gated = seen.trace.steps, stands.gated
     budget = Budget(
         seen.trace,
@@ -77,10 +79,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         *stands.limits,
         *blamed.warnings,
         *gated.warnings,
+        *longer,
         *left,
     )
     return TriageResult(
-        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits), still_open, seen.set_aside),
+        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits, *longer), still_open, seen.set_aside),
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
         step_time_us=seen.step_time_ns / 1e3,

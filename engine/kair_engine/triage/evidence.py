@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
+from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.localize import JobPattern
@@ -52,6 +53,42 @@ def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_
         shown.append(Evidence("links_in_common", {"links": len(links)}, _LOCALIZE, ranks))
     elif links[0].link.group is not None:
         shown.append(Evidence("group_not_rank"))
+    return tuple(shown)
+
+
+def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
+    """What each rank of a role spends on its own work since it became slower, and before."""
+    change, numbers = slower.change, [step.step for step in job.steps]
+    figures: dict[str, float] = {
+        "before_us": change.before / 1e3,
+        "after_us": change.since / 1e3,
+        "steps": change.end - change.begin,
+        "of_steps": len(numbers),
+        "step": numbers[change.begin],
+    }
+    if change.end < len(numbers):
+        figures["until"] = numbers[change.end - 1]
+    ranks = ranks_at(job.ranks, slower.positions)
+    return (Evidence("than_before", figures, None, ranks, CLASSES[slower.class_index]),)
+
+
+def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
+    """What a link takes since it became slow, and before; and which transfers only queue behind it."""
+    figures = {
+        "before_us": slow.expected_ns / 1e3,
+        "after_us": slow.own_ns / 1e3,
+        "steps": steps,
+        "of_steps": all_steps,
+    }
+    if slow.since is not None:
+        figures["step"] = slow.since
+    if slow.until is not None:
+        figures["until"] = slow.until
+    shown = [Evidence("than_before", figures, None, slow.link.ranks, slow.link.name)]
+    behind = [link for link in slow.followers if set(link.ranks) != slow.ends]
+    if behind:
+        ranks = tuple(sorted({rank for link in behind for rank in link.ranks}))
+        shown.append(Evidence("queued_behind", {}, None, ranks, ", ".join(link.name for link in behind[:LINKS_SHOWN])))
     return tuple(shown)
 
 

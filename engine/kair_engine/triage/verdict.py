@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from kair_engine.localize.analysis import rank_scores
+from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
@@ -11,9 +12,12 @@ from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
+from kair_engine.triage.job_wide import LONGER_STEPS
 from kair_engine.triage.look import verdict_beside_dominant_step
 from kair_engine.triage.open_items import leaves_open
 from kair_engine.triage.waiting import leads_by_waiting
+
+_OPEN = (GRAPHS_NOT_RECORDED, GROUPS_DIFFER, LONGER_STEPS)
 
 
 def verdict(
@@ -48,7 +52,7 @@ def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWar
 
 
 def _leaves_open(warning: KairWarning) -> bool:
-    return warning.code == GRAPHS_NOT_RECORDED or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
+    return warning.code in _OPEN or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
 
 
 def ranking(
