@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import kair
-from support.places import CASES_2
+from support.places import CASES2
 
-CASE = CASES_2 / "smi_csv_not_tied" / "input"
+CASE = CASES2 / "smi_csv_not_tied" / "input"
 pytestmark = pytest.mark.skipif(not CASE.is_dir(), reason="the cases are not beside the checkout")
 
 

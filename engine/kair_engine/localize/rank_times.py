@@ -65,7 +65,8 @@ def rank_times(ops: Operations) -> RankTimes:
         chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
-    rows, input_ns = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), total(ops.kind == INPUT, own)
+    works = (_computing(ops) | (ops.kind == INPUT)) & ~ops.of_side_threads
+    rows, input_ns = np.flatnonzero(works), total(ops.kind == INPUT, own)
     after = tail_gap_ns(ops).astype(float)
     return RankTimes(
         ranks=ops.ranks,

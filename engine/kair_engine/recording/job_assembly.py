@@ -90,7 +90,8 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
     apart = _set_apart(unmarked, matched, times, hosts if on_one_clock else {})
     shift = {rank: more for rank, more in {**by_time, **matched, **apart}.items() if more}
     times = renumbered(times, shift)
-    usable = usable_steps(times, ranks, on_all=bool(matched))
+    truncated = _truncated(infos)
+    usable = usable_steps(times, ranks, on_all=bool(matched), truncated=truncated)
     on_devices = steps_on_devices(times)
     job = Job(
         name=name,
@@ -110,7 +111,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         warnings=(),
         cut_off=usable.cut_off,
         step_shift=shift,
-        truncated=_truncated(infos),
+        truncated=truncated,
         progress={rank: calls for info in infos for rank, calls in sorted(info.calls.items())},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),

@@ -47,7 +47,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
     Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
     other end is not recorded: how much of them was waiting is not known. What an operator of a thread waited for
-    communication that it issued itself is none of its self time.
+    communication that it issued itself is none of its self time; nor is what a thread does that nobody waits for.
     """
     result = unshared_ns(ops)
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
@@ -63,6 +63,8 @@ def unshared_ns(ops: Operations) -> Ints:
     result[fetch] = ops.duration_ns[fetch]
     result[in_fetch & ~fetch & (ops.kind != GC)] = 0
     result[is_one_of(ops.kind, (SEND, RECV))] = 0
+    # Collecting garbage stops the other threads of a process, whichever thread it is on.
+    result[ops.of_side_threads & (ops.kind != GC)] = 0
     result -= _awaited_inside(ops, result)
     return result
 

@@ -285,6 +285,8 @@ def _second_pass(
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
         partitions = [_partition(spill, by_step, recording.tables, member) for member in members]
         parts = [of_member for of_member, _, _ in partitions]
+        for assembler, (_, launches, _) in zip(assemblers, partitions, strict=True):
+            assembler.take_for_waits(launches.blocking)
         for member, of_member in zip(members, parts, strict=True):
             _require_moderate(source, by_step, of_member, member.windows)
         for _, at, step in sorted(_cells(members)):
