@@ -3,6 +3,7 @@
 import numpy as np
 
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess, LateArrivals, OperatorExcess, StepExcess
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
 from kair_engine.timeline.roles import Role
 
 STEP_NS = 100_000_000.0
@@ -30,6 +31,7 @@ def job(
     fetching: Percents | None = None,
     garbage: Percents | None = None,
     profiling: Percents | None = None,
+    activity: dict[HostKind, Percents] | None = None,
     transfers: float = 0,
     on_device: bool = True,
 ) -> JobExcess:
@@ -37,7 +39,7 @@ def job(
 
     In percent, too: `transfers` is what each rank's take, `operators` are (steps × ranks) excesses of operators that
     take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer`,
-    `fetching`, `garbage` and `profiling` are (steps × ranks).
+    `fetching`, `garbage`, `profiling` and `activity` of each kind are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
     rows each gives it in a call (not told, where it says nothing).
     """
@@ -48,6 +50,9 @@ def job(
     collected = np.zeros((count, width)) if garbage is None else garbage
     profiled = np.zeros((count, width)) if profiling is None else profiling
     updated = np.zeros((count, width)) if optimizer is None else optimizer
+    active = np.zeros((count, len(HOST_KINDS), width))
+    for kind, percent in (activity or {}).items():
+        active[:, HOST_KINDS.index(kind)] = percent
     fetched = np.zeros((count, width)) if fetching is None else fetching
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
 
@@ -81,6 +86,7 @@ def job(
             fetching_ns=fetched[step] * STEP_NS / 100,
             garbage_ns=collected[step] * STEP_NS / 100,
             profiling_ns=profiled[step] * STEP_NS / 100,
+            activity_ns=active[step] * STEP_NS / 100,
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
             tells_inputs=(in_all > 0).astype(float),

@@ -96,6 +96,8 @@ class StepExcess:
     """Per rank, collecting garbage as far as the trace shows it."""
     profiling_ns: Floats
     """Per rank, what the profiler held its threads up for."""
+    activity_ns: Floats
+    """(HOST_KINDS × ranks): what its host does while its device idles, where that allocates or compiles; else 0."""
     pauses: Ints
     """Per rank, stretches between two collectives in which its host alone kept it idle (host_time.py)."""
     paused_ns: Floats
@@ -200,6 +202,11 @@ class JobExcess:
     def profiling_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.profiling_ns for step in self.steps]))
+
+    @cached_property
+    def activity_ns(self) -> Floats:
+        """(steps × HOST_KINDS × ranks): 0 where a rank has no such step, and where no host allocates or compiles."""
+        return zero_for_nan(np.stack([step.activity_ns for step in self.steps]))
 
     @cached_property
     def tells_inputs(self) -> Bools:
@@ -333,6 +340,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         fetching_ns=per_rank(times.fetching_ns),
         garbage_ns=per_rank(times.garbage_ns),
         profiling_ns=per_rank(times.profiling_ns),
+        activity_ns=per_rank(times.activity_ns),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
         tells_inputs=zero_for_nan(per_rank((times.shapes.calls.sum(axis=0) > 0).astype(float))),
