@@ -29,7 +29,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.warnings import unexplained_briefly, warning_in_words
-from kair_tui.render.within_rank import of_devices
+from kair_tui.render.within_rank import family_of, of_devices
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
@@ -189,7 +189,8 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
     if (whole := of_devices(finding)) is not None:
         return f"{whole}; step {duration(result.step_time_us)}"
-    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}, {_of_step(finding, result)})"
+    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
+    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:

@@ -50,6 +50,12 @@ def advice(finding: Finding) -> str | None:
     return None
 
 
+def family_of(finding: Finding) -> str | None:
+    """Return the kernels that alone are slower, `attention kernels`; None where no family of them is."""
+    found = (one.about for one in finding.evidence if one.kind == "one_family" and one.about != "copies")
+    return next((_FAMILIES.get(str(about)) for about in found), None)
+
+
 def of_devices(finding: Finding) -> str | None:
     """Return the sentence about devices that are slower as a whole; None where the finding is about no such ones."""
     shown = next((one for one in finding.evidence if one.kind in _DEVICE), None)

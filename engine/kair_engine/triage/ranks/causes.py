@@ -1,6 +1,6 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -34,6 +34,7 @@ from kair_engine.triage.ranks.kernel_times import beside_peers
 from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout
 from kair_engine.triage.ranks.work_reasons import (
     Batch,
+    Input,
     batch_beside_peers,
     between_more_calls,
     calls_more,
@@ -139,10 +140,30 @@ def _of_compute(  # noqa: PLR0917  (each of another type)
     if not job.on_device and (compiling := held_by_calls(job, largest, ranks)):
         return compiling
     more = None if of_operator else more_calls(job, largest)
-    if found := more or larger_inputs(job, largest, inputs, ranks) or within_rank():
+    if found := more or larger_inputs(job, largest, inputs, ranks):
         return found
-    if found := all_over(job, stops, largest, ranks):
+    beside = within_rank()
+    if beside is not None and beside.cause != "compute":
+        return beside
+    found = all_over(job, stops, largest, ranks) or _of_work(
+        job, stops, largest, batch, inputs, of_operator=of_operator
+    )
+    if beside is None or found.cause != "compute":
         return found
+    return replace(found, evidence=(*found.evidence, *beside.evidence))
+
+
+def _of_work(
+    job: JobExcess,
+    stops: HostStops | None,
+    largest: Anomaly,
+    batch: Batch | None,
+    inputs: Sequence[Input],
+    *,
+    of_operator: bool,
+) -> Diagnosis:
+    """Longer batches, stops in the middle of operators, or the work itself."""
+    ranks = ranks_at(job.ranks, largest.positions)
     if of_operator:
         return Diagnosis("compute")
     same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)

@@ -15,10 +15,10 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.triage import Evidence, EvidenceKind, ShownBy
+from kair_engine.timeline.kernel_families import FAMILIES, OF_ARITHMETIC, OF_COPIES, OF_DATA, Family, family_of
 from kair_engine.trace.measures import shown
 from kair_engine.trace.model import Job
 from kair_engine.triage.ranks.diagnosis import Diagnosis, steps_since, unaccused
-from kair_engine.triage.ranks.kernel_families import OF_ARITHMETIC, OF_COPIES, OF_DATA, Family, family_of
 
 ALIKE: Final = (0.5, 2.0)
 """A kernel is slower like the whole if its growth is this part of the whole's at least, and this many times at most."""
@@ -26,8 +26,10 @@ NEARLY_ALL: Final = 0.9
 """Of the usual compute, what has to be in kernels that are slower like the whole; and of what a rank loses, what has to
 be in one family of kernels to be in that alone."""
 AS_USUAL: Final = 0.1
-"""Kernels take a rank as long as its peers if they grow by less than this part of what the slow ones grow by. A slow
+"""Kernels take a rank as long as its peers if they differ by less than this part of what the slow ones grow by. A slow
 device slows the least of its kernels by half of what it slows the rest (ALIKE): this lies well below."""
+OF_ONE_MODEL: Final = 0.03
+"""And by less than this share of what they take: healthy devices of one model differ by up to so much."""
 FEWEST_KERNELS: Final = 4
 """Of fewer, nobody can say that it is not these."""
 WORTH_COUNTING: Final = 0.01
@@ -36,8 +38,6 @@ LEAST_COPIES: Final = 1e-3
 """The same of copies in one direction: what costs less than this is latency, which no link's width changes."""
 
 _COMPUTE: Final = CLASSES.index("compute")
-_ELSE: Final = ""
-"""The name of what is in kernels that no test looks at by themselves, since no rank takes longer for them."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,20 @@ class Kernels:
     """What kernels take ranks in the mean step, and what they take their peers."""
 
     names: tuple[str, ...]
-    """The last one is _ELSE."""
+    """Of those that take some rank notably longer. What is left of each of FAMILIES follows, in that order."""
     takes_ns: Floats
     usual_ns: Floats
     peers: int
 
     @cached_property
     def families(self) -> tuple[Family, ...]:
-        """Of each."""
-        return tuple("others" if name == _ELSE else family_of(name) for name in self.names)
+        """Of each, and of what is left."""
+        return (*map(family_of, self.names), *FAMILIES)
+
+    @property
+    def named(self) -> Bools:
+        """Which are single kernels."""
+        return np.arange(len(self.families)) < len(self.names)
 
     @cached_property
     def longer_ns(self) -> Floats:
@@ -69,7 +74,7 @@ class Kernels:
         return np.asarray(self.usual_ns >= WORTH_COUNTING * self.usual_ns.sum())
 
     def of(self, families: Collection[Family]) -> Bools:
-        """Which are of these families; what no test looks at is of none that has a name."""
+        """Which are of these families."""
         return np.array([family in families for family in self.families])
 
     def alike(self, chosen: Bools) -> bool:
@@ -78,14 +83,12 @@ class Kernels:
         return bool(((growth >= ALIKE[0] * whole) & (growth <= ALIKE[1] * whole)).all())
 
     def rest_is_as_usual(self, slow: Bools) -> bool:
-        """Whether nothing else takes longer, also of what the same property of a device would slow."""
-        if self.usual_ns[~slow].sum() <= 0 or self.growth(~slow) > AS_USUAL * self.growth(slow):
-            return False
+        """Whether nothing else takes longer, nor shorter, also of what the same property of a device would slow."""
         arithmetic = self.of(OF_ARITHMETIC)
         kin = ~slow & (arithmetic if bool((slow & arithmetic).any()) else ~arithmetic)
         return bool(
             self.usual_ns[kin].sum() >= WORTH_COUNTING * self.usual_ns.sum()
-            and self.growth(kin) <= AS_USUAL * self.growth(slow)
+            and max(abs(self.growth(~slow)), abs(self.growth(kin))) <= min(AS_USUAL * self.growth(slow), OF_ONE_MODEL)
         )
 
 
@@ -98,14 +101,13 @@ def kernels_of(job: JobExcess, places: Sequence[Position], later: Bools, accused
         mine = float(of_rank[chosen].mean())
         return mine, float(np.median(of_rank[peers])) if peers else mine
 
-    names = [name for name, fetches in job.operators.items() if not fetches]
-    work, excess = (np.stack([getattr(step, of)[_COMPUTE] for step in job.steps]) for of in ("work_ns", "by_class_ns"))
-    # What the ranks' role takes in the median, and what each takes beyond that.
-    usually = (work - excess)[:, chosen].mean(axis=1, keepdims=True)
-    parts = np.array([both(usually + excess), *(both(_spent_ns(job, name)) for name in names)])
-    rest = parts[0] - parts[1:].sum(axis=0)
-    takes, usual = np.vstack((parts[1:], rest)).T
-    return Kernels((*names, _ELSE), takes, usual, len(peers))
+    names = tuple(name for name, fetches in job.operators.items() if not fetches)
+    single = np.array([both(_spent_ns(job, name)) for name in names]).reshape(-1, 2)
+    of_families = [np.stack([step.families_ns[at] for step in job.steps]) for at in range(len(FAMILIES))]
+    left = np.array([both(spent) for spent in of_families])
+    np.subtract.at(left, [FAMILIES.index(family_of(name)) for name in names], single)
+    takes, usual = np.maximum(np.concatenate((single, left)), 0.0).T
+    return Kernels(names, takes, usual, len(peers))
 
 
 def _spent_ns(job: JobExcess, name: str) -> Floats:
@@ -132,7 +134,7 @@ def slower_throughout(
     if whole <= 0 or kernels.usual_ns.sum() <= 0:
         return None
     models = None if of is None else _models(job, largest, accused, of)
-    known = counted[:-1]
+    known = counted & kernels.named
     growth = kernels.longer_ns[counted] / kernels.usual_ns[counted]
     alike = (growth >= ALIKE[0] * whole) & (growth <= ALIKE[1] * whole)
     is_whole = np.count_nonzero(known) >= FEWEST_KERNELS
@@ -175,15 +177,17 @@ def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] =
     kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
     lost = float(kernels.longer_ns.clip(min=0).sum())
     of_families: list[tuple[Family | None, Bools]] = [(family, kernels.of({family})) for family in sorted(OF_DATA)]
-    single = np.arange(len(kernels.names)) == int(kernels.longer_ns[:-1].argmax()) if len(kernels.names) > 1 else None
-    for family, slow in [*of_families, *([] if single is None else [(None, single)])]:
+    single = np.arange(len(kernels.families)) == int(np.where(kernels.named, kernels.longer_ns, -np.inf).argmax())
+    for family, slow in [*of_families, (None, single & kernels.named)]:
         if lost <= 0 or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost or not kernels.rest_is_as_usual(slow):
             continue
         if family is not None and not kernels.alike(slow & kernels.counted()):
             continue
-        operator = kernels.names[int(np.where(slow, kernels.longer_ns, -np.inf).argmax())]
-        shown_by = _beside_the_rest(kernels, slow, family or operator, "one_family" if family else "one_kernel", ranks)
-        return Diagnosis("compute" if family is None else "uneven_work", operator, (shown_by,))
+        slowest = int(np.where(slow & kernels.named, kernels.longer_ns, -np.inf).argmax())
+        operator = kernels.names[slowest] if kernels.names else None
+        if family is not None:
+            return Diagnosis("uneven_work", operator, (_beside_the_rest(kernels, slow, family, "one_family", ranks),))
+        return Diagnosis("compute", None, (_beside_the_rest(kernels, slow, operator, "one_kernel", ranks),))
     return None
 
 
@@ -199,7 +203,11 @@ def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] 
         return None
     growth = kernels.growth(slow)
     alike = all(ALIKE[0] * growth <= kernels.growth(of) <= ALIKE[1] * growth for of in directions)
-    if not alike or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost or kernels.growth(~slow) > AS_USUAL * growth:
+    if (
+        not alike
+        or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost
+        or abs(kernels.growth(~slow)) > min(AS_USUAL * growth, OF_ONE_MODEL)
+    ):
         return None
     return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", "one_family", ranks),))
 
@@ -209,7 +217,7 @@ def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> K
 
 
 def _beside_the_rest(
-    kernels: Kernels, slow: Bools, about: str, kind: EvidenceKind, ranks: tuple[Rank, ...]
+    kernels: Kernels, slow: Bools, about: str | None, kind: EvidenceKind, ranks: tuple[Rank, ...]
 ) -> Evidence:
     figures = {
         "excess_us_per_step": float(kernels.longer_ns[slow].sum()) / 1e3,

@@ -1,8 +1,14 @@
 """Sorts device operations by what they do: what a rank is slow in, and what it is not, tells why."""
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.timeline.self_time import ByOperator
 
 Family = Literal[
     "attention",
@@ -15,6 +21,7 @@ Family = Literal[
     "others",
 ]
 
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 OF_DATA: Final[frozenset[Family]] = frozenset({"attention", "experts", "lookups", "selections"})
 """Families whose work depends on values that no shape tells: lengths of packed sequences, tokens of each expert, which
 rows are looked up, how many elements are chosen."""
@@ -56,3 +63,12 @@ _PATTERNS: Final = tuple((family, re.compile(pattern, re.IGNORECASE)) for family
 def family_of(name: str) -> Family:
     """Return what a device operation of this name does, the first family whose pattern is in it."""
     return next((family for family, pattern in _PATTERNS if pattern.search(name)), "others")
+
+
+def by_family(spent: ByOperator, without: Collection[str]) -> Floats:
+    """Return (FAMILIES × ranks) what operations take together, `without` those of some names."""
+    result = np.zeros((len(FAMILIES), spent.values.shape[1]))
+    for name, of_ranks in zip(spent.names, spent.values, strict=True):
+        if name not in without:
+            result[FAMILIES.index(family_of(name))] += of_ranks
+    return result
