@@ -12,6 +12,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "experts": "kernels of experts",
     "lookups": "kernels that look up rows",
     "selections": "kernels that sort or select",
+    "matrix_products": "matrix products",
     "copies": "copies between host and device",
 }
 _ADVICE: Final[Mapping[str, str]] = {
@@ -34,8 +35,8 @@ _ADVICE: Final[Mapping[str, str]] = {
 }
 """Family of kernels → the suggestion where these alone are slower."""
 _ONE_KERNEL: Final = (
-    "Compare what {who} gives this kernel{operator}, and how it was tuned there (autotuning, versions, layout), with a "
-    "peer: all other kernels run as fast as there, so that the device as a whole is not slow."
+    "Compare what {who} computes there{operator}, and how it was tuned (autotuning, versions, layout), with a peer: "
+    "all other kernels run as fast as there, so that the device as a whole is not slow."
 )
 _DEVICE: Final = frozenset({"whole_device", "device_models"})
 
@@ -45,15 +46,15 @@ def advice(finding: Finding) -> str | None:
     for one in finding.evidence:
         if one.kind == "one_family" and one.about in _ADVICE:
             return _ADVICE[one.about]
-        if one.kind == "one_kernel":
+        if one.kind == "one_kernel" or one.about == "matrix_products":
             return _ONE_KERNEL
     return None
 
 
 def family_of(finding: Finding) -> str | None:
     """Return the kernels that alone are slower, `attention kernels`; None where no family of them is."""
-    found = (one.about for one in finding.evidence if one.kind == "one_family" and one.about != "copies")
-    return next((_FAMILIES.get(str(about)) for about in found), None)
+    found = (str(one.about) for one in finding.evidence if one.kind == "one_family" and one.about != "copies")
+    return next((_FAMILIES[about] for about in found if about in _FAMILIES), None)
 
 
 def of_devices(finding: Finding) -> str | None:

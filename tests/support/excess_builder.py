@@ -75,7 +75,7 @@ def job(
 
     def families(step: int) -> Percents:
         found = np.zeros((len(FAMILIES), width))
-        found[FAMILIES.index("others")] = spent[step, COMPUTE]
+        found[FAMILIES.index("others")] = spent[step, COMPUTE] + (percents[step, COMPUTE] if work is None else 0)
         for name, excess in (operators or {}).items():
             found[FAMILIES.index(family_of(name))] += OPERATOR + excess[step]
             found[FAMILIES.index("others")] -= OPERATOR + excess[step]

@@ -22,12 +22,12 @@ Family = Literal[
 ]
 
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
-OF_DATA: Final[frozenset[Family]] = frozenset({"attention", "experts", "lookups", "selections"})
+OF_DATA: Final[tuple[Family, ...]] = ("attention", "experts", "lookups", "selections")
 """Families whose work depends on values that no shape tells: lengths of packed sequences, tokens of each expert, which
 rows are looked up, how many elements are chosen."""
-OF_COPIES: Final[frozenset[Family]] = frozenset({"copies_to_device", "copies_from_device"})
+OF_COPIES: Final[tuple[Family, ...]] = ("copies_to_device", "copies_from_device")
 """Families that cross the link between host and device."""
-OF_ARITHMETIC: Final[frozenset[Family]] = frozenset({"attention", "experts", "matrix_products"})
+OF_ARITHMETIC: Final[tuple[Family, ...]] = ("attention", "experts", "matrix_products")
 """Families that a lower clock slows; the others are as fast as the device's memory, which it leaves alone."""
 
 _RULES: Final[tuple[tuple[Family, str], ...]] = (

@@ -1,6 +1,6 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +34,6 @@ from kair_engine.triage.ranks.kernel_times import beside_peers
 from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout
 from kair_engine.triage.ranks.work_reasons import (
     Batch,
-    Input,
     batch_beside_peers,
     between_more_calls,
     calls_more,
@@ -137,36 +136,19 @@ def _of_compute(  # noqa: PLR0917  (each of another type)
     inputs = inputs_of(job, largest)
     of_operator = largest.operator is not None and not calls_more(job, largest)
     # Without devices what compiles is computing, too.
-    if not job.on_device and (compiling := held_by_calls(job, largest, ranks)):
-        return compiling
+    compiling = None if job.on_device else held_by_calls(job, largest, ranks)
     more = None if of_operator else more_calls(job, largest)
-    if found := more or larger_inputs(job, largest, inputs, ranks):
-        return found
     beside = within_rank()
-    if beside is not None and beside.cause != "compute":
-        return beside
-    found = all_over(job, stops, largest, ranks) or _of_work(
-        job, stops, largest, batch, inputs, of_operator=of_operator
-    )
-    if beside is None or found.cause != "compute":
+    found = compiling or more or larger_inputs(job, largest, inputs, ranks)
+    if found is None and beside is not None and beside.cause != "compute":
+        found = beside
+    if found := found or all_over(job, stops, largest, ranks):
         return found
-    return replace(found, evidence=(*found.evidence, *beside.evidence))
-
-
-def _of_work(
-    job: JobExcess,
-    stops: HostStops | None,
-    largest: Anomaly,
-    batch: Batch | None,
-    inputs: Sequence[Input],
-    *,
-    of_operator: bool,
-) -> Diagnosis:
-    """Longer batches, stops in the middle of operators, or the work itself."""
-    ranks = ranks_at(job.ranks, largest.positions)
     if of_operator:
-        return Diagnosis("compute")
+        return beside or Diagnosis("compute")
     same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
+    if beside is not None:  # a longer batch takes longer in all that is computed with it
+        return replace(beside, evidence=(*same, *beside.evidence))
     # A stall of the whole process lands in whatever operator it hits.
     stalled = largest.kind == "intermittent"
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:

@@ -169,25 +169,26 @@ def _models(job: JobExcess, largest: Anomaly, accused: Collection[Position], of:
 def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] = ()) -> Diagnosis | None:
     """Say what the ranks are slow in where that is one family of kernels, and all others take what they take peers.
 
-    That is no slow device. Copies between host and device, slower by one ratio in both directions, are their link; what
-    depends on its data and is slower in all of its kernels has more to do; of any other kernel nobody knows why.
+    That is no slow device. What depends on its data, and is slower in all of its kernels, has more to do; of other
+    kernels, or of a single one, nobody knows why.
     """
     if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
         return None
     kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
     lost = float(kernels.longer_ns.clip(min=0).sum())
-    of_families: list[tuple[Family | None, Bools]] = [(family, kernels.of({family})) for family in sorted(OF_DATA)]
-    single = np.arange(len(kernels.families)) == int(np.where(kernels.named, kernels.longer_ns, -np.inf).argmax())
-    for family, slow in [*of_families, (None, single & kernels.named)]:
+    named = np.where(kernels.named, kernels.longer_ns, -np.inf)
+    parts: list[tuple[Family | None, Bools]] = [(family, kernels.of({family})) for family in (*OF_DATA, *OF_ARITHMETIC)]
+    for family, slow in [*parts, (None, kernels.named & (named == named.max()))]:
         if lost <= 0 or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost or not kernels.rest_is_as_usual(slow):
             continue
         if family is not None and not kernels.alike(slow & kernels.counted()):
             continue
-        slowest = int(np.where(slow & kernels.named, kernels.longer_ns, -np.inf).argmax())
-        operator = kernels.names[slowest] if kernels.names else None
-        if family is not None:
+        slowest = int(np.where(slow, named, -np.inf).argmax())
+        operator = kernels.names[slowest] if slowest < len(kernels.names) else None
+        if family in OF_DATA:
             return Diagnosis("uneven_work", operator, (_beside_the_rest(kernels, slow, family, "one_family", ranks),))
-        return Diagnosis("compute", None, (_beside_the_rest(kernels, slow, operator, "one_kernel", ranks),))
+        kind: EvidenceKind = "one_kernel" if family is None else "one_family"
+        return Diagnosis("compute", None, (_beside_the_rest(kernels, slow, family or operator, kind, ranks),))
     return None
 
 
@@ -196,18 +197,15 @@ def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] 
     if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
         return None
     kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
-    directions = [kernels.of({family}) for family in sorted(OF_COPIES)]
+    directions = [kernels.of({family}) for family in OF_COPIES]
     slow = directions[0] | directions[1]
     lost, usual = float(kernels.longer_ns.clip(min=0).sum()), float(kernels.usual_ns.sum())
     if lost <= 0 or any(kernels.usual_ns[of].sum() < LEAST_COPIES * usual for of in directions):
         return None
-    growth = kernels.growth(slow)
+    growth, rest = kernels.growth(slow), kernels.growth(~slow)
     alike = all(ALIKE[0] * growth <= kernels.growth(of) <= ALIKE[1] * growth for of in directions)
-    if (
-        not alike
-        or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost
-        or abs(kernels.growth(~slow)) > min(AS_USUAL * growth, OF_ONE_MODEL)
-    ):
+    as_usual = abs(rest) <= min(AS_USUAL * growth, OF_ONE_MODEL)
+    if not (alike and as_usual) or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost:
         return None
     return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", "one_family", ranks),))
 
