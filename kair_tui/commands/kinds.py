@@ -108,6 +108,10 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "How long its device idles between launches that follow one another, beside its peers'. Figures: "
         "idle_us_per_step, peers_us_per_step."
     ),
+    "in_calls": (
+        "How long its device idles while its host compiles or allocates memory, beside its peers' (without a device, "
+        "how long its thread does). About: cause. Figures: idle_us_per_step; of some ranks peers_us_per_step, too."
+    ),
     "unmarked_input": (
         "How long it is idle in the median step where a batch is fetched, beside its peers. Figures: "
         "idle_us_per_step, peers_us_per_step."
@@ -135,6 +139,16 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels (so many tell it), peers "
         "(of its role)."
     ),
+    "device_models": (
+        "The same, where all of its ranks and none of its peers have another model of device. About: the models. "
+        "Figures: as of whole_device."
+    ),
+    "one_family": (
+        "It is slower in one family of kernels (attention, experts, lookups, selections, copies), and takes as long as "
+        "its peers, or nearly, for all others, which are so much of what it computes. About: family. Figures: "
+        "excess_us_per_step, ratio, others_ratio, others_share."
+    ),
+    "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",
     "stopped": (
         "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
         "peers'. Figures: stopped_us_per_step, peers_us_per_step, perhaps between."

@@ -7,10 +7,10 @@ from kair_engine.causes import CAUSES
 from kair_engine.results.blame import STEP_BEGIN, RootCause
 from kair_engine.results.triage import Evidence
 from kair_tui.render import delays as devices
-from kair_tui.render import hangs
+from kair_tui.render import hangs, within_rank
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, ratio, significant, size, them
+from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, significant, size, them
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -347,19 +347,13 @@ def _same_inputs(one: Evidence) -> str:
     return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
 
 
-def slower_throughout(one: Evidence) -> str:
-    """`rank 77 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code`."""
-    peers = int(one.figures["peers"])
-    beside = f"{its(one.ranks)} peer" if peers == 1 else f"{its(one.ranks)} {plural(peers, 'peer')}"
-    what = "the devices" if len(one.ranks) > 1 else "the device"
-    longer = ratio(one.figures["ratio"])
-    return f"{_who(one)} {_verb(one, 'compute')} {longer} as long as {beside}, in every kernel: {what}, not the code"
-
-
-def _whole_device(one: Evidence) -> str:
-    least, most = (ratio(one.figures[name]) for name in ("least_ratio", "most_ratio"))
-    kernels = plural(int(one.figures["kernels"]), "kernel")
-    return f"{slower_throughout(one)} ({least} to {most} in the {kernels} that take most)"
+def _in_calls(one: Evidence) -> str:
+    doing = CAUSES[one.about or "unknown"].spends_on.format(their=its(one.ranks))
+    idle = duration(one.figures["idle_us_per_step"])
+    if "peers_us_per_step" not in one.figures:
+        return f"the median rank's device idles {idle} a step while its host is {doing}"
+    peers = duration(one.figures["peers_us_per_step"])
+    return f"{_who(one)} {_verb(one, 'spend')} {idle} a step {doing} and nothing else, peers {peers}"
 
 
 def _stopped(one: Evidence) -> str:
@@ -534,11 +528,11 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "larger_batch": _larger_batch,
     "sample_time": _sample_time,
     "same_inputs": _same_inputs,
-    "whole_device": _whole_device,
     "stopped": _stopped,
     "price_range": _price_range,
     "launches_more": _launches_more,
     "slower_launches": _slower_launches,
+    "in_calls": _in_calls,
     "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
@@ -551,4 +545,5 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "estimated": _estimated,
     **devices.SENTENCES,
     **hangs.SENTENCES,
+    **within_rank.SENTENCES,
 }

@@ -53,6 +53,7 @@ from kair_tui.render.verdict import (
     verdict_in_words,
 )
 from kair_tui.render.view import CsvTable, View
+from kair_tui.render.within_rank import advice
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -150,7 +151,7 @@ def _of_cause(finding: Finding) -> str:
         text = row.job_wide_suggestion
     elif finding.pattern == "group":
         text = row.group_suggestion
-    text = what_to_do(finding) or text
+    text = what_to_do(finding) or advice(finding) or text
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
     named = f" ({short_name(finding.operator)})" if finding.operator else ""

@@ -15,7 +15,6 @@ from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
-from kair_tui.render.sentences import slower_throughout
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -30,6 +29,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.warnings import unexplained_briefly, warning_in_words
+from kair_tui.render.within_rank import family_of, of_devices
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
@@ -189,10 +189,10 @@ def _straggler(result: TriageResult) -> str:
 
 def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
-    whole = next((one for one in finding.evidence if one.kind == "whole_device"), None)
-    if whole is not None and finding.cause == "compute":
-        return f"{slower_throughout(whole)}; step {duration(result.step_time_us)}"
-    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}, {_of_step(finding, result)})"
+    if (whole := of_devices(finding)) is not None:
+        return f"{whole}; step {duration(result.step_time_us)}"
+    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
+    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:

@@ -20,6 +20,7 @@ from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
 from kair_engine.timeline.host_time import pauses
+from kair_engine.timeline.kernel_families import by_family
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
@@ -96,6 +97,10 @@ class StepExcess:
     """Per rank, collecting garbage as far as the trace shows it."""
     profiling_ns: Floats
     """Per rank, what the profiler held its threads up for."""
+    activity_ns: Floats
+    """(HOST_KINDS × ranks): what its host does while its device idles, where that allocates or compiles; else 0."""
+    families_ns: Floats
+    """(FAMILIES × ranks): its own compute in each family of operations (kernel_families.py)."""
     pauses: Ints
     """Per rank, stretches between two collectives in which its host alone kept it idle (host_time.py)."""
     paused_ns: Floats
@@ -217,6 +222,11 @@ class JobExcess:
     def profiling_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.profiling_ns for step in self.steps]))
+
+    @cached_property
+    def activity_ns(self) -> Floats:
+        """(steps × HOST_KINDS × ranks): 0 where a rank has no such step, and where no host allocates or compiles."""
+        return zero_for_nan(np.stack([step.activity_ns for step in self.steps]))
 
     @cached_property
     def tells_inputs(self) -> Bools:
@@ -352,6 +362,8 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         groups=frozenset(ops.group_text.values()),
         garbage_ns=per_rank(times.garbage_ns),
         profiling_ns=per_rank(times.profiling_ns),
+        activity_ns=per_rank(times.activity_ns),
+        families_ns=per_rank(by_family(times.spent_ns, times.fetching)),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
         tells_inputs=zero_for_nan(per_rank((times.shapes.calls.sum(axis=0) > 0).astype(float))),

@@ -7,6 +7,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
+from kair_engine.timeline.host_activity import idle_for_calls_ns
 from kair_engine.timeline.host_time import Stretches
 from kair_engine.timeline.inputs import InputShapes, input_shapes, joined_shapes, unmarked_fetching_ns
 from kair_engine.timeline.self_time import (
@@ -42,6 +43,8 @@ class RankTimes:
     garbage_ns: Floats
     profiling_ns: Floats
     """Per rank, what its threads were held up for by the profiler."""
+    activity_ns: Floats
+    """(HOST_KINDS × ranks): what its host does while its device idles, where that allocates or compiles; else 0."""
     stretches: Stretches
     spent_ns: ByOperator
     """On operators that compute or fetch input."""
@@ -79,6 +82,7 @@ def rank_times(ops: Operations) -> RankTimes:
         fetching_ns=unmarked_fetching_ns(ops, idle),
         garbage_ns=total(ops.kind == GC, own),
         profiling_ns=total(ops.of_profiler, own),
+        activity_ns=idle_for_calls_ns(ops),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
         calls=by_operator(ops, rows),
@@ -111,6 +115,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
                 "fetching_ns",
                 "garbage_ns",
                 "profiling_ns",
+                "activity_ns",
             )
         },
         stretches=Stretches(

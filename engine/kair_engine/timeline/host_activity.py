@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of, ranges
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, ranges
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.timeline.spans import BETWEEN_RANKS_NS, Clock, Spans
@@ -73,6 +73,15 @@ def _by_own_name(ops: Operations) -> SmallInts:
     # A range named after the step is around everything, whatever it is called.
     kind[(ops.kind == SCOPE) & is_one_of(ops.name, _step_names(ops))] = _HOST
     return kind
+
+
+def idle_for_calls_ns(ops: Operations) -> Floats:
+    """Return (HOST_KINDS × ranks) what hosts do while devices idle, where any allocates or compiles; else zeros."""
+    spent = np.zeros((len(HOST_KINDS), len(ops.ranks)))
+    if any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
+        rank, begin, end = idle_stretches(ops)
+        np.add.at(spent.T, rank, host_time(ops, rank, begin, end).spent_ns)
+    return spent
 
 
 def _step_names(ops: Operations) -> list[int]:

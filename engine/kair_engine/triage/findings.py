@@ -1,6 +1,6 @@
 """From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is
 from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
-from kair_engine.triage.ranks.whole_device import slower_throughout
+from kair_engine.triage.ranks.within_rank import slower_throughout
 from kair_engine.triage.ranks.work_reasons import OF_LARGER_BATCHES
 
 
@@ -56,11 +56,12 @@ def rank_finding(
     stops: HostStops | None,
     late: LateLaunches | None,
     measured: KernelEvidence,
+    accused: Collection[Position] = (),
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
     `stops` are those of all threads, `late` tells what the suspect's device waits for, `measured` what is known of
-    ranks beside what the trace shows.
+    ranks beside what the trace shows; who is `accused` too is no peer of the suspect.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
@@ -75,8 +76,10 @@ def rank_finding(
         measured.processor,
         is_stopped=is_stopped(held.values()),
         given=measured.given,
+        accused=accused,
+        recorded=trace.job,
     )
-    throughout = _throughout(job, largest, diagnosis)
+    throughout = _throughout(job, largest, diagnosis, accused)
     # What is slower in every kernel is told once, and not of each.
     in_all = [one for one in suspect.anomalies if one.operator is None]
     against = in_all if throughout and in_all else suspect.anomalies
@@ -99,7 +102,7 @@ def rank_finding(
         evidence=(
             *throughout,
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
-            *diagnosis.evidence,
+            *(one for one in diagnosis.evidence if one not in throughout),
             *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
             *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
@@ -115,12 +118,16 @@ def rank_finding(
     )
 
 
-def _throughout(job: JobExcess, largest: Anomaly, diagnosis: Diagnosis) -> tuple[Evidence, ...]:
-    """That a device is slower in all that it runs, where its ranks compute longer and nothing else explains it."""
+def _throughout(
+    job: JobExcess, largest: Anomaly, diagnosis: Diagnosis, accused: Collection[Position]
+) -> tuple[Evidence, ...]:
+    """That devices are slower in all that they run, where their ranks compute longer and nothing else explains it."""
+    if diagnosis.cause == "device_model":
+        return diagnosis.evidence
     if diagnosis.cause != "compute" or diagnosis.operator is not None:
         return ()
-    found = slower_throughout(job, largest)
-    return () if found is None else (found,)
+    found = slower_throughout(job, largest, accused)
+    return () if found is None else found.evidence
 
 
 def new_finding(

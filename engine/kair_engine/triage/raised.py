@@ -67,7 +67,10 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
-    shared = SharedCosts(trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted)
+    accused = frozenset(place for suspect in suspected for place in suspect.positions)
+    shared = SharedCosts(
+        trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted, accused=accused
+    )
     parts = parts_of_step(trace)
     wide = _of_all(trace, found, shared, (*networks, *exposed(trace, parts, step_time)), step_time)
     every = about(shared.stops, wide)
@@ -95,7 +98,8 @@ def _findings_of(
     links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
     of_roles = tuple(role_findings(trace, found, step_time_ns(trace, found.job)))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed, measured=measured)
+    accused = frozenset(place for suspect in suspected for place in suspect.positions)
+    finding = partial(rank_finding, trace, found, blamed, measured=measured, accused=accused)
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
