@@ -207,7 +207,8 @@ def _straggler(result: TriageResult) -> str:
     if shared is None:
         return told
     if shared.time_lost_us_per_step > lost:
-        return f"{told}; {cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more: {costs(shared)}{_crowded(shared)}"
+        more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
+        return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
     return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
 
 

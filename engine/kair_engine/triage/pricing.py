@@ -121,9 +121,11 @@ def priced(
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
             done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
     in_all = {**prices.hidden_us, **prices.left_us}
+    # What those cost last that were replayed at once is not known: their excess is the best guess.
+    guessed = [ordered[at] if at in prices.at_once else one for at, one in enumerate(done)]
     hidden = [
-        in_all[at] + more_us.get(at, 0.0) if at in in_all else ordered[at].time_lost_us_per_step
-        for at in range(len(ordered))
+        in_all[at] + more_us.get(at, 0.0) if at in in_all else one.time_lost_us_per_step
+        for at, one in enumerate(guessed)
     ]
     for at, finding in enumerate(ordered):
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
