@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kair_engine.results.sensitivity import ReasonKind
-from kair_engine.results.triage import EvidenceKind
+from kair_engine.results.triage import EvidenceKind, OpenKind
 
 EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "excess": (
@@ -278,3 +278,16 @@ REASON_KINDS: Final[Mapping[ReasonKind, str]] = {
     "spread": "Ranks differ for good. Figures: spread_us, share_of_step.",
 }
 """What keeps a smaller fault from being found."""
+
+OPEN_KINDS: Final[Mapping[OpenKind, str]] = {
+    "unrecorded": "Ranks that left no trace are waited for: `us_per_step` is the least that they cost.",
+    "unmatched": "Collectives were not matched across ranks: who waits in them is unknown.",
+    "event": "A few steps took much longer, too few to accuse anybody. `took_us` and `usual_us` say how long.",
+    "uneven": "Work differs from rank to rank or from step to step, on nobody in particular.",
+    "waiting": "Ranks are waited for, and no test sets them apart.",
+    "changed": "Steps take longer from one step on. `took_us` and `usual_us` say how long after it and before it.",
+    "idle": "Nothing was recorded for this time.",
+    "groups_differ": "One group is slower than its siblings, or one half than the other: which is usual is unknown.",
+    "no_peer": "Ranks that have nobody to be compared with.",
+    "few_steps": "Ranks that were slower in all of too few steps for a test.",
+}
