@@ -289,7 +289,7 @@ def test_a_replay_that_sees_less_of_a_slow_network_is_not_all_its_price(
     scale: float, lost_us: float, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It saves 12 of the 16 ms that transfers take; or 2, which is no half of them."""
-    monkeypatch.setattr(pricing, "faster_transfers", lambda *_: scale)
+    monkeypatch.setattr(undoing, "faster_transfers", lambda *_: scale)
     (found,) = triage(on_a_slow_network(tmp_path)).findings
     assert (found.priced_by, found.pattern) == (by, "job_wide")
     assert found.time_lost_us_per_step == pytest.approx(lost_us, rel=1e-3)

@@ -69,7 +69,7 @@ def shared_moments(job: JobExcess) -> Iterator[Moment]:
 
 
 def events(job: JobExcess, accused: Collection[Position]) -> Iterator[Moment]:
-    """Yield per rank that is not accused its steps with a large delay, where they cost something: they prove nothing."""
+    """Yield per rank that is not accused its steps with a large delay, where they cost something."""
     if len(job.steps) < FEWEST_STEPS:
         return
     of_class = zero_for_nan(job.by_step_ns)
