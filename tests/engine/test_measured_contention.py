@@ -11,7 +11,7 @@ from kair_engine.localize.analysis import localize
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
-from kair_engine.triage import pricing
+from kair_engine.triage import undoing
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.sentences import sentence_of
