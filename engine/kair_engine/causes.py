@@ -298,6 +298,16 @@ CAUSES: Mapping[Cause, CauseRow] = {
         look_at="look at the layers of each stage",
         not_by_draining="the same layers would be in that stage on other hosts",
     ),
+    "position_imbalance": CauseRow(
+        words="uneven work by position",
+        time_class=None,
+        spends_on="{their} position's share of the work",
+        suggestion="No rank is to blame: the program gives some positions of the group more work{operator}. Cut causal "
+        "sequences in zigzag (head-tail) order; balance experts' tokens.",
+        undone="with positions that have equal work",
+        look_at="look at how work is dealt out within the group",
+        not_by_draining="the same positions would have as much work on other hosts",
+    ),
     "sequence_imbalance": CauseRow(
         words="sequence imbalance",
         time_class=None,

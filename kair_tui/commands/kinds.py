@@ -35,6 +35,12 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "delays_on_changing_ranks": (
         "Delays that no rank has more often than chance. About: cause. Figures: delays, ranks, hit_steps, steps."
     ),
+    "uneven_positions": (
+        "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
+        "each position, in µs per step; share_of_step."
+    ),
+    "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
+    "all_pause": "All ranks pause in the same steps. Figures: delays, every, of_steps, share_of_step.",
     "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "host_stops": (
         "Threads stand still in the middle of operations; together is 1 where ranks do so at moments of their own, "
@@ -171,6 +177,15 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "since": (
         "What it had more than its peers before the step of its onset, and from then on. Figures: before_us, "
         "after_us, step."
+    ),
+    "than_before": (
+        "What a link, or ranks, take in the steps in which they are slow, and in the others. About: the link, or the "
+        "part of the step. Figures: after_us, before_us, of_steps, step, steps, until."
+    ),
+    "queued_behind": "Transfers next to a slow link that are slow in one direction only. About: them. No figures.",
+    "while_slow": (
+        "What a step costs in which it is slow, by a replay with what it took in the others. Figures: lost_us, "
+        "of_steps, steps."
     ),
     "rank_by_order": (
         "Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the file."

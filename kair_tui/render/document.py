@@ -9,7 +9,7 @@ from kair_tui import __version__
 from kair_tui.render.answer import Answer
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "4.1"
+SCHEMA_VERSION: Final = "4.2"
 
 
 def envelope(answer: Answer) -> dict[str, Any]:

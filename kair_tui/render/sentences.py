@@ -119,6 +119,24 @@ def _delays_on_changing_ranks(one: Evidence) -> str:
     return f"{delays} on {ranks} in {hit}, through {through}, on no rank more often than chance has it"
 
 
+def _uneven_positions(one: Evidence) -> str:
+    spent = [duration(us) for at, us in sorted(one.figures.items()) if at != "share_of_step"]
+    where = "" if one.about is None else f" of {one.about}"
+    return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
+
+
+def _longest_changes(one: Evidence) -> str:
+    ranks, steps = plural(int(one.figures["ranks"]), "rank"), plural(int(one.figures["steps"]), "step")
+    return f"in {steps}, {ranks} took turns to have most work; the longest costs {_share(one)} of the step"
+
+
+def _all_pause(one: Evidence) -> str:
+    steps = plural(int(one.figures["of_steps"]), "step")
+    every = int(one.figures["every"])
+    when = f", every {plural(every, 'step')}" if every else ""
+    return f"all ranks pause together in {_number(one, 'delays')} of {steps}{when}: {_share(one)} of the step in the mean"
+
+
 def _longest_delays(one: Evidence) -> str:
     return f"the longest of each step costs {_share(one)} of the step"
 
@@ -386,6 +404,28 @@ def _since(one: Evidence) -> str:
     return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
 
 
+def _than_before(one: Evidence) -> str:
+    before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
+    until = f" to {int(one.figures['until'])}" if "until" in one.figures else ""
+    since = f"steps {int(one.figures['step'])}{until}" if until else f"step {int(one.figures['step'])} on"
+    if one.about in {"compute", "input"}:
+        each = " each" if len(one.ranks) > 1 else ""
+        spend = "spends" if len(one.ranks) == 1 else "spend"
+        return f"{_who(one)} {spend} {after} a step{each} on {one.about} from {since}, {before} in the other steps"
+    return f"{one.about} takes {after} a step from {since}, {before} in the other steps (waiting excluded)"
+
+
+def _queued_behind(one: Evidence) -> str:
+    return f"{one.about} became slow at the same time, in one direction only: it queues behind this link"
+
+
+def _while_slow(one: Evidence) -> str:
+    return (
+        f"in the {_number(one, 'steps')} steps of {_number(one, 'of_steps')} in which it is slow it costs "
+        f"{duration(one.figures['lost_us'])} each, replayed with what it took in the others"
+    )
+
+
 def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     cause = CAUSES[one.about or "unknown"]
@@ -463,6 +503,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "uneven_stages": _uneven_stages,
     "uneven_batches": _uneven_batches,
     "longest_batch": _longest_batch,
+    "uneven_positions": _uneven_positions,
+    "longest_changes": _longest_changes,
+    "all_pause": _all_pause,
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,
     "host_stops": _host_stops,
@@ -493,6 +536,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
+    "than_before": _than_before,
+    "queued_behind": _queued_behind,
+    "while_slow": _while_slow,
     "rank_by_order": _rank_by_order,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,

@@ -309,12 +309,13 @@ def triage_totals(result: TriageResult) -> str:
     if not result.steps:
         return "recordings of calls: how far each rank came, and no times"
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
-    return (
-        f"step {duration(result.step_time_us)}; {waits} "
-        f"(in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
-        f"{duration(result.unattributed_us_per_step)} unattributed); "
-        f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
-    )
+    if result.bar is None or result.bar.waiting_is_known:
+        waits += (
+            f" (in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
+            f"{duration(result.unattributed_us_per_step)} unattributed)"
+        )
+    steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
+    return f"step {duration(result.step_time_us)}; {waits}; {steps}"
 
 
 def _share_of_time(result: TriageResult) -> str:

@@ -44,6 +44,8 @@ _WHY_INCONCLUSIVE = (
     *_NOT_COMPARED,
     "waited_for",
     "other_run",
+    "longer_steps",
+    "groups_differ",
     "one_rank",
     "few_steps",
     "few_peers",

@@ -30,7 +30,7 @@ from kair_engine.results.blame import (
 )
 from kair_engine.stats import median
 from kair_engine.timeline.clocks import Synchronisation, synchronise
-from kair_engine.timeline.collectives import Collectives
+from kair_engine.timeline.collectives import Collectives, match_warnings
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
@@ -401,15 +401,5 @@ def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:
 
 
 def _warnings(trace: Trace, tally: Tally) -> tuple[KairWarning, ...]:
-    result = []
-    if not tally.collectives and len(trace.job.ranks) > 1:
-        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
-    if tally.rejected:
-        result.append(
-            KairWarning(
-                "unmatched_collectives",
-                f"{tally.rejected} of {tally.collectives + tally.rejected} collectives could not be matched "
-                "across ranks and were left out",
-            )
-        )
+    result = match_warnings(tally.collectives, tally.rejected) if len(trace.job.ranks) > 1 else ()
     return (*result, *unnamed_collective_warnings(trace))

@@ -30,9 +30,13 @@ from kair_engine.stats import TRIM, median, trimmed_mean
 _RATE = FALSE_ALARM_RATE * RANK_SHARE
 _SMALLEST_SET = 2
 """A set has at least so many ranks, and leaves so many others."""
-MOST_HIDDEN, _RANKS_PER_HIDDEN = 4, 4
-"""So many ranks or sets that are slow alike are seen though each hides the others, but no more than one of four ranks:
-who is like every third is no outlier."""
+_RANKS_PER_HIDDEN = 4
+"""One of four ranks may be slow alike and be seen though each hides the others: who is like every third is no outlier."""
+_ALWAYS_HIDDEN = 4
+"""So many are looked behind in any case; behind more only while each of them takes so much longer that it would be
+told."""
+_MOST_LOOKS = 64
+"""A large job's ranks leave several at a time, so that a quarter of them is gone after so many looks."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +64,26 @@ def detect(
     left, gone = np.ones(len(job.role), dtype=bool), list[tuple[tuple[int, ...], float]]()
     t, p_value = np.zeros(len(job.role)), np.full(len(job.role), np.nan)
     accused = 0
-    most_hidden = max(1, min(MOST_HIDDEN, len(job.role) // _RANKS_PER_HIDDEN))
+    most_hidden = max(1, len(job.role) // _RANKS_PER_HIDDEN)
+    notable_ns, at_a_time = SMALLEST_SHARE * job.step_time_ns, max(1, most_hidden // _MOST_LOOKS)
     while len(gone) < accused + most_hidden and (known := _with_peers(job, left)).any():
         look, sets = looks.at(left), list(looks.sets(left))
         tests = int(np.count_nonzero(known)) + len(sets)
         if len(gone) == accused:
             t[left], p_value[known] = look.t[left], np.minimum(1.0, look.chance[known] * tests / RANK_SHARE)
-        rank = int(np.argmin(np.where(known, look.chance, 1.0)))
-        chance, members = min([(float(look.chance[rank]), (rank,)), *sets], key=lambda one: one[0])
-        gone.append((members, chance * tests))
-        left[list(members)] = False
-        if chance * tests < _RATE:
-            accused = len(gone)
-            if sought in members:
-                break
+        order = np.argsort(np.where(known, look.chance, 1.0), kind="stable")[:at_a_time].tolist()
+        of_ranks = [(float(look.chance[rank]), (rank,)) for rank in order if known[rank]]
+        chance, members = min([of_ranks[0], *sets], key=lambda one: one[0])
+        if len(gone) - accused >= _ALWAYS_HIDDEN and looks.above_ns(members, left) <= notable_ns:
+            break
+        leaving = of_ranks if members == of_ranks[0][1] else [(chance, members)]
+        for chance, members in leaving:
+            gone.append((members, chance * tests))
+            left[list(members)] = False
+            if chance * tests < _RATE:
+                accused = len(gone)
+        if sought is not None and any(sought in members for members, _ in gone[:accused]):
+            break
     healthy = np.ones(len(job.role), dtype=bool)
     for members, _ in gone[:accused]:
         healthy[list(members)] = False
@@ -142,6 +152,16 @@ class _Looks:
             chances, weights = [*chances, cauchy(every, np.ones(len(every)))], [*weights, 1.0]
         classes = [signal.name in CLASSES for signal in self._steady.signals]
         return _Look([*rows, *operators], cauchy(np.stack(chances), np.array(weights)), t[classes].max(axis=0))
+
+    def above_ns(self, members: Sequence[int], left: Bools) -> float:
+        """Return how much longer some ranks take by themselves than the ranks that are left, the mean over steps."""
+        means = self._own_means
+        role = left & (self._job.role == self._job.role[members[0]])
+        return float(means[list(members)].mean() - median(means[role])) if role.any() else 0.0
+
+    @cached_property
+    def _own_means(self) -> Floats:
+        return np.asarray(self.own.above_ns.mean(axis=0))
 
     def sets(self, left: Bools) -> Iterator[tuple[float, tuple[int, ...]]]:
         """(chance, members) of every host, and every group that shares a batch, within a role.

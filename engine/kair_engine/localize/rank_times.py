@@ -32,6 +32,8 @@ class RankTimes:
     input_ns: Floats
     host_ns: Floats
     """Per rank, like those before."""
+    after_ns: Floats
+    """Of the same, what it was idle between its last operation and the step's end."""
     passes_ns: Floats
     """(PHASE_NAMES × ranks): its own compute in each."""
     idle_ns: Floats
@@ -66,12 +68,15 @@ def rank_times(ops: Operations) -> RankTimes:
         chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
-    rows, input_ns = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), total(ops.kind == INPUT, own)
+    works = (_computing(ops) | (ops.kind == INPUT)) & ~ops.of_side_threads
+    rows, input_ns = np.flatnonzero(works), total(ops.kind == INPUT, own)
+    after = tail_gap_ns(ops).astype(float)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
         input_ns=input_ns,
-        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + tail_gap_ns(ops),
+        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + after,
+        after_ns=after,
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
@@ -104,6 +109,7 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
                 "compute_ns",
                 "input_ns",
                 "host_ns",
+                "after_ns",
                 "passes_ns",
                 "idle_ns",
                 "fetching_ns",

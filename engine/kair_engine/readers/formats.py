@@ -225,6 +225,8 @@ class Format:
     """`module:function`, imported when the first file is read."""
     needs_file: bool = False
     """Whether it is read here and there, and not from its begin to its end: then it cannot lie in an archive."""
+    one_clock: bool = False
+    """Whether one host's recorder writes the whole file: all its ranks share that host's clock."""
 
 
 @dataclass(frozen=True)
@@ -252,8 +254,15 @@ FORMATS: Final = (
         is_nsys_export,
         f"{_READERS}.nsys:read_nsys",
         needs_file=True,
+        one_clock=True,
     ),
-    Format("xplane", "XLA profiles (.xplane.pb)", is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
+    Format(
+        "xplane",
+        "XLA profiles (.xplane.pb)",
+        is_xplane,
+        f"{_READERS}.xplane.reader:read_xplane",
+        one_clock=True,
+    ),
     Format("ras", "what NCCL's RAS prints (ncclras)", is_ras, f"{_READERS}.ras:read_ras"),
     Format(
         "flight_recorder",
@@ -262,7 +271,7 @@ FORMATS: Final = (
         f"{_READERS}.flight_recorder:read_flight_recorder",
     ),
     Format("ascend", "Ascend's trace_view.json", is_ascend, f"{_READERS}.ascend:read_ascend"),
-    Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof"),
+    Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof", one_clock=True),
     Format("horovod", "Horovod's timeline", is_horovod, f"{_READERS}.horovod:read_horovod"),
     Format("composer", "Composer's traces", is_composer, f"{_READERS}.composer:read_composer"),
     # Behind all other JSON, as it takes any that is too long to tell.
@@ -275,6 +284,9 @@ FORMATS: Final = (
         f"{_READERS}.job_log:read_job_log",
     ),
 )
+
+ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
+"""The names of formats whose files have one clock each."""
 
 _TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
 """What most people have."""

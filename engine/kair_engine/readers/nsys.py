@@ -244,10 +244,7 @@ def _device_kinds(process: Process) -> Int64s:
 
 
 def _kernel_kind(name: str) -> str:
-    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
-        return "compute"
-    # Which ranks a transfer is between is not recorded: it must not be matched as if all took part.
-    return "send" if "sendrecv" in name.lower() else "collective"
+    return "collective" if name_class_of(name) is NameClass.DEVICE_COLLECTIVE else "compute"
 
 
 # (rank, world size) of launchers, the training's own first: a launcher of one task a node counts nodes.

@@ -3,7 +3,7 @@
 Ranks meet in collectives. Their numbers (`Seq`) tell which are the same. Without numbers it is told by which of them
 follow one another, and by when they end: members leave a collective together, so that the ends of the same steps lie
 equally far apart, by whatever clocks, while those of others differ as iterations do. Where these do not either, the
-clock tells.
+clock tells. Ranks of one file are on one clock: there common ends tell at once.
 
 Whether recordings can be of one run: a constant offset of their clocks must fit all collectives that they share.
 
@@ -77,11 +77,16 @@ class _Calls:
 
 
 def aligned(
-    fragments: Sequence[Path], counted: Collection[int], numbered: Collection[int], clocks: Mapping[int, str]
+    fragments: Sequence[Path],
+    counted: Collection[int],
+    numbered: Collection[int],
+    clocks: Mapping[int, str],
+    clock_of: Mapping[int, int] | None = None,
 ) -> Alignment:
     """The common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common already.
 
     `clocks` names the clock of each rank whose times are absolute; an empty name stands for one that is not known.
+    `clock_of` has the ranks that surely share one, as `Job.clock_of`.
     """
     calls = _calls(fragments)
     more = dict.fromkeys(numbered, 0)
@@ -94,7 +99,10 @@ def aligned(
         for rank in sorted(counted):
             if rank in more or rank not in calls:
                 continue
-            if (found := _offset(calls[placed], calls[rank], _clock(clocks, placed, rank))) is not None:
+            surely = clock_of is not None and placed in clock_of and clock_of[placed] == clock_of.get(rank)
+            found = _by_common_ends(calls[placed], calls[rank]) if surely else None
+            found = found or _offset(calls[placed], calls[rank], _clock(clocks, placed, rank))
+            if found is not None:
                 offset, by = found
                 more[rank] = more[placed] + offset
                 told_by.add(by)
@@ -132,6 +140,25 @@ def _calls(fragments: Sequence[Path]) -> dict[int, _Calls]:
         of = (of_rank[name].to_numpy().astype(np.int64) for name in ("step", "group", "group_seq", "key", "end"))
         found[int(rank)] = _Calls(*of)
     return found
+
+
+def _by_common_ends(one: _Calls, other: _Calls) -> tuple[int, str] | None:
+    """The same of ranks on one clock, by the collectives that both leave at one time."""
+    near_ns, found = max(_AT_ONCE * _step_ns(one), _TOLERANCE_NS), Counter[int]()
+    for key in np.intersect1d(one.key, other.key).tolist():
+        mine, theirs = (np.flatnonzero(calls.key == key) for calls in (one, other))
+        order = np.argsort(other.end_ns[theirs], kind="stable")
+        ends, steps = other.end_ns[theirs][order], other.step[theirs][order]
+        end = one.end_ns[mine]
+        after = np.minimum(np.searchsorted(ends, end), len(ends) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(np.abs(ends[after] - end) < np.abs(ends[before] - end), after, before)
+        at_once = np.abs(ends[nearest] - end) <= near_ns
+        found.update((steps[nearest] - one.step[mine])[at_once].tolist())
+    if not found:
+        return None
+    off, often = found.most_common(1)[0]
+    return (off, "the clock of their file") if often >= _AGREEING * found.total() else None
 
 
 def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, str] | None:

@@ -36,6 +36,9 @@ EvidenceKind = Literal[
     "longest_batch",
     "delays_on_changing_ranks",
     "longest_delays",
+    "uneven_positions",
+    "longest_changes",
+    "all_pause",
     "host_stops",
     "ticks",
     "no_core",
@@ -72,6 +75,9 @@ EvidenceKind = Literal[
     "price_range",
     "exposed",
     "since",
+    "than_before",
+    "queued_behind",
+    "while_slow",
     "rank_by_order",
     "replayed",
     "others_nearly_as_late",
@@ -215,7 +221,7 @@ class Finding:
     p_value: float | None
     """Family-wise: corrected for everything tried in this triage."""
     time_lost_us_per_step: float
-    """What a step would be shorter by without this culprit."""
+    """What a step would be shorter by without this culprit alone, with all others as they are."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
     evidence: tuple[Evidence, ...]
@@ -244,6 +250,11 @@ class Finding:
     """What telemetry and logs say of the parts that could make it so; empty where there is no evidence."""
     track_record: TrackRecord | None = None
     """How earlier prices for this cause came out, in the same store; null where fewer than five did."""
+    least_us_per_step: float | None = None
+    """Where several are accused, its part of `accused_together`, at least: what fixing it first saves, or what it costs
+    once all the other accused are fixed, whichever is less. Null where that was not replayed."""
+    most_us_per_step: float | None = None
+    """The same at most: whichever of the two is more."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +287,52 @@ class Absorbed:
     """So much longer the hosts could take in every step."""
 
 
+OpenKind = Literal[
+    "unrecorded",
+    "unmatched",
+    "event",
+    "uneven",
+    "waiting",
+    "changed",
+    "idle",
+    "groups_differ",
+    "no_peer",
+    "few_steps",
+]
+"""`unrecorded`: ranks that left no trace are waited for. `unmatched`: collectives whose members were not found.
+`event`: a few steps took much longer, too few to accuse anybody. `uneven`: work differs from rank to rank or from step
+to step, on nobody in particular. `waiting`: ranks are waited for, and no test sets them apart. `changed`: steps take
+longer from one step on. `idle`: time in which nothing was recorded. `groups_differ`: one group is slower than its
+siblings, or one half than the other. `no_peer`: ranks that have nobody to be compared with. `few_steps`: ranks that
+were slower in all of too few steps."""
+
+
+@dataclass(frozen=True)
+class OpenItem:
+    """A part of the step that no finding explains: how much, on whom, in which steps."""
+
+    kind: OpenKind
+    ranks: tuple[Rank, ...]
+    """Whom it is about: who is waited for, or who takes longer; empty where that is nobody in particular."""
+    steps: tuple[int, ...]
+    """In which steps; empty where it is in all of them. Of `changed`, those since the change."""
+    us_per_step: float
+    """What it costs a step, as a mean over all steps; of `unrecorded` and `unmatched` at least so much."""
+    share_of_step: float
+    """The same as a share of the step."""
+    cause: Cause | None = None
+    operator: str | None = None
+    """What runs meanwhile on these ranks; null where that was not recorded."""
+    where: str | None = None
+    """The link, process group, host or scope that it is in: `rank 1 → rank 2`, `mesh_cp`; null where none is known."""
+    took_us: float | None = None
+    """How long the longest of `steps` took, of `changed` the median one of them; null for all other kinds."""
+    usual_us: float | None = None
+    """How long the median step of the others took; null with `took_us`."""
+    more_steps: int | None = None
+    """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+
+
 @dataclass(frozen=True)
 class TriageResult:
     """The whole investigation."""
@@ -290,6 +347,8 @@ class TriageResult:
     warnings: tuple[KairWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""
+    accused_together: FixPrice | None = None
+    """Of them those that accuse somebody, however many, fixed at once; null for fewer than two."""
     parts: tuple[PartOfStep, ...] = ()
     """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""
     absorbed: tuple[Absorbed, ...] = ()
@@ -313,3 +372,8 @@ class TriageResult:
     """Of the job's devices, hosts and links those that are slow in job after job of the store."""
     bar: StepBar | None = None
     """Where the GPU-time of the steps goes; null where no times are recorded."""
+    open: tuple[OpenItem, ...] = ()
+    """What no finding explains, the largest first."""
+    smallest_share: float | None = None
+    """The smallest share of the step that would have been found or listed in `open`: nothing larger is hidden in the
+    recording. Null where that is not known."""

@@ -18,7 +18,8 @@ from kair_engine.results.triage import Evidence, Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
-from kair_engine.triage.replays import Replays, excess_of_steps, fits
+from kair_engine.triage.past_prices import is_by_past, past_prices
+from kair_engine.triage.replays import Estimate, Replays, excess_of_steps, fits
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers, network_price
 from kair_engine.triage.unexplained import with_all_even
@@ -27,7 +28,8 @@ from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
 
 MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
-"""The costliest by their excess are replayed, each by itself, which takes a replay of the whole recording; then all."""
+"""So many findings, the costliest by their excess, are replayed one by one, as each takes a replay of the recording;
+the others at once. From two on all are replayed together, too."""
 
 _BY_REPLAY: Final[PricedBy] = "replay"
 
@@ -47,6 +49,8 @@ class Priced:
     """What each costs per step once all others are fixed; of those that were not replayed, what they cost anyway."""
     together: FixPrice | None
     """All that were replayed, fixed at once; None for fewer than two."""
+    accused_together: FixPrice | None = None
+    """Of them those that accuse somebody, fixed at once; None for fewer than two."""
     fixes: tuple[Fix, ...] = ()
     """What undoes all that were replayed, in the order in which it was."""
 
@@ -70,9 +74,14 @@ class _Prices:
     """By the finding's place."""
     hidden_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what it costs once all others are fixed."""
+    part_us: Mapping[int, float] = field(default_factory=dict)
+    """By the finding's place, what it costs once all others that accuse somebody are fixed; where several do."""
+    at_once: Mapping[int, _Price] = field(default_factory=dict)
+    """By the finding's place, of those that were replayed at once: what they all cost together, and its own fixes."""
     left_us: Mapping[int, float] = field(default_factory=dict)
     """By the finding's place, what is left of what all ranks spend alike once those before it are fixed."""
     together: FixPrice | None = None
+    accused_together: FixPrice | None = None
     all_fixes: tuple[Fix, ...] = ()
     """What undoes all that have a price."""
 
@@ -97,6 +106,8 @@ def priced(
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
+    by_past = {at: one for at, one in enumerate(ordered[:MOST_FINDINGS]) if is_by_past(one)}
+    past = past_prices(replays, by_past, found)
     of_fix = partial(price, devices=trace.job.world_size, gpu_cost=gpu_cost)
     done, more_us = [], dict[int, float]()
     for at, finding in enumerate(ordered):
@@ -114,31 +125,67 @@ def priced(
                 more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
             done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
+        elif at in past.of:
+            cost = of_fix("", past.before_us * 1e3, (past.before_us - past.of[at].saved_us) * 1e3)
+            done.append(_with(finding, cost, _BY_REPLAY, past.of[at].shown))
         else:
-            after = step_time_ns - finding.time_lost_us_per_step * 1e3
-            cost = price("", step_time_ns, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
-            done.append(_with(finding, cost, "excess", estimate_evidence(finding, cost)))
-    in_all = {**prices.hidden_us, **prices.left_us}
+            lost_us, fixes = finding.time_lost_us_per_step, finding.fix
+            if (of := prices.at_once.get(at)) is not None:
+                # Of findings that are replayed at once none costs more than all of them.
+                lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
+            cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
+            done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
+    in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
     hidden = [
-        in_all[at] + more_us.get(at, 0.0) if at in in_all else finding.time_lost_us_per_step
-        for at, finding in enumerate(done)
+        in_all[at] + more_us.get(at, 0.0) if at in in_all else ordered[at].time_lost_us_per_step
+        for at in range(len(ordered))
     ]
     for at, finding in enumerate(ordered):
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
+    together = prices.together
+    if together is None and len(past.of) >= FEWEST_TOGETHER:
+        together = of_fix("", past.before_us * 1e3, (past.before_us - past.together_us) * 1e3)
+    together = _no_less(together, [done[at] for at in more_us], of_fix)
+    accused = [done[at] for at in more_us if ordered[at].pattern != "job_wide"]
+    accused_together = _no_less(prices.accused_together, accused, of_fix)
+    if accused_together is not None:
+        last_us = {at: part_us + more_us.get(at, 0.0) for at, part_us in prices.part_us.items()}
+        done = [
+            _with_part(one, last_us[at], accused_together.saved_us) if at in last_us else one
+            for at, one in enumerate(done)
+        ]
     worth = [
         (one, of)
         for at, (one, of) in enumerate(zip(done, hidden, strict=True))
         if _is_notable(one, step_time_ns, is_left=at in prices.left_us)
+        and (at in prices.of or not _is_of_accused(one, done))
     ]
     by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
-    together = prices.together
-    if together is not None and more_us:
-        # All together cost no less than a network alone.
-        alone_us = max(done[at].time_lost_us_per_step for at in more_us)
-        together = _saving_more(together, max(alone_us - together.saved_us, 0.0), of_fix)
-    return Priced(tuple(one for one, _ in by_cost), tuple(of for _, of in by_cost), together, prices.all_fixes)
+    return Priced(
+        tuple(one for one, _ in by_cost),
+        tuple(of for _, of in by_cost),
+        together,
+        accused_together,
+        prices.all_fixes,
+    )
+
+
+def _with_part(finding: Finding, last_us: float, all_us: float) -> Finding:
+    """Return the finding with its part of `all_us`: fixed first, and fixed once all others are."""
+    parts = [min(max(us, 0.0), max(all_us, 0.0)) for us in (finding.time_lost_us_per_step, last_us)]
+    return replace(finding, least_us_per_step=min(parts), most_us_per_step=max(parts))
+
+
+def _no_less(
+    together: FixPrice | None, findings: Sequence[Finding], of_fix: Callable[[str, float, float], FixPrice]
+) -> FixPrice | None:
+    """What all cost together, and no less than any of those that cost more than their replay says."""
+    if together is None or not findings:
+        return together
+    alone_us = max(one.time_lost_us_per_step for one in findings)
+    return _saving_more(together, max(alone_us - together.saved_us, 0.0), of_fix)
 
 
 def _is_evened(of: "_Price") -> bool:
@@ -156,6 +203,19 @@ def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool
     return finding.time_lost_us_per_step * 1e3 >= NOTABLE_SHARE[finding.cause] * step_time_ns
 
 
+def _is_of_accused(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Return whether an estimate of what all ranks lose is what those lose that are accused of it anyway.
+
+    Such an estimate is of the median rank: where half of the ranks are accused of the same class of time, theirs.
+    """
+    of_class = CAUSES[finding.cause].time_class
+    if finding.pattern != "job_wide" or of_class is None:
+        return False
+    of_ranks = (one for one in findings if one.pattern != "job_wide" and CAUSES[one.cause].time_class == of_class)
+    accused = {rank for one in of_ranks for rank in one.ranks}
+    return 2 * len(accused.intersection(finding.seen_on)) >= max(len(finding.seen_on), 1)
+
+
 def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:
     """The price of what saves so much more than a replay says."""
     return of_fix(cost.fix, (cost.step_time_us + cost.saved_us) * 1e3, (cost.step_time_us - more_us) * 1e3)
@@ -165,11 +225,16 @@ def scenarios(model: Model, findings: Sequence[Finding], found: Localization) ->
     """What `priced` asks the model about these findings, to be replayed with what is asked before it; and, of all
     undone, what is left that no finding explains (unexplained.py)."""
     question = _Question.about(model, sorted(findings, key=_costliest), found)
-    return [*question.scenarios, question.together, with_all_even(question.together)]
+    all_fixes = question.fixes(question.every)
+    return [*map(question.fixes, question.asked), all_fixes, with_all_even(all_fixes)]
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
+
+
+Places = tuple[int, ...]
+"""Findings that are undone at once, by their places in the order of `priced`."""
 
 
 @dataclass(frozen=True)
@@ -177,63 +242,72 @@ class _Question:
     """The findings that a replay can tell the price of, by their places, and what undoes each."""
 
     undone: Mapping[int, tuple[Fix, ...]]
-    shared: tuple[int, ...]
+    shared: Places
     """Of them those about what all ranks spend alike, the costliest first."""
+    accused: Places
+    """Of them those that accuse somebody."""
 
     @classmethod
     def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "_Question":
         shows_waiting, only_some = found.job.shows_waiting, len(model.job.ranks) < len(found.job.ranks)
         undone = {
             at: fixes
-            for at, finding in enumerate(ordered[:MOST_FINDINGS])
+            for at, finding in enumerate(ordered)
             if (not finding.ranks or shows_waiting)
+            and not is_by_past(finding)
             and (not only_some or _shown_by(model, finding))
             and (fixes := _undoing(model, finding, found))
         }
         shared = (at for at in undone if ordered[at].pattern == "job_wide" and ordered[at].cause in NOTABLE_SHARE)
-        return cls(undone, tuple(shared))
+        return cls(undone, tuple(shared), tuple(at for at in undone if ordered[at].pattern != "job_wide"))
 
     @property
-    def asked(self) -> list[tuple[Fix, ...]]:
-        """Each undone alone."""
-        return list(self.undone.values())
+    def every(self) -> Places:
+        """All of them."""
+        return tuple(self.undone)
 
     @property
-    def together(self) -> tuple[Fix, ...]:
-        """All undone."""
-        return tuple(fix for fixes in self.undone.values() for fix in fixes)
+    def singly(self) -> Places:
+        """Those that are replayed one by one."""
+        return tuple(at for at in self.undone if at < MOST_FINDINGS)
 
     @property
-    def also(self) -> list[tuple[Fix, ...]]:
-        """All undone, then all but each; nothing for a single one."""
-        return [self.together, *_all_but_each(self.asked)] if len(self.undone) >= FEWEST_TOGETHER else []
+    def rest(self) -> Places:
+        """The others, which are replayed at once."""
+        return tuple(at for at in self.undone if at >= MOST_FINDINGS)
 
     @property
-    def left(self) -> list[tuple[Fix, ...]]:
+    def have_parts(self) -> bool:
+        """Whether several are accused, who may hide one another."""
+        return len(self.accused) >= FEWEST_TOGETHER
+
+    @property
+    def left(self) -> list[Places]:
         """All others undone, then one shared cost after the other; nothing where no other finding was before any."""
         if not self.shared or len(self.undone) < FEWEST_TOGETHER:
             return []
-        done = tuple(fix for at, fixes in self.undone.items() if at not in self.shared for fix in fixes)
-        undone = [done]
-        for at in self.shared:
-            undone.append((*undone[-1], *self.undone[at]))
-        return undone
+        done = tuple(at for at in self.undone if at not in self.shared)
+        return [(*done, *self.shared[:number]) for number in range(len(self.shared) + 1)]
 
     @property
-    def scenarios(self) -> list[tuple[Fix, ...]]:
-        """What their prices are told by."""
-        return [*self.asked, *self.also, *self.left]
+    def asked(self) -> list[Places]:
+        """What is undone in each replay, each once."""
+        asked: list[Places] = [(at,) for at in self.singly]
+        asked += [self.rest] if self.rest else []
+        if len(self.undone) >= FEWEST_TOGETHER:
+            asked += [self.every, *(without(self.every, at) for at in self.singly)]
+        if self.have_parts:
+            asked += [self.accused, *(without(self.accused, at) for at in self.accused if at < MOST_FINDINGS)]
+        return [places for places in dict.fromkeys([*asked, *self.left]) if places]
 
-    def costs(self, each: Mapping[int, Floats]) -> list[Floats]:
-        """What the scenarios have to save in every step, given that of each finding."""
-        alone = [each[at] for at in self.undone]
-        if not self.also:
-            return alone
-        total: Floats = np.sum(alone, axis=0)
-        shared = [each[at] for at in self.shared]
-        of_others: Floats = total - np.sum(shared, axis=0) if shared else total
-        left = [of_others + np.sum(shared[:number], axis=0) for number in range(len(shared) + 1)] if shared else []
-        return [*alone, total, *(total - one for one in alone), *left]
+    def fixes(self, places: Places) -> tuple[Fix, ...]:
+        """What undoes these."""
+        return tuple(fix for at in places for fix in self.undone[at])
+
+
+def without(places: Places, at: int) -> Places:
+    """All but one."""
+    return tuple(other for other in places if other != at)
 
 
 def _replayed(
@@ -247,46 +321,70 @@ def _replayed(
         question = _Question.about(model, ordered, found)
         if not (question.undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
-        replayed = model.replay([Baseline.RECORDED, *question.scenarios])
+        asked = question.asked
+        replayed = model.replay([Baseline.RECORDED, *map(question.fixes, asked)])
     except (InputError, UsageError):
         return _Prices({})
     recorded, *fixed = replayed.times
     before_ns = sample.mean_ns(recorded, replayed.steps)
-    costs = question.costs({at: _cost_of_steps(found.job, ordered[at]) for at in question.undone})
-    means = [sample.without_ns(recorded, of, replayed.steps, cost) for of, cost in zip(fixed, costs, strict=True)]
+    each = {at: _cost_of_steps(found.job, ordered[at]) for at in question.undone}
+    after: dict[Places, Estimate] = {}
+    for places, times in zip(asked, fixed, strict=True):
+        mean = sample.without_ns(recorded, times, replayed.steps, np.sum([each[at] for at in places], axis=0))
+        if mean is not None:
+            after[places] = mean
 
-    def cost(what: str, after: float, before: float = before_ns) -> FixPrice:
-        return price(what, before, after, devices=trace.job.world_size, gpu_cost=gpu_cost)
+    def cost(what: str, then_ns: float, first_ns: float = before_ns) -> FixPrice:
+        return price(what, first_ns, then_ns, devices=trace.job.world_size, gpu_cost=gpu_cost)
+
+    def all_undone(places: Places) -> FixPrice | None:
+        known = after.get(places) if len(places) >= FEWEST_TOGETHER else None
+        return None if known is None else cost(_named(question.fixes(places)), known.mean_ns)
 
     of = {
         at: _Price(
-            cost(_named(fixes), mean.mean_ns), fixes, {**sample.figures(replayed.steps, mean), **replays.figures}
+            cost(_named(question.undone[at]), mean.mean_ns),
+            question.undone[at],
+            {**sample.figures(replayed.steps, mean), **replays.figures},
         )
-        for (at, fixes), mean in zip(question.undone.items(), means, strict=False)
-        if mean is not None
+        for at in question.singly
+        if (mean := after.get((at,))) is not None
     }
     for remedy in model.remedies(model.replay([Baseline.RECORDED]).times[0]):
-        after, before = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
+        then, first = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
         undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
-        of |= {at: _Price(cost(remedy.remedy, after, before), ()) for at in undoes if at < MOST_FINDINGS}
-    all_fixed, *others = means[len(question.asked) :] or [None]
-    if all_fixed is None:
-        return _Prices(of, all_fixes=question.together)
-    but_one, chain = others[: len(question.undone)], others[len(question.undone) :]
-    hidden = {
-        at: (without.mean_ns - all_fixed.mean_ns) / 1e3
-        for at, without in zip(question.undone, but_one, strict=True)
-        if without is not None
-    }
+        of |= {at: _Price(cost(remedy.remedy, then, first), ()) for at in undoes if at < MOST_FINDINGS}
+    at_once: dict[int, _Price] = {}
+    if (rest := after.get(question.rest)) is not None:
+        all_of_rest = cost(_named(question.fixes(question.rest)), rest.mean_ns)
+        at_once = {at: _Price(all_of_rest, question.undone[at]) for at in question.rest}
     left: dict[int, float] = {}
-    for number, at in enumerate(question.shared if chain else ()):
-        first, then = chain[number : number + 2]
-        if at in of and first is not None and then is not None:
-            fix, saved_ns = _named(question.undone[at]), first.mean_ns - then.mean_ns
-            chained = cost(fix, then.mean_ns, first.mean_ns), question.left[number + 1]
+    for done, then_done in zip(question.left, question.left[1:], strict=False):
+        at, later = then_done[-1], after.get(then_done)
+        earlier = after.get(done) if done else Estimate(before_ns)
+        if at in of and earlier is not None and later is not None:
+            fix, saved_ns = _named(question.undone[at]), earlier.mean_ns - later.mean_ns
+            chained = cost(fix, later.mean_ns, earlier.mean_ns), question.fixes(then_done)
             of[at] = replace(of[at], cost=cost(fix, before_ns - saved_ns), after_others=chained)
             left[at] = saved_ns / 1e3
-    return _Prices(of, hidden, left, cost(_named(question.together), all_fixed.mean_ns), question.together)
+    return _Prices(
+        of,
+        hidden_us=_last_of(question.every, question.singly, after),
+        part_us=_last_of(question.accused, question.accused, after) if question.have_parts else {},
+        at_once=at_once,
+        left_us=left,
+        together=all_undone(question.every),
+        accused_together=all_undone(question.accused),
+        all_fixes=question.fixes(question.every),
+    )
+
+
+def _last_of(places: Places, asked: Places, after: Mapping[Places, Estimate]) -> dict[int, float]:
+    """What each of them costs once all the others are fixed, µs a step; of those for which that was replayed."""
+    if len(places) < FEWEST_TOGETHER or (all_fixed := after.get(places)) is None:
+        return {}
+    others = {at: known for at in asked if (known := after.get(without(places, at))) is not None}
+    return {at: (known.mean_ns - all_fixed.mean_ns) / 1e3 for at, known in others.items()}
 
 
 def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
@@ -296,12 +394,6 @@ def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
         return job.step_times_ns
     places = np.searchsorted(job.ranks, finding.ranks)
     return excess_of_steps(job, places.tolist(), CLASSES.index(of_class))
-
-
-def _all_but_each(asked: Sequence[tuple[Fix, ...]]) -> list[tuple[Fix, ...]]:
-    return [
-        tuple(fix for other in range(len(asked)) if other != at for fix in asked[other]) for at in range(len(asked))
-    ]
 
 
 def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, ...]:

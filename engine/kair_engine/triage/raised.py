@@ -24,6 +24,7 @@ from kair_engine.triage.job_wide import (
     job_wide_findings,
     link_findings,
     parts_of_step,
+    role_findings,
     without_late_ends,
     without_shared_cores,
     without_stopped_waits,
@@ -95,6 +96,7 @@ def _findings_of(
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
     of_hosts = [one for one in measured.networks if one.ranks]
     links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
+    of_roles = tuple(role_findings(trace, found, step_time_ns(trace, found.job)))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     accused = frozenset(place for suspect in suspected for place in suspect.positions)
     finding = partial(rank_finding, trace, found, blamed, measured=measured, accused=accused)
@@ -102,7 +104,7 @@ def _findings_of(
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
         of_links = without_late_ends(links, of_ranks)
-        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_roles, *of_all
 
     return about
 

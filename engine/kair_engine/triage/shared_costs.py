@@ -16,6 +16,7 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import BATCH_SHARE
+from kair_engine.localize.moments import Moment, shared_moments
 from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence, Finding, ShownBy
@@ -224,6 +225,7 @@ class SharedCosts:
                     seen_on=tuple(self._trace.job.ranks),
                     lost_ns=share * step_time_ns,
                     step_time_ns=step_time_ns,
+                    steps=_steps(job, cause),
                     evidence=tuple(_shown(job, cause, self._shared)),
                 )
 
@@ -333,8 +335,28 @@ def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
 
 
+def _moment(job: JobExcess, cause: Cause) -> Moment | None:
+    """The few steps that most of a cost is in; None where all steps have it."""
+    if cause != "input_bound":
+        return None
+    return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
+
+
+def _steps(job: JobExcess, cause: Cause) -> tuple[int, ...] | None:
+    found = _moment(job, cause)
+    return None if found is None else tuple(job.steps[at].step for at in found.hit)
+
+
 def _shown(job: JobExcess, cause: Cause, shared: Bools) -> Iterator[Evidence]:
     """What speaks for a cost besides its replay."""
+    if (found := _moment(job, cause)) is not None:
+        figures = {
+            "delays": float(len(found.hit)),
+            "every": float(found.every() or 0),
+            "of_steps": float(len(job.steps)),
+            "share_of_step": found.lost_ns / max(float(job.step_times_ns.mean()), 1.0),
+        }
+        yield Evidence("all_pause", figures)
     if cause == "profiler":
         held_us = float(np.median(job.profiling_ns.mean(axis=0)[shared])) / 1e3
         yield Evidence("profiler", {"held_us_per_step": held_us})
@@ -349,14 +371,16 @@ def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
     if cause in _BY_CALLS:
         return _in_calls_ns(job, cause, shared) / max(float(job.step_times_ns.mean()), 1.0)
     if cause == "garbage_collection":
-        spent = np.mean([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps], axis=0)
+        spent = np.stack([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps])
     elif cause == "profiler":
-        spent = job.profiling_ns.mean(axis=0)
+        spent = job.profiling_ns
     elif cause == "input_bound":
-        spent = job.work_ns[CLASSES.index("input")]
+        spent = job.every_work_ns[:, CLASSES.index("input")]
     else:
         return 1.0
-    return float(np.median(spent[shared])) / job.step_time_ns
+    # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
+    of_steps = np.median(spent[:, shared], axis=1)
+    return float(of_steps.mean() / max(float(job.step_times_ns.mean()), 1.0))
 
 
 def _in_calls_ns(job: JobExcess, cause: Cause, shared: Bools) -> float:
