@@ -276,18 +276,6 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="with devices like the peers'",
         not_by_draining="another device of this model would be as slow",
     ),
-    "position_imbalance": CauseRow(
-        words="uneven work by place in a group",
-        time_class=None,
-        spends_on="{their} own compute",
-        suggestion="No rank is to blame, and no device is slow: how much a rank has to do goes with its place in the "
-        "process group{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each place "
-        "has an early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
-        "load-balancing loss, or place experts anew.",
-        undone="with as much work at every place",
-        look_at="look at how sequences, or experts, are dealt out within the group",
-        not_by_draining="the same place would have the same work on another host",
-    ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",
         time_class=None,
@@ -302,8 +290,10 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="uneven work by position",
         time_class=None,
         spends_on="{their} position's share of the work",
-        suggestion="No rank is to blame: the program gives some positions of the group more work{operator}. Cut causal "
-        "sequences in zigzag (head-tail) order; balance experts' tokens.",
+        suggestion="No rank is to blame, and no device is slow: the program gives some positions of the group more "
+        "work{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each position has an "
+        "early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
+        "load-balancing loss, or place experts anew.",
         undone="with positions that have equal work",
         look_at="look at how work is dealt out within the group",
         not_by_draining="the same positions would have as much work on other hosts",
