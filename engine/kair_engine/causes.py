@@ -276,6 +276,18 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="with devices like the peers'",
         not_by_draining="another device of this model would be as slow",
     ),
+    "position_imbalance": CauseRow(
+        words="uneven work by position",
+        time_class=None,
+        spends_on="{their} own compute",
+        suggestion="No rank is to blame, and no device is slow: how much a rank has to do goes with its place in the "
+        "process group{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each place "
+        "has an early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
+        "load-balancing loss, or place experts anew.",
+        undone="with as much work at every place",
+        look_at="look at how sequences, or experts, are dealt out within the group",
+        not_by_draining="the same place would have the same work on another host",
+    ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",
         time_class=None,
@@ -285,18 +297,6 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="with even stages",
         look_at="look at the layers of each stage",
         not_by_draining="the same layers would be in that stage on other hosts",
-    ),
-    "position_imbalance": CauseRow(
-        words="uneven work by position",
-        time_class=None,
-        spends_on="{their} position's share of the work",
-        suggestion="No rank is to blame, and no device is slow: the program gives some positions of the group more "
-        "work{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each position has an "
-        "early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
-        "load-balancing loss, or place experts anew.",
-        undone="with positions that have equal work",
-        look_at="look at how work is dealt out within the group",
-        not_by_draining="the same positions would have as much work on other hosts",
     ),
     "sequence_imbalance": CauseRow(
         words="sequence imbalance",

@@ -131,6 +131,7 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "is_edge": "Whether the time went by before the operator began, idle.",
     "jobs": "By name.",
     "EvidenceInWords.kind": "What the figures are.",
+    "OpenItem.kind": "What is open.",
     "PathNode.kind": "What kind of operation it is.",
     "Reason.kind": "What limits it.",
     "last_summary": "The same as a sentence.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kair_engine.results.sensitivity import ReasonKind
-from kair_engine.results.triage import EvidenceKind
+from kair_engine.results.triage import EvidenceKind, OpenKind
 
 EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "excess": (
@@ -144,9 +144,9 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "Figures: as of whole_device."
     ),
     "one_family": (
-        "It is slower in one family of kernels (attention, experts, lookups, selections, matrix_products, copies; all that "
-        "arithmetic bounds, or all that memory does), and takes as long as "
-        "its peers, or nearly, for all others, which are so much of what it computes. About: family. Figures: "
+        "It is slower in one family of kernels (attention, experts, lookups, selections, matrix_products, copies, or "
+        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are so "
+        "much of what it computes. About: family. Figures: "
         "excess_us_per_step, ratio, others_ratio, others_share."
     ),
     "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",
@@ -279,3 +279,16 @@ REASON_KINDS: Final[Mapping[ReasonKind, str]] = {
     "spread": "Ranks differ for good. Figures: spread_us, share_of_step.",
 }
 """What keeps a smaller fault from being found."""
+
+OPEN_KINDS: Final[Mapping[OpenKind, str]] = {
+    "unrecorded": "Ranks that left no trace are waited for: `us_per_step` is the least that they cost.",
+    "unmatched": "Collectives were not matched across ranks: who waits in them is unknown.",
+    "event": "A few steps took much longer, too few to accuse anybody. `took_us` and `usual_us` say how long.",
+    "uneven": "Work differs from rank to rank or from step to step, on nobody in particular.",
+    "waiting": "Ranks are waited for, and no test sets them apart.",
+    "changed": "Steps take longer from one step on. `took_us` and `usual_us` say how long after it and before it.",
+    "idle": "Nothing was recorded for this time.",
+    "groups_differ": "One group is slower than its siblings, or one half than the other: which is usual is unknown.",
+    "no_peer": "Ranks that have nobody to be compared with.",
+    "few_steps": "Ranks that were slower in all of too few steps for a test.",
+}

@@ -70,7 +70,8 @@ _IN_US: Final = "names that end in _us are microseconds, shares are of 1."
 TOOLS: Final = (
     Tool(
         "triage",
-        "Begin here: `ranks` of a finding are to blame for `time_lost_us_per_step` microseconds; ranks that wait for "
+        "Begin here: `ranks` of a finding are to blame for `time_lost_us_per_step` microseconds, several for those of "
+        "`accused_together`, as they hide one another; `open` is what nothing explains; ranks that wait for "
         "them are victims, whom a long time in a collective does not make guilty.",
     ),
     Tool(

@@ -91,9 +91,9 @@ def _name_causes(definitions: dict[str, Any]) -> None:
 
 def _tell_kinds(definitions: dict[str, Any]) -> None:
     """Beside each kind of evidence, and of what limits a recording, what it says."""
-    from kair_tui.commands.kinds import EVIDENCE_KINDS, REASON_KINDS
+    from kair_tui.commands.kinds import EVIDENCE_KINDS, OPEN_KINDS, REASON_KINDS
 
-    for kinds in (EVIDENCE_KINDS, REASON_KINDS):
+    for kinds in (EVIDENCE_KINDS, REASON_KINDS, OPEN_KINDS):
         for definition in definitions.values():
             kind = definition.get("properties", {}).get("kind", {})
             if set(kind.get("enum", ())) == set(kinds):

@@ -22,11 +22,12 @@ from kair_tui.cli.identities import identities_of
 from kair_tui.cli.options import Option
 from kair_tui.commands import triage
 from kair_tui.commands.triage_report import asker
+from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import spaced, to_ascii
 from kair_tui.render.ticket import Handover, number_of, ticket_of, ticket_text
-from kair_tui.render.units import percent, plural, ranks_in_words
-from kair_tui.render.verdict import cause_in_words, costs
+from kair_tui.render.units import plural, ranks_in_words
+from kair_tui.render.verdict import cause_in_words
 
 RENDERER = "kair_tui.render.ticket"
 _MARKDOWN: Final = (".md", ".markdown")
@@ -207,9 +208,8 @@ def _reason(job: Job, triaged: TriageResult, accused: Finding) -> str:
     parts = [spaced(one.part) for one in accused.explanations if one.word == "explains"]
     told = [f"kair {job.name}: {ranks_in_words(accused.ranks)}", cause_in_words(accused.cause), *parts[:1]]
     if not CAUSES[accused.cause].stops_job:
-        told.append(f"{costs(accused)} a step")
-        if triaged.step_time_us > 0:
-            told.append(percent(accused.time_lost_us_per_step / triaged.step_time_us))
+        # Schedulers' records have no brackets.
+        told.append(cost_in_words(accused, triaged).replace(" (", ", ").replace(")", ""))
     return to_ascii(", ".join(told))[:_LONGEST_REASON]
 
 

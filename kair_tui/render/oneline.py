@@ -6,6 +6,7 @@ from typing import Final
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
+from kair_tui.render.joint_prices import joint_of, part_of_step, ranks_named, saved_of_step
 from kair_tui.render.text import clean
 from kair_tui.render.units import p_value, percent, plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words, costs, is_hidden, seen_in_words, summary, verdict_in_words
@@ -37,8 +38,13 @@ def chosen_finding(result: TriageResult) -> Finding | None:
     return next((one for one in result.findings if one.ranks), next(iter(result.findings), None))
 
 
-def cost_in_words(finding: Finding, step_time_us: float) -> str:
-    """`41 ms a step (12.0 %)`; of a job that stands still, where."""
+def cost_in_words(finding: Finding, result: TriageResult) -> str:
+    """`41 ms a step (12.0 %)`; its part of what several cost, then all of it; of a job that stands still, where."""
+    if (joint := joint_of(result)) is not None and part_of_step(finding) is not None:
+        others = tuple(rank for rank in joint.ranks if rank not in finding.ranks)
+        whom = f"together with {ranks_named(others)}" if others else "all of it"
+        return f"{whom} {saved_of_step(joint)}, its part {costs(finding)}"
+    step_time_us = result.step_time_us
     if stands_still(finding):
         return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
@@ -64,17 +70,27 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
     if finding is None:
         # It says why, and of how many ranks and steps.
         return f"{name}: {clean(summary(result))}"
-    part = part_of(finding)
-    why = cause_in_words(finding.cause) + (f" ({part})" if part else "")
-    figures = [clean(cost_in_words(finding, result.step_time_us))]
-    if finding.p_value is not None:
-        figures.append(f"p {p_value(finding.p_value)}")
+    findings: tuple[Finding, ...]
+    joint = joint_of(result)
+    if joint is None or finding not in joint.findings:
+        who, findings = _who(finding, with_device=with_device), (finding,)
+        cost = clean(cost_in_words(finding, result))
+    else:
+        who, findings, cost = ranks_named(joint.ranks), joint.findings, f"together {saved_of_step(joint)}"
+    figures = [cost]
+    if known := [one.p_value for one in findings if one.p_value is not None]:
+        figures.append(f"p {p_value(max(known))}")
     if result.steps:
         figures.append(plural(len(result.steps), "step"))
-    others = len(result.findings) - 1
+    why = ", ".join(dict.fromkeys(map(_why, findings)))
+    others = len(result.findings) - len(findings)
     more = f"; {plural(others, 'more finding')}" if others and with_others else ""
-    verdict = verdict_in_words(result.verdict)
-    return f"{name}: {verdict}: {_who(finding, with_device=with_device)}: {why}, {', '.join(figures)}{more}"
+    return f"{name}: {verdict_in_words(result.verdict)}: {who}: {why}, {', '.join(figures)}{more}"
+
+
+def _why(finding: Finding) -> str:
+    part = part_of(finding)
+    return cause_in_words(finding.cause) + (f" ({part})" if part else "")
 
 
 def _who(finding: Finding, *, with_device: bool) -> str:

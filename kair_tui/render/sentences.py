@@ -134,7 +134,9 @@ def _all_pause(one: Evidence) -> str:
     steps = plural(int(one.figures["of_steps"]), "step")
     every = int(one.figures["every"])
     when = f", every {plural(every, 'step')}" if every else ""
-    return f"all ranks pause together in {_number(one, 'delays')} of {steps}{when}: {_share(one)} of the step in the mean"
+    return (
+        f"all ranks pause together in {_number(one, 'delays')} of {steps}{when}: {_share(one)} of the step in the mean"
+    )
 
 
 def _longest_delays(one: Evidence) -> str:

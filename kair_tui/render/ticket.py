@@ -11,12 +11,13 @@ from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, 
 from kair_engine.results.triage import EvidenceKind, Finding
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
+from kair_tui.render.joint_prices import joint_of, ranks_named, together_in_words
 from kair_tui.render.oneline import chosen_finding, cost_in_words, part_of
 from kair_tui.render.report.markdown import at_begin, code_text, safe_text
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
 from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, who_and_why
-from kair_tui.render.units import plural, spans, utc
+from kair_tui.render.units import money, percent, plural, spans, utc
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
 from kair_tui.render.warnings import warnings_in_words
@@ -96,8 +97,8 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
     others = [(at, one) for at, one in enumerate(triage.findings, 1) if at != number]
     return replace(
         bare,
-        title=f"[kair] {why}, {cost_in_words(finding, triage.step_time_us)}",
-        price=tuple(facts(finding)),
+        title=f"[kair] {why}, {cost_in_words(finding, triage)}",
+        price=(*_together(triage, finding), *facts(finding)),
         proofs=tuple(strongest_proofs(triage, finding, ask)[:_PROOFS]),
         against=tuple(_against(triage, finding)),
         devices=finding.devices,
@@ -108,6 +109,15 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
         others=tuple(f"{at}. {title(one, alone=alone)}" for at, one in others),
         commands=tuple(dict.fromkeys(_commands(triage, finding, ask))),
     )
+
+
+def _together(triage: TriageInWords, finding: Finding) -> Iterator[str]:
+    """What it costs together with the others that are accused, first."""
+    joint = joint_of(triage)
+    if joint is not None and finding in joint.findings:
+        paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day)} a day"
+        gained = f"+{percent(joint.cost.throughput_gain)} throughput{paid}"
+        yield f"{ranks_named(joint.ranks)} together {together_in_words(joint)}; all fixed: {gained}"
 
 
 def strongest_proofs(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> list[Proof]:

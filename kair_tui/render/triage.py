@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult, Verdict
-from kair_engine.results.whatif import Fix
+from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.bar import in_one_line, waiting_in_words
@@ -22,8 +22,10 @@ from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
+from kair_tui.render.joint_prices import joint_of, last_us, part_of_step, ranks_named
 from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
+from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.text import short_name
@@ -98,6 +100,7 @@ class TriageInWords(TriageResult):
 
     findings: tuple[FindingInWords, ...]
     absorbed: tuple[AbsorbedInWords, ...]
+    open: tuple[OpenItemInWords, ...]
     summary: str
     """The answer in one sentence."""
 
@@ -111,7 +114,9 @@ def triage_in_words(result: TriageResult) -> TriageInWords:
     absorbed = tuple(
         AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
     )
-    return TriageInWords(**_fields(result, findings=findings, absorbed=absorbed), summary=summary(result))
+    still_open = tuple(open_in_words(one, result.step_time_us) for one in result.open)
+    told = _fields(result, findings=findings, absorbed=absorbed, open=still_open)
+    return TriageInWords(**told, summary=summary(result))
 
 
 def _of_one_rank(finding: FindingInWords) -> FindingInWords:
@@ -239,6 +244,7 @@ def _body(result: TriageInWords, page: Page) -> None:
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
         page.line()
+    _block(open_lines(result), page)
     _block(absorbed_lines(result, wide=page.options.wide), page)
     _block(beside_lines(result, wide=page.options.wide), page)
     _block(record_lines(result), page)
@@ -293,15 +299,23 @@ def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
 
 
 def gain_in_words(result: TriageResult) -> str:
-    """What is won without the first that is accused, else without what costs most; empty where others hide it."""
+    """What is won without all that are accused, else without what costs most; empty where others hide it."""
+    if (joint := joint_of(result)) is not None:
+        return f"{ranks_named(joint.ranks)} fixed: {gained_in_words(joint.cost)}"
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
     worth = [one for one in accused if not is_hidden(one) and not CAUSES[one.cause].of_recording]
     if not worth:
         return ""
     finding = worth[0]
     who = ranks_in_words(finding.ranks) + " fixed" if finding.ranks else f"without {cause_in_words(finding.cause)}"
-    hours = f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
-    return f"{who}: +{percent(finding.throughput_gain)} throughput, {hours}"
+    return f"{who}: {gained_in_words(finding)}"
+
+
+def gained_in_words(without: Finding | FixPrice) -> str:
+    """`+17.9 % throughput, 29.1 GPU-hours a day`, and money where its price is known."""
+    money_saved = "" if without.cost_per_day is None else f", {money(without.cost_per_day)} a day"
+    hours = f"{one_decimal(without.gpu_hours_per_day)} GPU-hours a day"
+    return f"+{percent(without.throughput_gain)} throughput, {hours}{money_saved}"
 
 
 def triage_totals(result: TriageResult) -> str:
@@ -413,16 +427,19 @@ def _price(finding: Finding) -> str:
         return f"the job stands still at {held_up_at(finding)}"
     estimated = "estimated from its excess" if not _is_of_network(finding) else "estimated from its transfers"
     about = "" if finding.priced_by == "replay" else f" ({estimated})"
-    price = "" if finding.cost_per_day is None else f", {money(finding.cost_per_day)} a day"
+    if part_of_step(finding) is not None:
+        return f"{_part(finding)}{about}"
     if is_hidden(finding):
         return f"nothing lost by it alone, as others are as late{about}"
     if CAUSES[finding.cause].of_recording:
         return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; in recorded steps alone{about}"
-    return (
-        f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it "
-        f"+{percent(finding.throughput_gain)} throughput, "
-        f"{one_decimal(finding.gpu_hours_per_day)} GPU-hours a day{price}{about}"
-    )
+    return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it {gained_in_words(finding)}{about}"
+
+
+def _part(finding: Finding) -> str:
+    """Return what it saves if it is fixed first, and if it is fixed once all others that are accused are."""
+    alone = f"fixed alone it saves {duration(finding.time_lost_us_per_step)} a step ({gained_in_words(finding)})"
+    return f"{alone}, fixed after the others {duration(last_us(finding) or 0.0)}"
 
 
 def _lost(finding: Finding) -> str:
@@ -448,7 +465,8 @@ def _tree(result: TriageInWords, page: Page) -> None:
                 branch.add(safe(line))
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
-        for line in (*absorbed_lines(result, wide=page.options.wide), *beside_lines(result, wide=page.options.wide)):
+        wide = page.options.wide
+        for line in (*open_lines(result), *absorbed_lines(result, wide=wide), *beside_lines(result, wide=wide)):
             root.add(safe(line))
         for line in record_lines(result):
             root.add(safe(line))
@@ -461,11 +479,11 @@ def _tree(result: TriageInWords, page: Page) -> None:
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """The verdict, or one finding, on one line of CSV."""
+    """The verdict, one finding, or one open item on one line of CSV."""
 
-    record: Literal["verdict", "finding"]
+    record: Literal["verdict", "finding", "open"]
     number: int | None
-    """Of the finding, from 1."""
+    """Of the finding, or of the open item, from 1."""
     verdict: Verdict
     cause: str | None = None
     pattern: str | None = None
@@ -484,15 +502,19 @@ class VerdictRow:
     throughput_gain: float | None = None
     gpu_hours_per_day: float | None = None
     cost_per_day: float | None = None
+    least_us_per_step: float | None = None
+    most_us_per_step: float | None = None
     priced_by: str | None = None
     fix: tuple[str, ...] = ()
     text: str = ""
-    """The answer in one sentence; of a finding, what to do."""
+    """The answer in one sentence; of a finding, what to do; of an open item, what it is and what would settle it."""
 
 
 def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
-    """The verdict, then the findings; of several the verdict has the price of all together."""
-    return [_verdict_row(result), *(_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1))]
+    """The verdict, the findings, what is open; of several findings the verdict has the price of all together."""
+    rows = [_verdict_row(result)]
+    rows += [_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1)]
+    return rows + [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]
 
 
 def _verdict_row(result: TriageInWords) -> VerdictRow:
@@ -519,12 +541,27 @@ def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) ->
     return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
 
 
+def _open_row(result: TriageInWords, number: int, item: OpenItemInWords) -> VerdictRow:
+    return VerdictRow(
+        "open",
+        number,
+        result.verdict,
+        cause=item.cause,
+        ranks=item.ranks,
+        operator=item.operator,
+        edge=item.where,
+        steps=item.steps,
+        time_lost_us_per_step=item.us_per_step,
+        text=f"{item.sentence}; {item.settled_by}",
+    )
+
+
 VIEW = View[TriageInWords, RankedRank](
     main="ranking",
     columns=COLUMNS,
     headline=lambda result: result.summary,
     body=_body,
-    records=(("findings", "finding"), ("ranking", "rank")),
+    records=(("findings", "finding"), ("open", "open_item"), ("ranking", "rank")),
     tree=_tree,
     csv=CsvTable(VerdictRow, _csv_rows),
     line=oneline,

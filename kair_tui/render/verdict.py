@@ -15,6 +15,8 @@ from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
+from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step, without_unit
+from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -33,7 +35,6 @@ from kair_tui.render.within_rank import family_of, of_devices
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
-_UNITS = ("ns", "µs", "ms", "s")
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
@@ -74,20 +75,32 @@ def summary(result: TriageResult) -> str:
     if result.verdict == "job_wide":
         return _job_wide(result)
     if result.verdict == "inconclusive":
+        shared = _shared(result.findings)
+        told = f"; no rank's fault: {shared}" if shared else ""
+        if (largest := largest_open(result)) is not None:
+            return f"inconclusive: {largest}{told}"
         why = _why_open(result) or "too few peers for a test"
         if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
             waited = _first(result.warnings, ("waited_for",))
             why += f"; {waited}" if waited else ""
-        shared = _shared(result.findings)
-        told = f"; no rank's fault: {shared}" if shared else ""
         scope = scope if not result.parts else f"1 rank, {plural(len(result.steps), 'step')}"  # its step is told below
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
+    return _no_straggler(result, scope)
+
+
+def _no_straggler(result: TriageResult, scope: str) -> str:
+    """Return what was looked at, and how much could be hidden in it; and what nobody is accused of."""
     cleared = _first(result.warnings, ("nobody_waits",))
     uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
-    rest = uneven + _unseen(result)
-    if cleared is None and result.absorbed:
-        return f"no straggler: {scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}{rest}"
-    return f"no straggler: {scope}, {cleared or 'no rank differs from its peers beyond chance'}{rest}"
+    rest = uneven + next_to_bar(result.bar) + _unseen(result)
+    hidden = None if result.smallest_share is None else nothing_hidden(result.smallest_share)
+    if cleared is not None:
+        scope = f"{scope}, {cleared}"
+    elif result.absorbed:
+        scope = f"{scope}; {absorbed_briefly(result.absorbed, result.step_time_us)}"
+    elif hidden is None:
+        scope = f"{scope}, no rank differs from its peers beyond chance"
+    return f"no straggler: {scope}{f'; {hidden}' if hidden else ''}{rest}"
 
 
 def _steps(result: TriageResult) -> str:
@@ -137,11 +150,14 @@ def cause_in_words(cause: str) -> str:
 
 
 def lost_us(finding: Finding) -> tuple[float, float]:
-    """(at least, at most) what a finding costs per step, in µs; the same twice but for stops of all ranks' threads.
+    """Return (at least, at most) what a finding costs per step, in µs; the same twice where that is one figure.
 
-    A replay without stops keeps what ranks wait for besides, and no step is shorter by more than the slowest rank's.
+    Of several that are accused each has a part of what all cost. Of stops of all ranks' threads a replay without them
+    keeps what ranks wait for besides, and no step is shorter by more than the slowest rank's.
     """
     lost = finding.time_lost_us_per_step
+    if finding.least_us_per_step is not None and finding.most_us_per_step is not None:
+        return finding.least_us_per_step, finding.most_us_per_step
     if finding.pattern != "job_wide":
         return lost, lost
     known = [one.figures for one in finding.evidence if one.kind == "price_range"]
@@ -152,7 +168,9 @@ def lost_us(finding: Finding) -> tuple[float, float]:
 
 
 def costs(finding: Finding) -> str:
-    """What it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; in words where others hide all of it."""
+    """What it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; its part of what several cost, `0.07 to 5.44 ms`."""
+    if (part := part_of_step(finding)) is not None:
+        return part
     of_least, of_most = lost_us(finding)
     least, most = duration(of_least), duration(of_most)
     if least == most:
@@ -161,8 +179,8 @@ def costs(finding: Finding) -> str:
 
 
 def is_hidden(finding: Finding) -> bool:
-    """Whether it alone costs nothing, as others are as late."""
-    return finding.slowdown - 1 < WORTH_A_FIGURE
+    """Whether it alone costs nothing, as others are as late, and its part of what all cost is not known."""
+    return finding.slowdown - 1 < WORTH_A_FIGURE and part_of_step(finding) is None
 
 
 def is_idle(finding: Finding) -> bool:
@@ -176,15 +194,30 @@ def seen_in_words(seen: tuple[Rank, ...]) -> str:
 
 
 def _straggler(result: TriageResult) -> str:
-    """The costliest culprit with one cause and one figure; what costs more than it, whoever is to blame for that."""
-    first = next(at for at, one in enumerate(result.findings) if one.pattern != "job_wide")
-    above, (culprit, *rest) = result.findings[:first], result.findings[first:]
-    others = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_cost_alone(one)})" for one in _accused(rest)])
-    told = f"straggler: {_first_culprit(culprit, result)}{f'; then {others}' if others else ''}"
-    if above:
-        return f"{told}; more costs no rank's fault: {cause_in_words(above[0].cause)}, {costs(above[0])}"
-    below = next((one for one in rest if one.pattern == "job_wide"), None)
-    return told if below is None else f"{told}; no rank's fault: {cause_in_words(below.cause)}, {_cost_alone(below)}"
+    """Return all accused with what they cost together, or the costliest one with its cause; and what costs more."""
+    accused, joint = _accused(result.findings), joint_of(result)
+    if joint is None:
+        culprit, *others = accused
+        lost, told = culprit.time_lost_us_per_step, f"straggler: {_first_culprit(culprit, result)}"
+    else:
+        others = [one for one in accused if one not in joint.findings]
+        word = "straggler" if len(joint.ranks) == 1 else "stragglers"
+        lost, told = joint.cost.saved_us, f"{word}: {headline_of(joint, _peers_of(joint.ranks, result))}"
+    named = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_cost_alone(one)})" for one in others])
+    told += f"; then {named}" if named else ""
+    shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
+    if shared is None:
+        return told
+    if shared.time_lost_us_per_step > lost:
+        more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
+        return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
+    return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
+
+
+def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
+    """Return how many ranks of the same roles are not accused."""
+    roles = {row.role for row in result.ranking if row.rank in accused}
+    return sum(row.role in roles and row.rank not in accused for row in result.ranking)
 
 
 def _first_culprit(finding: Finding, result: TriageResult) -> str:
@@ -202,14 +235,7 @@ def _of_step(finding: Finding, result: TriageResult) -> str:
     step = duration(result.step_time_us)
     if is_hidden(finding):
         return f"nothing of the {step} step by itself: others are as late"
-    return f"{_without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
-
-
-def _without_unit(cost: str, *, of: str) -> str:
-    """`11.9` where the whole is told in the same unit, `456 to 476` of a range; else the cost as it is."""
-    units = {word for word in cost.split() if word in _UNITS}
-    unit = of.rsplit(" ", 1)[-1]
-    return cost.replace(f" {unit}", "") if units == {unit} else cost
+    return f"{without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
 
 
 def _accused(findings: Sequence[Finding]) -> list[Finding]:

@@ -25,7 +25,7 @@ from kair_engine.localize.imbalance import (
 from kair_engine.localize.large_delays import host_pauses, unproven
 from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
-from kair_engine.localize.moments import ChangingWork, Moment, UNEVEN_SHARE, changing_work, events, shared_moments
+from kair_engine.localize.moments import UNEVEN_SHARE, ChangingWork, Moment, changing_work, events, shared_moments
 from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
 from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps

@@ -299,12 +299,7 @@ OpenKind = Literal[
     "no_peer",
     "few_steps",
 ]
-"""`unrecorded`: ranks that left no trace are waited for. `unmatched`: collectives whose members were not found.
-`event`: a few steps took much longer, too few to accuse anybody. `uneven`: work differs from rank to rank or from step
-to step, on nobody in particular. `waiting`: ranks are waited for, and no test sets them apart. `changed`: steps take
-longer from one step on. `idle`: time in which nothing was recorded. `groups_differ`: one group is slower than its
-siblings, or one half than the other. `no_peer`: ranks that have nobody to be compared with. `few_steps`: ranks that
-were slower in all of too few steps."""
+"""`kair_tui/commands/kinds.py` says what each is."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +312,7 @@ class OpenItem:
     steps: tuple[int, ...]
     """In which steps; empty where it is in all of them. Of `changed`, those since the change."""
     us_per_step: float
-    """What it costs a step, as a mean over all steps; of `unrecorded` and `unmatched` at least so much."""
+    """What it costs a step, as a mean over all steps; of `unrecorded` at least so much."""
     share_of_step: float
     """The same as a share of the step."""
     cause: Cause | None = None

@@ -64,15 +64,15 @@ def unrecorded(trace: Trace) -> Unrecorded | None:
     return Unrecorded(ranks, waited / max(steps, 1))
 
 
-def _of_step(
-    ops: Operations, sync: Synchronisation, missing: set[int]
-) -> list[tuple[_Key, Floats, Floats, set[int]]]:
+def _of_step(ops: Operations, sync: Synchronisation, missing: set[int]) -> list[tuple[_Key, Floats, Floats, set[int]]]:
     """Return per name and size (self times, exposed times, missing members) of collectives that lack a member."""
     collectives = sync.collectives
     if not len(collectives):
         return []
     first = collectives.row[collectives.starts]
-    lacking = {code: missing_members(ops.group_text.get(code), missing) for code in np.unique(ops.group[first]).tolist()}
+    lacking = {
+        code: missing_members(ops.group_text.get(code), missing) for code in np.unique(ops.group[first]).tolist()
+    }
     chosen = np.array([bool(lacking[code]) for code in ops.group[first].tolist()]) & (ops.kind[first] == COLLECTIVE)
     exposed = _exposed_ns(ops, sync)
     size = np.full(len(ops), NONE) if ops.message_bytes is None else ops.message_bytes

@@ -22,9 +22,9 @@ from kair_engine.results.triage import Absorbed, Finding
 from kair_engine.timeline.host_time import Leads
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.past_prices import is_by_past
-from kair_engine.triage.pricing import LAUNCHED_MORE
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.replays import excess_of_steps
+from kair_engine.triage.undoing import LAUNCHED_MORE
 from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
 
 MIN_WAIT_FRACTION = 0.5

@@ -93,7 +93,9 @@ def look(trace: Trace) -> Looked:
             set_aside = (*set_aside, giant)
             continue
         kernel = _kernel_evidence(trace, tables.excess)
-        found = conclude(tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held), trace.job)
+        found = conclude(
+            tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held), trace.job
+        )
         if (marked := with_unnamed_collectives(trace, found)) is None:
             found, explained = without_larger_shares(found, kernel.samples)
             return Looked(trace, replays, tables, kernel, found, set_aside, explained)

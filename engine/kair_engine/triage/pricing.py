@@ -8,36 +8,26 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.causes import CAUSES, CauseRow, FixKind
+from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.localize.localization import Localization
 from kair_engine.results.triage import Evidence, Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
 from kair_engine.triage.past_prices import is_by_past, past_prices
-from kair_engine.triage.replays import Estimate, Replays, excess_of_steps, fits
-from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
-from kair_engine.triage.slow_network import faster_transfers, network_price
+from kair_engine.triage.replays import Estimate, Replays, excess_of_steps
+from kair_engine.triage.shared_costs import NOTABLE_SHARE
+from kair_engine.triage.slow_network import network_price
+from kair_engine.triage.undoing import FEWEST_TOGETHER, MOST_FINDINGS, Places, Question, without
 from kair_engine.triage.unexplained import with_all_even
 from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
 
-MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
-"""So many findings, the costliest by their excess, are replayed one by one, as each takes a replay of the recording;
-the others at once. From two on all are replayed together, too."""
-
 _BY_REPLAY: Final[PricedBy] = "replay"
-
-OF_THREADS: Final[tuple[FixKind, ...]] = ("compute", "host", "input")
-"""What a rank that lacks cores is late with beside the stops that show: on a core that it shares all takes longer."""
-
-LAUNCHED_MORE = ("more_calls", "launches_more")
-"""Evidence that a rank runs more operators than its peers, each of which its host launches."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +120,18 @@ def priced(
             done.append(_with(finding, cost, _BY_REPLAY, past.of[at].shown))
         else:
             lost_us, fixes = finding.time_lost_us_per_step, finding.fix
-            if (of := prices.at_once.get(at)) is not None:
+            if at in prices.at_once:
                 # Of findings that are replayed at once none costs more than all of them.
+                of = prices.at_once[at]
                 lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
             done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
     in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
+    # What those cost last that were replayed at once is not known: their excess is the best guess.
+    guessed = [ordered[at] if at in prices.at_once else one for at, one in enumerate(done)]
     hidden = [
-        in_all[at] + more_us.get(at, 0.0) if at in in_all else ordered[at].time_lost_us_per_step
-        for at in range(len(ordered))
+        in_all[at] + more_us.get(at, 0.0) if at in in_all else one.time_lost_us_per_step
+        for at, one in enumerate(guessed)
     ]
     for at, finding in enumerate(ordered):
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
@@ -224,90 +217,13 @@ def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, f
 def scenarios(model: Model, findings: Sequence[Finding], found: Localization) -> list[tuple[Fix, ...]]:
     """What `priced` asks the model about these findings, to be replayed with what is asked before it; and, of all
     undone, what is left that no finding explains (unexplained.py)."""
-    question = _Question.about(model, sorted(findings, key=_costliest), found)
+    question = Question.about(model, sorted(findings, key=_costliest), found)
     all_fixes = question.fixes(question.every)
     return [*map(question.fixes, question.asked), all_fixes, with_all_even(all_fixes)]
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
     return -finding.time_lost_us_per_step, finding.ranks
-
-
-Places = tuple[int, ...]
-"""Findings that are undone at once, by their places in the order of `priced`."""
-
-
-@dataclass(frozen=True)
-class _Question:
-    """The findings that a replay can tell the price of, by their places, and what undoes each."""
-
-    undone: Mapping[int, tuple[Fix, ...]]
-    shared: Places
-    """Of them those about what all ranks spend alike, the costliest first."""
-    accused: Places
-    """Of them those that accuse somebody."""
-
-    @classmethod
-    def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "_Question":
-        shows_waiting, only_some = found.job.shows_waiting, len(model.job.ranks) < len(found.job.ranks)
-        undone = {
-            at: fixes
-            for at, finding in enumerate(ordered)
-            if (not finding.ranks or shows_waiting)
-            and not is_by_past(finding)
-            and (not only_some or _shown_by(model, finding))
-            and (fixes := _undoing(model, finding, found))
-        }
-        shared = (at for at in undone if ordered[at].pattern == "job_wide" and ordered[at].cause in NOTABLE_SHARE)
-        return cls(undone, tuple(shared), tuple(at for at in undone if ordered[at].pattern != "job_wide"))
-
-    @property
-    def every(self) -> Places:
-        """All of them."""
-        return tuple(self.undone)
-
-    @property
-    def singly(self) -> Places:
-        """Those that are replayed one by one."""
-        return tuple(at for at in self.undone if at < MOST_FINDINGS)
-
-    @property
-    def rest(self) -> Places:
-        """The others, which are replayed at once."""
-        return tuple(at for at in self.undone if at >= MOST_FINDINGS)
-
-    @property
-    def have_parts(self) -> bool:
-        """Whether several are accused, who may hide one another."""
-        return len(self.accused) >= FEWEST_TOGETHER
-
-    @property
-    def left(self) -> list[Places]:
-        """All others undone, then one shared cost after the other; nothing where no other finding was before any."""
-        if not self.shared or len(self.undone) < FEWEST_TOGETHER:
-            return []
-        done = tuple(at for at in self.undone if at not in self.shared)
-        return [(*done, *self.shared[:number]) for number in range(len(self.shared) + 1)]
-
-    @property
-    def asked(self) -> list[Places]:
-        """What is undone in each replay, each once."""
-        asked: list[Places] = [(at,) for at in self.singly]
-        asked += [self.rest] if self.rest else []
-        if len(self.undone) >= FEWEST_TOGETHER:
-            asked += [self.every, *(without(self.every, at) for at in self.singly)]
-        if self.have_parts:
-            asked += [self.accused, *(without(self.accused, at) for at in self.accused if at < MOST_FINDINGS)]
-        return [places for places in dict.fromkeys([*asked, *self.left]) if places]
-
-    def fixes(self, places: Places) -> tuple[Fix, ...]:
-        """What undoes these."""
-        return tuple(fix for at in places for fix in self.undone[at])
-
-
-def without(places: Places, at: int) -> Places:
-    """All but one."""
-    return tuple(other for other in places if other != at)
 
 
 def _replayed(
@@ -318,7 +234,7 @@ def _replayed(
         return _Prices({})
     try:
         model, sample = replays.model(), replays.sample
-        question = _Question.about(model, ordered, found)
+        question = Question.about(model, ordered, found)
         if not (question.undone or model.remedy_names) or not model.fits_memory():
             return _Prices({})
         asked = question.asked
@@ -394,67 +310,6 @@ def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
         return job.step_times_ns
     places = np.searchsorted(job.ranks, finding.ranks)
     return excess_of_steps(job, places.tolist(), CLASSES.index(of_class))
-
-
-def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, ...]:
-    """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
-    cause = CAUSES[finding.cause]
-    if cause.remedy is not None:
-        return () if cause.remedy in model.remedy_names else _evened_out(model, cause, found)
-    if any(one.kind == "exposed" for one in finding.evidence):
-        return ()  # of one rank alone no replay knows what it waits for
-    if finding.pattern == "job_wide":
-        of_all = _of_all(finding, found)
-        return (of_all,) if of_all is not None and fits(model, of_all) else ()
-    if cause.fix_kind is None or cause.fix_kind not in model.kinds:
-        return ()
-    return _of_ranks(model, finding, cause.fix_kind, found)
-
-
-def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix, ...]:
-    """Stages, or lengths, as in the mean."""
-    if cause.even_kind is not None:
-        even = Fix(kinds=(cause.even_kind,), even=True)
-        return (even,) if cause.even_kind in model.kinds and fits(model, even) else ()
-    return _even(found.stage) if found.stage is not None else ()
-
-
-def _of_all(finding: Finding, found: Localization) -> Fix | None:
-    """Of all ranks a kind of delay cannot be told from the ordinary noise in it, except what was measured of it."""
-    if any(one.kind == "network" for one in finding.evidence):
-        return Fix(kinds=("communication",), scale=faster_transfers(finding, found.job))
-    return fix_of_all(finding.cause)
-
-
-def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization) -> tuple[Fix, ...]:
-    """Their part of a kind of time like their peers'; of a slow network that of all who communicate with them."""
-    shown = {one.kind for one in finding.evidence}
-    if "slow_network" in shown:
-        return (Fix(kinds=(kind,), scale=faster_transfers(finding, found.job)),)
-    kinds: tuple[FixKind, ...] = (kind,)
-    if model.job.has_device:
-        # Where launching more keeps the device waiting, that time is the host's.
-        kinds += () if shown.isdisjoint(LAUNCHED_MORE) else ("host",)
-    elif finding.cause == "contention":
-        kinds += OF_THREADS
-    return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
-
-
-def _shown_by(model: Model, finding: Finding) -> bool:
-    """Whether a replay of some of the ranks shows what a finding costs: whose it is, or what hits all alike."""
-    if any(one.kind == "delays_on_changing_ranks" for one in finding.evidence):
-        return False  # all wait for whoever it hits: of fewer ranks it hits fewer
-    return not finding.ranks or not set(finding.ranks).isdisjoint(model.job.ranks)
-
-
-def _even(stage: UnevenStage) -> tuple[Fix, ...]:
-    """Every stage's compute scaled to the stages' mean."""
-    mean = sum(stage.of_role_ns.values()) / len(stage.of_role_ns)
-    return tuple(
-        Fix(stages=(role.stage,), kinds=("compute",), scale=round(mean / own, 4))
-        for role, own in stage.of_role_ns.items()
-        if own > 0 and role.stage is not None
-    )
 
 
 def _named(fixes: Sequence[Fix]) -> str:

@@ -9,9 +9,12 @@ from kair_engine.results.blame import BlamePath, BlameResult, RootCause
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import Evidence, Finding, TriageResult
+from kair_engine.results.whatif import FixPrice
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
+from kair_tui.render.joint_prices import joint_of, last_us, ranks_named
+from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.content import (
     Block,
     Command,
@@ -84,11 +87,16 @@ class _Price:
     throughput_gain: float
     gpu_hours_per_day: float
     cost_per_day: float | None
+    last_us: float | None = None
+    """Of one of several that are accused, what fixing it saves once all others are fixed."""
 
 
 _PRICES: Final = (
     Column[_Price]("fixed", "without", lambda row: row.fixed, align="left"),
     Column[_Price]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us)),
+    Column[_Price](
+        "last_us", "saved after the others", lambda row: "–" if row.last_us is None else signed_duration(row.last_us)
+    ),
     Column[_Price]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain)),
     Column[_Price]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day)),
     Column[_Price]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day)),
@@ -128,15 +136,19 @@ def _facts(found: Found) -> Facts:
         ("step time", duration(triage.step_time_us)),
     ]
     if triage.findings:
-        pairs.append(("a fix saves", _saved_in_words(triage.findings[0])))
+        pairs.append(("a fix saves", _saved_in_words(triage)))
     if not isinstance(found.whatif, str):
         without = f"S {slowdown(found.whatif.slowdown)}: a step takes {percent(found.whatif.waste)} less"
         pairs.append(("without any straggler", without))
     return Facts(tuple(pairs))
 
 
-def _saved_in_words(finding: Finding) -> str:
-    """The price of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
+def _saved_in_words(triage: TriageInWords) -> str:
+    """The price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
+    if (joint := joint_of(triage)) is not None:
+        hours = f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
+        return f"{duration(joint.cost.saved_us)} a step, {hours} ({ranks_named(joint.ranks)} together)"
+    finding = triage.findings[0]
     return f"{costs(finding)} a step, {one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
 
 
@@ -152,6 +164,8 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
         words = [word for fix in found.triage.findings[0].fix for word in fix_words(fix)]
         drawn = before_and_after(found.fixed, found.fixed.fixed)
         yield Section("The same step with the first finding fixed", (drawn, Command(ask("timeline", *words))))
+    if still_open := open_lines(found.triage):
+        yield Section("What is open", (Tree(tuple(Node(line.removeprefix("open: ")) for line in still_open)),))
     if found.triage.absorbed:
         yield Section("What costs nothing", (Tree(tuple(map(Node, absorbed_lines(found.triage)))),))
     if beside := beside_lines(found.triage):
@@ -241,17 +255,11 @@ def _path(path: BlamePath) -> Node:
 def _costs(found: Found, ask: Ask) -> Iterator[Block]:
     triage, whatif = found.triage, found.whatif
     prices = [_price(number, finding) for number, finding in enumerate(triage.findings, 1)]
-    if triage.together is not None and len(prices) > 1:
-        together = triage.together
-        prices.append(
-            _Price(
-                "all of them",
-                together.saved_us,
-                together.throughput_gain,
-                together.gpu_hours_per_day,
-                together.cost_per_day,
-            )
-        )
+    joint = joint_of(triage)
+    if joint is not None:
+        prices.insert(0, _of_all(f"{ranks_named(joint.ranks)} together", joint.cost))
+    if triage.together is not None and len(prices) > 1 and triage.together != triage.accused_together:
+        prices.append(_of_all("all of them", triage.together))
     if prices:
         yield table(_PRICES, prices, _RANKS)
     if isinstance(whatif, str):
@@ -265,6 +273,10 @@ def _costs(found: Found, ask: Ask) -> Iterator[Block]:
         yield Command(ask("whatif", *(word for option in fixes for word in option)))
 
 
+def _of_all(what: str, cost: FixPrice) -> _Price:
+    return _Price(what, cost.saved_us, cost.throughput_gain, cost.gpu_hours_per_day, cost.cost_per_day)
+
+
 def _price(number: int, finding: Finding) -> _Price:
     return _Price(
         f"{number}. {title(finding)}",
@@ -272,6 +284,7 @@ def _price(number: int, finding: Finding) -> _Price:
         finding.throughput_gain,
         finding.gpu_hours_per_day,
         finding.cost_per_day,
+        last_us(finding),
     )
 
 

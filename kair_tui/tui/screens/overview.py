@@ -21,6 +21,7 @@ from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_engine.views.lateness_map import Lateness
 from kair_tui.render.delays import ON_DEVICES
+from kair_tui.render.open_items import open_lines
 from kair_tui.render.triage import TriageInWords, absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
@@ -196,7 +197,7 @@ class OverviewScreen(ScreenOfParts):
             for line, one in zip(absorbed_lines(self._triage), self._triage.absorbed, strict=True)
             if self._kept is None or self._kept & set(one.ranks)
         ]
-        self.query_one(Findings).show_findings(kept, warnings, absorbed)
+        self.query_one(Findings).show_findings(kept, warnings, [*open_lines(self._triage), *absorbed])
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
         listed = "costliest first" if found else "none"

@@ -223,11 +223,11 @@ class Findings(Choices[ListedFinding]):
         self,
         findings: tuple[tuple[int, FindingInWords], ...],
         warnings: tuple[WarningInWords, ...],
-        absorbed: Sequence[str] = (),
+        beside: Sequence[str] = (),
     ) -> None:
-        """Findings with their places in the triage; `absorbed` are the delays that cost nothing."""
+        """Show findings with their places in the triage, then the lines `beside` them and the warnings."""
         listed = [ListedFinding(number, finding) for number, finding in findings]
-        told = [*absorbed, *(f"warning: {warning.message}" for warning in warnings)]
+        told = [*beside, *(f"warning: {warning.message}" for warning in warnings)]
         self.show([*listed, *(ListedFinding(0, None, text) for text in told)])
 
     @property

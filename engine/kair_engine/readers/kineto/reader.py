@@ -24,7 +24,13 @@ from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.kineto.captured import UNTOLD, StepProcessor, limits_of, processor_of, sent_of
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
-from kair_engine.readers.kineto.collectives import group_names, layout_of, number_collectives, only_group, process_groups
+from kair_engine.readers.kineto.collectives import (
+    group_names,
+    layout_of,
+    number_collectives,
+    only_group,
+    process_groups,
+)
 from kair_engine.readers.kineto.compiled.backend import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.events import RECORD, Records, RowSpill, chosen, joined

@@ -1,0 +1,164 @@
+"""Puts into words what several accused cost: all of them together first, then the part of each as a range.
+
+Culprits hide one another: of two ranks that are equally late, fixing one saves nothing, and fixing both saves all.
+"""
+
+from collections.abc import Sequence
+
+from kair_engine.causes import CAUSES
+from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.ranks import Rank, runs
+from kair_engine.results.triage import Evidence, Finding, TriageResult
+from kair_engine.results.whatif import FixPrice
+from kair_tui.render.units import (
+    and_more,
+    duration,
+    one_decimal,
+    percent,
+    plural,
+    ratio,
+)
+
+_UNITS = ("ns", "µs", "ms", "s")
+_MOST_RUNS = 8
+"""Runs of ranks that one sentence names; the other ranks are counted."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Several findings that accuse somebody, and what they cost together."""
+
+    findings: tuple[Finding, ...]
+    cost: FixPrice
+    step_time_us: float
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Whom they accuse."""
+        return tuple(sorted({rank for one in self.findings for rank in one.ranks}))
+
+
+def joint_of(result: TriageResult) -> Joint | None:
+    """Return the findings that `accused_together` is the price of; None where that is not known."""
+    findings = tuple(one for one in result.findings if one.pattern != "job_wide" and one.fix)
+    if result.accused_together is None or len(findings) < 2:
+        return None
+    return Joint(findings, result.accused_together, result.step_time_us)
+
+
+def headline_of(joint: Joint, peers: int) -> str:
+    """`ranks 1 and 6 (compute); together they cost 5.5 of the 36.3 ms step (…); fixing one alone gains nothing (…)`.
+
+    `peers` is how many ranks of the same roles nobody accuses.
+    """
+    who = _slower_throughout(joint, peers) or _named_by_cause(joint.findings)
+    return f"{who}; {_subject(joint)} {together_in_words(joint)}; {_each(joint)}"
+
+
+def together_in_words(joint: Joint) -> str:
+    """`cost 5.5 of the 36.3 ms step (15.2 %, 29.1 GPU-hours a day)`; without the step where its time is unknown."""
+    lost, hours = joint.cost.saved_us, f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
+    verb = "cost" if len(joint.ranks) != 1 else "costs"
+    if joint.step_time_us <= 0:
+        return f"{verb} {duration(lost)} a step ({hours})"
+    step = duration(joint.step_time_us)
+    of = without_unit(duration(lost), of=step)
+    return f"{verb} {of} of the {step} step ({percent(joint.cost.saved_share)}, {hours})"
+
+
+def saved_of_step(joint: Joint) -> str:
+    """`5.51 ms a step (15.2 %)`."""
+    return f"{duration(joint.cost.saved_us)} a step ({percent(joint.cost.saved_share)})"
+
+
+def part_of_step(finding: Finding) -> str | None:
+    """`0.07 to 5.44 ms`, the part of one finding; None where it was not replayed, or is one figure."""
+    if finding.least_us_per_step is None or finding.most_us_per_step is None:
+        return None
+    least, most = finding.least_us_per_step, finding.most_us_per_step
+    return None if duration(least) == duration(most) else between(least, most)
+
+
+def last_us(finding: Finding) -> float | None:
+    """Return what fixing it saves once all others that are accused are fixed; None where that is not known."""
+    least, most, first = finding.least_us_per_step, finding.most_us_per_step, finding.time_lost_us_per_step
+    if least is None or most is None:
+        return None
+    return most if first - least <= most - first else least
+
+
+def between(least_us: float, most_us: float) -> str:
+    """Both in the unit of the larger one: `0.07 to 5.44 ms`, `67.5 to 82.0 µs`."""
+    most = duration(most_us)
+    number, unit = most.rsplit(" ", 1)
+    per_unit = {"µs": 1.0, "ms": 1e3, "s": 1e6}[unit]
+    decimals = len(number.partition(".")[2])
+    least = f"{least_us / per_unit:.{max(decimals, 1 if least_us < per_unit else decimals)}f}"
+    least = "0" if float(least) == 0 else least
+    return f"{least} to {most}" if least != number else most
+
+
+def without_unit(cost: str, *, of: str) -> str:
+    """`11.9` where the whole has the same unit, `456 to 476` of a range; else the cost as it is."""
+    units = {word for word in cost.split() if word in _UNITS}
+    unit = of.rsplit(" ", 1)[-1]
+    return cost.replace(f" {unit}", "") if units == {unit} else cost
+
+
+def ranks_named(ranks: Sequence[Rank]) -> str:
+    """`rank 3`, `ranks 1 and 6`, `ranks 0-3, 8 and 11`."""
+    found = runs(tuple(sorted(ranks)))
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:_MOST_RUNS]]
+    left = sum(last - first + 1 for first, last in found[_MOST_RUNS:])
+    if not left and len(shown) > 1:
+        shown[-2:] = [f"{shown[-2]} and {shown[-1]}"]
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(shown)}{and_more(left)}"
+
+
+def _subject(joint: Joint) -> str:
+    return "together they" if len(joint.ranks) != 1 else "all of it"
+
+
+def _each(joint: Joint) -> str:
+    """Return what fixing one alone gains, and the range of the parts."""
+    parts = [us for one in joint.findings for us in (one.least_us_per_step, one.most_us_per_step) if us is not None]
+    gained = max(one.time_lost_us_per_step for one in joint.findings)
+    each = f"each {between(min(parts), max(parts))}" if parts else ""
+    if gained < SMALLEST_SHARE * joint.step_time_us:
+        return f"fixing one alone gains nothing{f' ({each})' if each else ''}"
+    return each or f"fixing one alone gains {duration(gained)} at most"
+
+
+def _named_by_cause(findings: Sequence[Finding]) -> str:
+    """`ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
+    causes: dict[tuple[Rank, ...], list[str]] = {}
+    for one in findings:
+        words = CAUSES[one.cause].words
+        if words not in causes.setdefault(one.ranks, []):
+            causes[one.ranks].append(words)
+    ranks_of: dict[str, set[Rank]] = {}
+    for ranks, of_ranks in causes.items():
+        ranks_of.setdefault(", ".join(of_ranks), set()).update(ranks)
+    named = [f"{ranks_named(tuple(ranks))} ({why})" if ranks else why for why, ranks in ranks_of.items()]
+    return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]
+
+
+def _slower_throughout(joint: Joint, peers: int) -> str | None:
+    """`ranks 1 and 6 compute 1.20× as long as their 6 peers, in every kernel: the devices, not the code`."""
+    found = [_whole_device(one) for one in joint.findings]
+    ratios = [one.figures["ratio"] for one in found if one is not None]
+    if len(ratios) < len(found) or peers < 1 or len(joint.ranks) < 2:
+        return None
+    least, most = ratio(min(ratios)), ratio(max(ratios))
+    longer = least if least == most else f"{least} to {most}"
+    beside = "their peer" if peers == 1 else f"their {plural(peers, 'peer')}"
+    return (
+        f"{ranks_named(joint.ranks)} compute {longer} as long as {beside}, in every kernel: the devices, not the code"
+    )
+
+
+def _whole_device(finding: Finding) -> Evidence | None:
+    if finding.cause != "compute":
+        return None
+    return next((one for one in finding.evidence if one.kind == "whole_device"), None)
