@@ -14,7 +14,15 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "selections": "kernels that sort or select",
     "matrix_products": "matrix products",
     "copies": "copies between host and device",
+    "arithmetic": "compute-bound kernels",
+    "memory": "memory-bound kernels",
 }
+_SO: Final[Mapping[str, str]] = {
+    "copies": "the link, not the device",
+    "arithmetic": "the device's clock, as its power, temperature or settings have it",
+    "memory": "the device's memory",
+}
+"""Family → what is slow there; of the others it is not the device."""
 _ADVICE: Final[Mapping[str, str]] = {
     "attention": (
         "What attention takes depends on data that no shape tells: compare how sequences are packed on {who} and on a "
@@ -31,6 +39,14 @@ _ADVICE: Final[Mapping[str, str]] = {
     "selections": (
         "What these kernels take depends on their values: compare on {who} and on a peer how many elements they sort "
         "or keep."
+    ),
+    "arithmetic": (
+        "Compare clock, power and temperature of {who}'s device{device} with a peer's while the job runs (nvidia-smi "
+        "-q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE), and locked clocks and power limits; if it stays slow, drain it."
+    ),
+    "memory": (
+        "Compare the memory clock, ECC errors and remapped rows of {who}'s device{device} with a peer's (nvidia-smi -q "
+        "-d CLOCK,ECC,ROW_REMAPPER), and what else uses its memory; if it stays slow, drain it."
     ),
 }
 """Family of kernels → the suggestion where these alone are slower."""
@@ -103,7 +119,7 @@ def _one_family(one: Evidence) -> str:
     longer, excess = ratio(one.figures["ratio"]), duration(one.figures["excess_us_per_step"])
     share, others = percent(one.figures["others_share"]), ratio(one.figures["others_ratio"])
     computes = "it computes" if len(one.ranks) == 1 else "they compute"
-    so = "the link, not the device" if one.about == "copies" else "not the device"
+    so = _SO.get(str(one.about), "not the device")
     return (
         f"{ranks_in_words(one.ranks)} {_verb(one, 'take')} {excess} a step longer in {what} alone ({longer}); all "
         f"other kernels, {share} of what {computes}, take {others} as long as on {its(one.ranks)} peers: {so}"

@@ -152,6 +152,7 @@ def of_family(of: JobExcess) -> Diagnosis | None:
         pytest.param(
             {"flash_fwd": 8.0, "flash_bwd": 0.0}, "compute", "one_kernel", NAMES["flash_fwd"], id="not its backward"
         ),
+        pytest.param({"gemm": 4.0, "flash_fwd": 5.0}, "compute", "one_family", "arithmetic", id="a low clock"),
         pytest.param({"in": 10.0, "out": 0.0}, "compute", "one_kernel", NAMES["in"], id="copies in one direction"),
     ],
 )
@@ -171,10 +172,19 @@ def test_one_family_of_kernels_alone_is_no_slow_device(
     )
 
 
+def test_all_that_memory_bounds_is_slow_memory() -> None:
+    """35 of 50 % of the step are neither products nor named, and take twice as long, as do two kernels of 5 %."""
+    found = of_family(slow_in({"norm": 5.0, "lookup": 5.0}, rest=35.0))
+    assert found is not None
+    (shown,) = found.evidence
+    assert (found.cause, shown.about) == ("compute", "memory")
+    assert (shown.figures["ratio"], shown.figures["others_ratio"]) == pytest.approx((2, 1))
+
+
 @pytest.mark.parametrize(
     "of",
     [
-        pytest.param(slow_in({"flash_fwd": 10.0, "gemm": 3.0}), id="products are slower, too"),
+        pytest.param(slow_in({"flash_fwd": 10.0, "gemm": 2.0}), id="products are slower, too, and not alike"),
         pytest.param(slow_in({"flash_fwd": 10.0, "flash_bwd": 10.0}, rest=15.0), id="all the rest is slower, too"),
         pytest.param(
             slow_in({"gemm": 10.0}, others=("norm",)), id="arithmetic alone: a low clock does not slow memory"

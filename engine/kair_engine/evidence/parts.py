@@ -98,7 +98,7 @@ _ON_HOST: Final = frozenset(
 _ON_DEVICE: Final = frozenset({"compute", "unknown", "device_contention"})
 _OF_INPUT: Final = frozenset({"input", "unmarked_input", "host", "periodic_pause", "contention", "unknown", "compute"})
 _OF_LINKS: Final = frozenset({"communication", "unknown"})
-_COPIES: Final = frozenset({"compute", "communication", "input", "unmarked_input", "host", "unknown"})
+_COPIES: Final = frozenset({"compute", "host_link", "communication", "input", "unmarked_input", "host", "unknown"})
 
 FILE_WAITS: Final = re.compile(r"\w+ /")
 """Waits in calls on a file, which a path is told of."""

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, ranges
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, offsets, ranges
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.timeline.spans import BETWEEN_RANKS_NS, Clock, Spans
@@ -170,16 +170,20 @@ def _beside_waits(ops: Operations, kind: SmallInts, clock: Clock) -> Spans:
 
     What is around a wait on its own thread waits, too.
     """
-    nothing = np.zeros(0, dtype=np.int64)
-    found = Spans(nothing, nothing)
+    found: list[Spans] = []
     waits = np.flatnonzero(ops.of_program & (kind == _SYNCHRONISING))
-    plain = ops.of_program & (kind == _HOST) & (ops.kind != SCOPE)
+    plain = np.flatnonzero(ops.of_program & (kind == _HOST) & (ops.kind != SCOPE))
+    of_rank = offsets(ops.rank[plain], len(ops.ranks))
     for lane in np.unique(ops.lane_key[waits]).tolist():
         mine = waits[ops.lane_key[waits] == lane]
-        others = np.flatnonzero(plain & (ops.rank == ops.rank[mine[0]]) & (ops.lane_key != lane))
+        rank = int(ops.rank[mine[0]])
+        others = plain[of_rank[rank] : of_rank[rank + 1]]
+        others = others[ops.lane_key[others] != lane]
         if len(others):
-            found = _both(found, _overlap(_of_rows(ops, clock, mine), _of_rows(ops, clock, others)))
-    return found
+            found.append(_overlap(_of_rows(ops, clock, mine), _of_rows(ops, clock, others)))
+    nothing = clock.begin[:0]
+    begin, end = (np.concatenate((nothing, *(getattr(one, of) for one in found))) for of in ("begin", "end"))
+    return Spans.united(begin, end)
 
 
 def _overlap(one: Spans, other: Spans) -> Spans:
@@ -196,19 +200,20 @@ def _operators(ops: Operations, kind: SmallInts, clock: Clock, stretches: Spans,
     order = np.argsort(stretches.begin, kind="stable")
     stretches = Spans(stretches.begin[order], stretches.end[order])
     is_step = (ops.kind == SCOPE) & is_one_of(ops.name, _step_names(ops))
-    rows = np.flatnonzero(ops.of_program & (kind != NONE) & ~is_step)
+    # Of other kinds than the host's what is around the first operation of a kind is not of it, what is within is less.
+    own = (_by_own_name(ops) == kind) | (kind == _HOST)
+    rows = np.flatnonzero(ops.of_program & (kind != NONE) & own & ~is_step)
     begin, end = (clock.at(ops.rank[rows], of[rows]) for of in (ops.start_ns, ops.end_ns))
     inside = stretches.within(begin, end)
     rows, inside = rows[inside > 0], inside[inside > 0]
-    own = _by_own_name(ops)[rows] == kind[rows]
-    for rank, code in zip(*(of.tolist() for of in np.nonzero(spent)), strict=True):
-        mine = np.flatnonzero((ops.rank[rows] == rank) & (kind[rows] == code) & (own | (code == _HOST)))
-        if len(mine):
-            in_name = np.bincount(ops.name[rows[mine]], weights=inside[mine])
-            if code == _HOST:
-                around = np.where(2 * in_name >= spent[rank, code], in_name, np.inf)
-                if np.isfinite(around.min()):
-                    named[rank, code] = int(around.argmin())
-            else:
-                named[rank, code] = int(in_name.argmax())
+    names = int(ops.name.max(initial=0)) + 1
+    cell = ops.rank[rows] * len(HOST_KINDS) + kind[rows]
+    codes, place = np.unique(cell * names + ops.name[rows], return_inverse=True)
+    in_name, cell, name = np.bincount(place, weights=inside, minlength=len(codes)), codes // names, codes % names
+    # Of the host's the least that is around half of it: the innermost; of others the most.
+    of_host = cell % len(HOST_KINDS) == _HOST
+    around = ~of_host | (2 * in_name >= spent.reshape(-1)[cell])
+    last = np.lexsort((np.where(of_host, -in_name, in_name), cell))
+    last = last[around[last]]
+    named.reshape(-1)[cell[last]] = name[last]
     return named

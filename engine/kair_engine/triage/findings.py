@@ -124,7 +124,8 @@ def _throughout(
     """That devices are slower in all that they run, where their ranks compute longer and nothing else explains it."""
     if diagnosis.cause == "device_model":
         return diagnosis.evidence
-    if diagnosis.cause != "compute" or diagnosis.operator is not None:
+    in_part = any(one.kind in {"one_family", "one_kernel"} for one in diagnosis.evidence)
+    if diagnosis.cause != "compute" or diagnosis.operator is not None or in_part:
         return ()
     found = slower_throughout(job, largest, accused)
     return () if found is None else found.evidence

@@ -3,13 +3,14 @@
 Compared are ranks with the peers that nobody accuses, over the steps since they became slow.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, zero_for_nan
+from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -32,6 +33,8 @@ OF_ONE_MODEL: Final = 0.03
 """And by less than this share of what they take: healthy devices of one model differ by up to so much."""
 FEWEST_KERNELS: Final = 4
 """Of fewer, nobody can say that it is not these."""
+FEWEST_OF_ONE_BOUND: Final = 2
+"""Kernels that arithmetic, or memory, bounds: a single one may have another reason."""
 WORTH_COUNTING: Final = 0.01
 """Of the usual compute: a kernel that takes less says nothing by itself."""
 LEAST_COPIES: Final = 1e-3
@@ -82,14 +85,17 @@ class Kernels:
         growth, whole = self.longer_ns[chosen] / np.maximum(self.usual_ns[chosen], 1.0), self.growth(chosen)
         return bool(((growth >= ALIKE[0] * whole) & (growth <= ALIKE[1] * whole)).all())
 
-    def rest_is_as_usual(self, slow: Bools) -> bool:
-        """Whether nothing else takes longer, nor shorter, also of what the same property of a device would slow."""
-        arithmetic = self.of(OF_ARITHMETIC)
-        kin = ~slow & (arithmetic if bool((slow & arithmetic).any()) else ~arithmetic)
-        return bool(
-            self.usual_ns[kin].sum() >= WORTH_COUNTING * self.usual_ns.sum()
-            and max(abs(self.growth(~slow)), abs(self.growth(kin))) <= min(AS_USUAL * self.growth(slow), OF_ONE_MODEL)
-        )
+    def rest_is_as_usual(self, slow: Bools, kin: Bools | None = None) -> bool:
+        """Whether nothing else takes longer, nor shorter, and `kin` by themselves do not; without any that is open."""
+        rest = [~slow] if kin is None else [~slow, kin]
+        most = min(AS_USUAL * self.growth(slow), OF_ONE_MODEL)
+        enough = all(self.usual_ns[one].sum() >= WORTH_COUNTING * self.usual_ns.sum() for one in rest)
+        return enough and all(abs(self.growth(one)) <= most for one in rest)
+
+    def slowest(self, of: Bools) -> str | None:
+        """Return the single kernel among these that takes longest beyond what it takes peers."""
+        chosen = np.flatnonzero(of & self.named)
+        return self.names[int(chosen[self.longer_ns[chosen].argmax()])] if len(chosen) else None
 
 
 def kernels_of(job: JobExcess, places: Sequence[Position], later: Bools, accused: Collection[Position]) -> Kernels:
@@ -170,26 +176,50 @@ def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] =
     """Say what the ranks are slow in where that is one family of kernels, and all others take what they take peers.
 
     That is no slow device. What depends on its data, and is slower in all of its kernels, has more to do; of other
-    kernels, or of a single one, nobody knows why.
+    kernels, or of a single one, nobody knows why. But all that arithmetic bounds, or all that the device's memory does,
+    is slower alone by what the device runs at.
     """
     if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
         return None
     kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
     lost = float(kernels.longer_ns.clip(min=0).sum())
-    named = np.where(kernels.named, kernels.longer_ns, -np.inf)
-    parts: list[tuple[Family | None, Bools]] = [(family, kernels.of({family})) for family in (*OF_DATA, *OF_ARITHMETIC)]
-    for family, slow in [*parts, (None, kernels.named & (named == named.max()))]:
-        if lost <= 0 or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost or not kernels.rest_is_as_usual(slow):
-            continue
-        if family is not None and not kernels.alike(slow & kernels.counted()):
-            continue
-        slowest = int(np.where(slow, named, -np.inf).argmax())
-        operator = kernels.names[slowest] if slowest < len(kernels.names) else None
-        if family in OF_DATA:
-            return Diagnosis("uneven_work", operator, (_beside_the_rest(kernels, slow, family, "one_family", ranks),))
-        kind: EvidenceKind = "one_kernel" if family is None else "one_family"
-        return Diagnosis("compute", None, (_beside_the_rest(kernels, slow, family or operator, kind, ranks),))
+    if lost <= 0:
+        return None
+    for part in _parts(kernels):
+        alone = kernels.longer_ns[part.slow].sum() >= NEARLY_ALL * lost and kernels.rest_is_as_usual(
+            part.slow, part.kin
+        )
+        if alone and (part.kind == "one_kernel" or kernels.alike(part.slow & kernels.counted())):
+            shown = _beside_the_rest(kernels, part.slow, part.about, part.kind, ranks)
+            return Diagnosis(part.cause, kernels.slowest(part.slow) if part.cause == "uneven_work" else None, (shown,))
     return None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Kernels that may be slower alone; `kin` are others that the same property of a device would slow."""
+
+    about: str
+    slow: Bools
+    kin: Bools | None
+    cause: Cause = "compute"
+    kind: EvidenceKind = "one_family"
+
+
+def _parts(kernels: Kernels) -> Iterator[_Part]:
+    """Yield families, the slowest kernel by itself, then what a low clock slows, and what slow memory does."""
+    arithmetic, copies = kernels.of(OF_ARITHMETIC), kernels.of(OF_COPIES)
+    bound_by_memory = ~arithmetic & ~copies
+    for family in (*OF_DATA, *OF_ARITHMETIC):
+        slow, kin = kernels.of({family}), arithmetic if family in OF_ARITHMETIC else bound_by_memory
+        yield _Part(family, slow, kin & ~slow, "uneven_work" if family in OF_DATA else "compute")
+    if kernels.names:
+        single = np.arange(len(kernels.families)) == int(kernels.longer_ns[kernels.named].argmax())
+        kin = arithmetic if (arithmetic & single).any() else ~arithmetic
+        yield _Part(kernels.slowest(single) or "", single, kin & ~single, kind="one_kernel")
+    for about, slow in (("arithmetic", arithmetic), ("memory", bound_by_memory)):
+        if np.count_nonzero(slow & kernels.named & kernels.counted()) >= FEWEST_OF_ONE_BOUND:
+            yield _Part(about, slow, None)
 
 
 def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] = ()) -> Diagnosis | None:
@@ -202,10 +232,9 @@ def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] 
     lost, usual = float(kernels.longer_ns.clip(min=0).sum()), float(kernels.usual_ns.sum())
     if lost <= 0 or any(kernels.usual_ns[of].sum() < LEAST_COPIES * usual for of in directions):
         return None
-    growth, rest = kernels.growth(slow), kernels.growth(~slow)
+    growth = kernels.growth(slow)
     alike = all(ALIKE[0] * growth <= kernels.growth(of) <= ALIKE[1] * growth for of in directions)
-    as_usual = abs(rest) <= min(AS_USUAL * growth, OF_ONE_MODEL)
-    if not (alike and as_usual) or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost:
+    if not (alike and kernels.rest_is_as_usual(slow)) or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost:
         return None
     return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", "one_family", ranks),))
 
@@ -215,7 +244,7 @@ def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> K
 
 
 def _beside_the_rest(
-    kernels: Kernels, slow: Bools, about: str | None, kind: EvidenceKind, ranks: tuple[Rank, ...]
+    kernels: Kernels, slow: Bools, about: str, kind: EvidenceKind, ranks: tuple[Rank, ...]
 ) -> Evidence:
     figures = {
         "excess_us_per_step": float(kernels.longer_ns[slow].sum()) / 1e3,
