@@ -304,7 +304,7 @@ UNSUPPORTED: Final = (
     Unsupported(
         "an Nsight Systems report",
         is_nsys_report,
-        "convert it: nsys export --type sqlite --lazy=false FILE.nsys-rep",
+        "convert it: nsys export --type sqlite --lazy=false --include-blobs=true FILE.nsys-rep",
     ),
     Unsupported(
         "an old Nsight Systems report (.qdrep)",
