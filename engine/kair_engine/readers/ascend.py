@@ -62,6 +62,8 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     for trace in traces:
         found.take(trace, parts, has_communication=has_communication)
     rows, marks = found.rows, found.marks if piece is None else _iterations(piece, found.marks)
+    if piece is not None and not marks and len(rows):
+        marks = [Mark(f"Iteration {piece.iteration}", *rows.extent())]
     if not any(text.startswith("stream") for text in rows.lanes.texts):
         hint = "record with activities CPU and NPU, and analyse it (torch_npu.profiler.profiler.analyse)"
         raise InputError(f"{source.name} holds no operations of a device", hint)
