@@ -67,6 +67,21 @@ def test_the_pieces_of_a_device_are_one_rank_s(tmp_path: Path, left_out: tuple[s
     assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compute", "MatMul-op3")
 
 
+def test_slices_of_one_recording_are_read_as_one(tmp_path: Path) -> None:
+    """As newer versions of msprof cut them by size, beside the folder of the device that they are of."""
+    for device in range(4):
+        pieces = sorted(build.msprof(tmp_path / "pieces", device, late=100 if device == 1 else 0).glob("msprof_*"))
+        recording = tmp_path / "job" / f"PROF_{device}"
+        (recording / f"device_{device}" / "data").mkdir(parents=True)
+        (recording / "mindstudio_profiler_output").mkdir()
+        for at, piece in enumerate(pieces):
+            name = f"msprof_slice_{at}_20260314093042.json"
+            (recording / "mindstudio_profiler_output" / name).write_bytes(piece.read_bytes())
+    found = open_trace(tmp_path / "job", cache=tmp_path / "cache")
+    assert (found.job.ranks, found.job.steps, found.job.warnings) == ((0, 1, 2, 3), tuple(range(1, 9)), ())
+    assert accused(found).ranks == (1,)
+
+
 def test_iterations_of_msprof_last_until_the_next_one(tmp_path: Path) -> None:
     build.msprof(tmp_path / "job", 0, steps=3)
     times = open_trace(tmp_path / "job", cache=tmp_path / "cache").job.step_times

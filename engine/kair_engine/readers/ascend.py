@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.ascend_pieces import Piece, piece_of
+from kair_engine.readers.ascend_pieces import Device, Piece, device_of, piece_of, slices_of
 from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load, recording, written
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import Rows, steps_from
@@ -52,10 +52,11 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     it is in, else `rank_hint`, else the one its name states. Raises NotATraceError, also for a piece that is read with
     another one, InputError where no operation of a device is in it, OSError when the disk is full.
     """
-    piece = piece_of(source)
-    if piece is not None and (read_with := piece.read_with) is not None:
+    piece, slices, device = piece_of(source), slices_of(source), device_of(source)
+    read_with = slices[0] if piece is None else piece.read_with
+    if read_with is not None and read_with != source:
         raise NotATraceError(f"what is in it is read with {read_with.name}")
-    traces = [load(source), *_communication_beside(piece)]
+    traces = [*map(load, slices), *_communication_beside(piece)]
     found = _Found()
     parts = {part for trace in traces for part in _parts_of_collectives(trace)}
     has_communication = any(_names_communication(trace) for trace in traces)
@@ -67,11 +68,11 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     if not any(text.startswith("stream") for text in rows.lanes.texts):
         hint = "record with activities CPU and NPU, and analyse it (torch_npu.profiler.profiler.analyse)"
         raise InputError(f"{source.name} holds no operations of a device", hint)
-    of_device = None if piece is None else piece.rank
+    of_device = None if device is None else device.rank
     told_ranks = (_rank_beside(source), of_device, rank_hint, rank_from_name(source))
     stated = next((rank for rank in told_ranks if rank is not None), None)
     lane = max(found.main, key=lambda one: found.main[one], default="thread host")
-    host, pid = _worker(source) if piece is None else _of_info(piece)
+    host, pid = _worker(source) if device is None else _of_info(device)
     identity = RankIdentity(stated or 0, pid=pid, versions=_versions(source), environment=_environment(source))
     ranks = [recording(stated or 0, rows, steps_from(marks, rows), lane, source, host=host, identity=identity)]
     return written(
@@ -176,9 +177,9 @@ def _task(event: ChromeEvent) -> tuple[str, str] | None:
     return None if stream is None or task is None else (str(stream), str(task))
 
 
-def _of_info(piece: Piece) -> tuple[str | None, int | None]:
+def _of_info(device: Device) -> tuple[str | None, int | None]:
     """Host and process, where the device's folder tells them."""
-    info = piece.info
+    info = device.info
     pid = str(info.get("pid"))
     return told(info.get("hostname")), process_id(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.ascend_pieces import PIECE
+from kair_engine.readers.ascend_pieces import PIECE, SLICE
 from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 from kair_engine.trace.model import FragmentInfo
 
@@ -118,7 +118,9 @@ def is_job_log(head: Head) -> bool:
 
 def is_ascend(head: Head) -> bool:
     """Chrome's events with the processes of an Ascend NPU; they may be named far behind, the file's name is its own."""
-    is_named = head.path.name.startswith("trace_view.json") or bool(PIECE.match(head.path.name))
+    is_named = head.path.name.startswith("trace_view.json") or bool(
+        PIECE.match(head.path.name) or SLICE.match(head.path.name)
+    )
     return is_kineto(head) and (is_named or bool(_ASCEND.search(head.content)))
 
 
