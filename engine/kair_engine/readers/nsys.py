@@ -43,7 +43,8 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
     """Writes `source` as the fragment `out`, and says what it holds.
 
     The rank of a process is what its marks state, of a single process also what its environment or the file's name
-    does; otherwise processes count on from `rank_hint`, or from 0 with `rank_known` false. Raises NotATraceError where
+    does; several count on from `rank_hint`, or from 0, with `rank_known` false: a report of several processes is a
+    host's, and a number in its name no rank. Raises NotATraceError where
     it is another database, InputError where it is damaged or no GPU did anything in it, OSError when the disk is full.
     """
     with opened(source) as report:
@@ -80,10 +81,12 @@ def _ranks(
     stated = [rank for rank in said if rank is not None]
     if len(stated) == len(processes) == len(set(stated)):
         return stated, True
-    single = of_environment if len(processes) == 1 else None
-    named = next((rank for rank in (single, rank_hint, rank_from_name(source)) if rank is not None), None)
-    first = named or 0
-    return list(range(first, first + len(processes))), named is not None
+    if len(processes) > 1:
+        first = rank_hint or 0
+        return list(range(first, first + len(processes))), False
+    named = (rank for rank in (of_environment, rank_hint, rank_from_name(source)) if rank is not None)
+    rank = next(named, None)
+    return [rank or 0], rank is not None
 
 
 def _epoch(report: Report) -> int:
