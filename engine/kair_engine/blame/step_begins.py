@@ -76,7 +76,8 @@ class StepEnds:
 def _longest_since(ops: Operations, rows: Ints, since_ns: Ints) -> Ints:
     """Per rank the innermost of `rows` that lies mostly in the time since then, and is most of it; else NONE."""
     over = ops.begin_ns + ops.length_ns
-    rows = rows[(ops.end_ns[rows] > since_ns[ops.rank[rows]]) & np.array([ops.operator(r) != STEP_SCOPE for r in rows])]
+    steps = [code for code, name in ops.name_text.items() if name == STEP_SCOPE]
+    rows = rows[(ops.end_ns[rows] > since_ns[ops.rank[rows]]) & ~np.isin(ops.name[rows], steps)]
     rank = ops.rank[rows]
     inside = np.minimum(ops.end_ns[rows], over[rank]) - np.maximum(ops.start_ns[rows], since_ns[rank])
     mostly = (inside > MOST * ops.duration_ns[rows]) & (inside > MOST * (over - since_ns)[rank])
