@@ -44,8 +44,8 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
             lines.append(f"no cause: {explanation_in_words(one)}")
     if excluded := [one for one in found if one.word == "excluded"]:
         assumed = any(one.joined_by in ("ordinal", "local_rank") for one in excluded)
-        told = "; ".join(part_in_words(one.part) for one in excluded)
-        lines.append(f"excluded: {told}{_IF_ASSUMED if assumed else ''}")
+        parts = "; ".join(part_in_words(one.part) for one in excluded)
+        lines.append(f"excluded: {parts}{_IF_ASSUMED if assumed else ''}")
     if loose := [part_in_words(one.part) for one in found if one.word == "not_tied"]:
         lines.append(f"read, and not tied to this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]
