@@ -39,6 +39,7 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
         "each position, in µs per step; share_of_step."
     ),
+    "at_step_end": "Idle after a step's last operation, until it ends. Figures: after_us_per_step, peers_us.",
     "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
     "all_pause": "All ranks pause in the same steps. Figures: delays, every, of_steps, share_of_step.",
     "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
@@ -145,8 +146,8 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "one_family": (
         "It is slower in one family of kernels (attention, experts, lookups, selections, matrix_products, copies, or "
-        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are so "
-        "much of what it computes. About: family. Figures: "
+        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are "
+        "so much of what it computes. About: family. Figures: "
         "excess_us_per_step, ratio, others_ratio, others_share."
     ),
     "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",

@@ -125,6 +125,11 @@ def _uneven_positions(one: Evidence) -> str:
     return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
 
 
+def _at_step_end(one: Evidence) -> str:
+    after, peers = duration(one.figures["after_us_per_step"]), duration(one.figures["peers_us"])
+    return f"{_who(one)} idles for {after} a step after its last operation, before the step ends (peers {peers})"
+
+
 def _longest_changes(one: Evidence) -> str:
     ranks, steps = plural(int(one.figures["ranks"]), "rank"), plural(int(one.figures["steps"]), "step")
     return f"in {steps}, {ranks} took turns to have most work; the longest costs {_share(one)} of the step"
@@ -509,6 +514,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "longest_batch": _longest_batch,
     "uneven_positions": _uneven_positions,
     "longest_changes": _longest_changes,
+    "at_step_end": _at_step_end,
     "all_pause": _all_pause,
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,

@@ -22,7 +22,7 @@ from kair_engine.stats import TRIM, median, trimmed_mean
 from kair_engine.trace.model import Job
 
 MOST_WITHIN: Final = 0.5
-"""Of what places differ by, the most that ranks of one place may differ by: else single ranks are slow, and no place."""
+"""Of what places differ by, the most that ranks of one place may differ by: else single ranks are slow."""
 PlaceKind = Literal["group", "model", "host", "block"]
 LEAST_SPREAD: Final = 0.03
 """Of the step: by so much the slowest place must differ from the fastest one. A healthy host is up to .023 slower than

@@ -38,6 +38,7 @@ EvidenceKind = Literal[
     "longest_delays",
     "uneven_positions",
     "longest_changes",
+    "at_step_end",
     "all_pause",
     "host_stops",
     "ticks",

@@ -34,6 +34,8 @@ class Unrecorded:
     """Those that left no trace, and are members of what is waited in."""
     waited_ns: float
     """Per step, the mean over recorded ranks and steps, of time in which nothing is computed."""
+    at_most_ns: float
+    """The same if all of it were waiting that goes by in collectives with such a member."""
 
 
 _Key = tuple[str, int]
@@ -55,13 +57,14 @@ def unrecorded(trace: Trace) -> Unrecorded | None:
         for key, own, exposed, ranks in _of_step(ops, synchronise(ops), missing):
             alike[key].append((own, exposed))
             members |= ranks
-    waited = 0.0
+    waited = at_most = 0.0
     for parts in alike.values():
         own, exposed = (np.concatenate(of) for of in zip(*parts, strict=True))
+        at_most += float(exposed.sum())
         if len(own) >= FEWEST_ALIKE:
             waited += float(np.minimum(np.maximum(own - np.quantile(own, USUAL_QUANTILE), 0.0), exposed).sum())
     ranks = tuple(Rank(rank) for rank in sorted(members or missing))
-    return Unrecorded(ranks, waited / max(steps, 1))
+    return Unrecorded(ranks, waited / max(steps, 1), at_most / max(steps, 1))
 
 
 def _of_step(ops: Operations, sync: Synchronisation, missing: set[int]) -> list[tuple[_Key, Floats, Floats, set[int]]]:

@@ -33,7 +33,7 @@ from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
-from kair_engine.triage.open_items import Budget, smallest_share
+from kair_engine.triage.open_items import Budget, smallest_share, without_unrecorded
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
 from kair_engine.triage.replays import Replays
@@ -60,7 +60,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     left = _left_unexplained(seen, raised, stands)
     longer = tuple(longer_steps(seen.found, stands.gated.findings))
-    steps, gated = seen.trace.steps, stands.gated
+    missing = unrecorded(seen.trace)
+    steps, gated = seen.trace.steps, without_unrecorded(stands.gated, missing)
     budget = Budget(
         seen.trace,
         seen.found.job,
@@ -68,7 +69,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         seen.found.events,
         seen.found.shared,
         seen.tables.parts.parts_ns,
-        unrecorded(seen.trace),
+        missing,
+        gated.findings != stands.gated.findings,
         frozenset(rank for one in seen.explained for rank in one.ranks),
     )
     still_open = budget.items(gated.findings, left)

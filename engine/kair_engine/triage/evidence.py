@@ -124,6 +124,22 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
+MOSTLY_AT_END = 0.5
+"""Of a host's excess, the part after a step's last operation from which on that is where it is."""
+
+
+def at_step_end_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
+    """Return that ranks are idle after a step's last operation, where most of their host's excess is there."""
+    members = list(anomaly.positions)
+    peers = np.setdiff1d(np.flatnonzero(job.role == job.role[members[0]]), members)
+    mine = float(job.after_ns[:, members].mean())
+    others = float(job.after_ns[:, peers].mean()) if len(peers) else 0.0
+    if mine - others < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
+        return ()
+    figures = {"after_us_per_step": mine / 1e3, "peers_us": others / 1e3}
+    return (Evidence("at_step_end", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+
+
 def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:
     """Which files ranks are whose numbers are those of their files' order."""
     named = [rank for rank in ranks if rank in job.by_order]

@@ -18,7 +18,7 @@ from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Trace, hosts_of
-from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
+from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
 from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
@@ -107,6 +107,7 @@ def rank_finding(
             *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
+            *(at_step_end_evidence(job, largest) if of_host else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),

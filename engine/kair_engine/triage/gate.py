@@ -71,7 +71,7 @@ class Facts(NamedTuple):
 GATE: Final[tuple[tuple[Mapping[str, bool], Outcome], ...]] = (
     ({"is_baseless": True}, "drop"),
     ({"costs": True, "costs_by_itself": False, "has_remedy": True}, "keep_if_alone"),
-    ({"runs_ahead": True, "is_priced_wrongly": True}, "keep_by_estimate"),
+    ({"is_priced_wrongly": True}, "keep_by_estimate"),
     ({"costs": False, "runs_ahead": True, "is_of_host": True}, "absorbed"),
     ({"costs": False, "runs_ahead": False, "is_waited_for": True}, "contradicted"),
     ({"costs": False}, "drop"),
@@ -174,7 +174,7 @@ class _Seen(NamedTuple):
             costs_by_itself=by_itself >= self.least_us,
             has_remedy=CAUSES[finding.cause].remedy is not None,
             runs_ahead=runs_ahead,
-            is_priced_wrongly=runs_ahead and _is_priced_wrongly(finding, worth, job),
+            is_priced_wrongly=job.on_device and _is_priced_wrongly(finding, worth, job),
             is_of_host=is_of_host(finding),
             is_waited_for=(share or 0.0) > NOTABLE_WAITING
             and waited > self.shared_us

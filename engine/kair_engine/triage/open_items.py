@@ -4,6 +4,7 @@ The budget of a triage: what ranks lose is explained by findings, or is here, wi
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
+from kair_engine.triage.gate import Gated
 from kair_engine.triage.waiting import Waiting
 
 LEAVES_OPEN: Final = 0.05
@@ -53,6 +55,8 @@ class Budget:
     parts_ns: Floats
     """(PARTS and UNKNOWN × ranks), summed over steps."""
     missing: Unrecorded | None
+    may_all_be_waiting: bool
+    """Whether so much communication with ranks that are not recorded is exposed that all of it is in doubt."""
     explained: frozenset[Rank]
     """Ranks that take no longer than for the samples that the job gives them."""
 
@@ -78,7 +82,9 @@ class Budget:
 
     def _unrecorded(self) -> Iterator[OpenItem]:
         if self.missing is not None:
-            yield self._item("unrecorded", self.missing.waited_ns, ranks=self.missing.ranks)
+            cause = "exposed_communication" if self.may_all_be_waiting else None
+            waited = self.missing.at_most_ns if self.may_all_be_waiting else self.missing.waited_ns
+            yield self._item("unrecorded", waited, ranks=self.missing.ranks, cause=cause)
 
     def _unmatched(self) -> Iterator[OpenItem]:
         """Communication whose members were not found: any part of it may be waiting."""
@@ -150,6 +156,21 @@ class Budget:
 
 _NOBODY_WAITS: Final = ("exposed_communication", "input_bound", "copies", "launch_bound", "allocator")
 """Causes of the whole job that make no rank later than the others."""
+
+
+def without_unrecorded(gated: Gated, missing: Unrecorded | None) -> Gated:
+    """Return what stands without exposed communication that goes by with a rank that is not recorded.
+
+    How much of that is waiting for this rank, nobody knows: it is no finding about the whole job.
+    """
+    if missing is None:
+        return gated
+    kept = (
+        one
+        for one in gated.findings
+        if one.cause != "exposed_communication" or one.time_lost_us_per_step * 1e3 > 2 * missing.at_most_ns
+    )
+    return replace(gated, findings=tuple(kept))
 
 
 def leaves_open(items: Sequence[OpenItem]) -> bool:
