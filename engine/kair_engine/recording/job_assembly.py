@@ -88,6 +88,12 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
     by_time = {rank: more for rank, more in by_time.items() if rank not in matched}
     by_time = borne_out(by_time, hosts, paths) if by_time else {}
     by_time |= _off_in_their_file(times, clock_of, unmarked - matched.keys())
+    if on_one_clock and not unmarked and _begin_apart(renumbered(times, by_time)):
+        from kair_engine.recording.alignment import renumbered_by_collectives  # loads numpy, for few jobs
+
+        alignment = renumbered_by_collectives(paths, ranks)
+        matched, of_matching = alignment.more, alignment.warnings()
+        by_time = {} if matched else by_time
     apart = _set_apart(unmarked, matched, times, hosts if on_one_clock else {})
     shift = {rank: more for rank, more in {**by_time, **matched, **apart}.items() if more}
     times = renumbered(times, shift)
@@ -200,13 +206,10 @@ def _matched(
     clock_of: Mapping[int, int],
 ) -> tuple[dict[int, int], list[KairWarning]]:
     """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
-    if not unmarked and not (infos[0].format == "kineto" and begin_apart(infos)):
-        return {}, []
-    from kair_engine.recording.alignment import aligned, renumbered_by_collectives  # loads numpy, for few jobs
-
     if not unmarked:
-        alignment = renumbered_by_collectives(paths, {rank for info in infos for rank in info.ranks})
-        return alignment.more, alignment.warnings()
+        return {}, []
+    from kair_engine.recording.alignment import aligned  # loads numpy, for few jobs
+
     numbered = {rank for info in infos for rank in info.ranks} - unmarked
     alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts), clock_of)
     return alignment.more, alignment.warnings()
@@ -221,22 +224,14 @@ def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int
     return found
 
 
-def begin_apart(infos: Sequence[FragmentInfo]) -> bool:
-    """Whether ranks begin steps of one number more than a usual step apart, by clocks that count from 1970.
-
-    Clocks may be off as much, too: what ranks meet in tells.
-    """
-    if not all(info.absolute_time for info in infos):
-        return False
-    times = [info.step_times for info in infos]
-    usual = median([length for one in times for length in one.duration_ns] or [0])
+def _begin_apart(times: StepTimes) -> bool:
+    """Whether ranks begin steps of one number more than a usual step apart, by clocks that may be off as much."""
     first: dict[int, tuple[int, int]] = {}
-    for one in times:
-        for step, begin in zip(one.step, one.begin_ns, strict=True):
-            least, most = first.get(step, (begin, begin))
-            first[step] = min(least, begin), max(most, begin)
+    for step, begin in zip(times.step, times.begin_ns, strict=True):
+        least, most = first.get(step, (begin, begin))
+        first[step] = min(least, begin), max(most, begin)
     apart = [most - least for least, most in first.values() if most > least]
-    return bool(apart) and median(apart) > usual
+    return bool(apart) and median(apart) > median(times.duration_ns)
 
 
 def _off_in_their_file(times: StepTimes, clock_of: Mapping[int, int], counted: AbstractSet[int]) -> dict[int, int]:
