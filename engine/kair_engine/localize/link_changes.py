@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Bools, Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.change_points import Change, change_points, same_time
 from kair_engine.localize.links import (
@@ -95,21 +95,25 @@ def _changes(links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]) ->
 
 
 def _all_take_longer(flights: Sequence[Floats], change: Change) -> bool:
-    """Whether even the least delayed call of a step takes longer, in the median of the steps of a change."""
-    shortest = _shortest(flights)
-    within = np.zeros(len(shortest), dtype=bool)
-    within[change.begin : change.end] = True
-    return bool(np.median(shortest[within]) > (1 + SLOWER_BY) * np.median(shortest[~within]))
+    """Whether even the least delayed call of a step takes longer, in the median of the steps of a change.
 
-
-def _shortest(flights: Sequence[Floats]) -> Floats:
-    """Per step how many times as long as ever the call takes that is least delayed; calls are told by their order.
-
-    Steps may have unlike numbers of calls: those that all have count.
+    The shortest of a step tells it where calls are alike; the one that is least delayed beside the same call of other
+    steps where some are so small that the link hardly matters. Steps may have unlike numbers of calls: those count that
+    all have.
     """
     calls = min(map(len, flights))
-    of = np.maximum(np.stack([one[:calls] for one in flights]), 1.0)
-    return np.asarray((of / of.min(axis=0)).min(axis=1))
+    of = np.stack([one[:calls] for one in flights])
+    within = np.zeros(len(of), dtype=bool)
+    within[change.begin : change.end] = True
+    delays = (of - of.min(axis=0)).min(axis=1)
+    of_call = max(change.before / max(calls, 1), 1.0)
+    return _rise(of.min(axis=1), within) > SLOWER_BY * max(float(np.median(of[~within].min(axis=1))), 1.0) or (
+        _rise(delays, within) > SLOWER_BY * of_call
+    )
+
+
+def _rise(values: Floats, within: Bools) -> float:
+    return float(np.median(values[within]) - np.median(values[~within]))
 
 
 def _led(changed: Sequence[_Changed]) -> tuple[list[list[_Changed]], list[_Changed]]:

@@ -88,7 +88,7 @@ class LinkTime:
     compared_ns: float
     """The same of those that another link has, too."""
     flights_ns: Floats
-    """Of each call of an edge, from when the transfer could begin to the receive's end; of a group nothing."""
+    """Of each call of an edge, from the send's begin to the receive's end; of a group nothing."""
     operator: str
     """On which it spent most."""
     family: Family
@@ -123,18 +123,16 @@ def link_times(sync: Synchronisation, role: Ints) -> dict[Link, LinkTime]:
 
 
 def _flights_ns(sync: Synchronisation, edges: Ints) -> Floats:
-    """Of transfers between two ranks: from the send's begin to the receive's end.
+    """Of transfers between two ranks: from the send's begin to the receive's end, no less than their own time.
 
-    A stream's send waits for its receive, so that both have to have begun: there it is their own time. A thread's send
-    is buffered, and on its way from its begin on, whatever the receiver does meanwhile.
+    A buffered send is on its way from its begin on, whatever the receiver does meanwhile.
     """
     collectives, ops = sync.collectives, sync.collectives.ops
     rows = collectives.row[collectives.starts[edges][:, None] + np.arange(2)]
     rows = np.where(ops.kind[rows[:, :1]] == RECV, rows[:, ::-1], rows)
     offset = sync.clocks.offset_ns[ops.rank[rows]]
     flight = ops.end_ns[rows[:, 1]] - offset[:, 1] - (ops.start_ns[rows[:, 0]] - offset[:, 0])
-    own = sync.own_ns[edges].astype(float)
-    return np.where(ops.on_stream[rows[:, 0]], own, np.maximum(flight, own))
+    return np.maximum(flight, sync.own_ns[edges].astype(float))
 
 
 def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:

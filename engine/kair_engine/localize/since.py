@@ -1,9 +1,10 @@
-"""Finds roles and whole steps that take longer since some step than before, where no peer can tell.
+"""Finds ranks, roles and whole steps that take longer since some step than before.
 
-A rank that is alone in its role, or has one or two peers, and all ranks of a role together cannot be told by peers;
-their own compute is compared with what it was. What other roles' compute does at the same time is no change of one
-role: all devices of a job warm up together, and ranks that wait for a slow one compute faster. So a rank, or a role,
-has to be slower than before, and to have become slower than the others did.
+A rank that is alone in its role, and all ranks of a role together, cannot be told by peers; their own compute is
+compared with what it was. So is that of all other ranks: peers tell an onset that has many steps after it
+(localize/shapes.py). What others' compute does at the same time is no change of one: all devices of a job warm up
+together, and ranks that wait for a slow one compute faster. So a rank, or a role, has to be slower than before, and to
+have become slower than the others did.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,9 @@ from kair_engine.stats import median
 
 OWN_CLASSES = ("compute", "input")
 """The classes of time that are a rank's own whatever other roles do: its host's idle time may be waiting for them."""
-FEWEST_PEERS = 4
-"""Ranks of a smaller role are compared one by one: of three, one that is slow is hardly told by the other two."""
+MOST_LOOKED_AT, PARTS = 64, 6
+"""Of more ranks only so many are looked at, those that differ most between parts of the recording; nobody changes that
+does not, and the others are as good a crowd as all."""
 FEWEST_THINGS = 2
 """Of one rank, or one role, nobody knows what is its own and what the whole job's."""
 MOST_OF_ROLE = 0.75
@@ -37,7 +39,7 @@ their batches."""
 
 @dataclass(frozen=True)
 class SlowerRole:
-    """A rank with too few peers, or a whole role, that became slower by its own work; times are ns of a rank's step."""
+    """A rank, or a whole role, that became slower by its own work; times are ns of a rank's step."""
 
     positions: tuple[Position, ...]
     class_index: int
@@ -59,19 +61,26 @@ class SlowerSteps:
 
 
 def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole, ...]:
-    """Ranks with too few peers, and whole roles, that became slower, the costliest first; none of the `accused`.
+    """Whole roles and ranks that became slower, the costliest first; none of the `accused`.
 
-    None where all are one role that has peers enough: what happens to all of them is the whole step's change.
+    Roles are compared with one another first, then the ranks of the others: half of a job's ranks would hide in a
+    spread of all. One rank, or one role, alone is none: what happens to it happens to the whole step.
     """
     work = zero_for_nan(np.stack([step.work_ns for step in job.steps]))
-    things = list(_things(job, accused))
-    if len(things) < FEWEST_THINGS:
-        return ()
+    ranks = np.array([at for at in range(len(job.ranks)) if at not in accused], dtype=np.int64)
+    roles = [members for code in present(job.role) if len(members := ranks[job.role[ranks] == code]) > 1]
+    roles += [ranks[[at]] for at in range(len(ranks)) if np.count_nonzero(job.role == job.role[ranks[at]]) == 1]
     rows = [row for row in map(CLASSES.index, OWN_CLASSES) if work[:, row].any()]
-    tests = len(things) * len(rows) / PAST_SHARE
-    found = [replace(one, p_value=one.p_value * tests) for row in rows for one in _slower(work[:, row], things, row)]
-    beyond = [one for one in found if one.p_value < FALSE_ALARM_RATE]
-    costly = [one for one in _together(beyond, job.role) if _is_costly(one.change, job)]
+    tests = (len(roles) + len(ranks)) * len(rows) / PAST_SHARE
+    found: list[SlowerRole] = []
+    for row in rows:
+        of_roles = [one for one in _slower(work[:, row], roles, row) if one.p_value * tests < FALSE_ALARM_RATE]
+        slow = {position for one in of_roles for position in one.positions}
+        others = [ranks[[at]] for at in range(len(ranks)) if ranks[at] not in slow]
+        found += of_roles
+        found += (one for one in _slower(work[:, row], others, row) if one.p_value * tests < FALSE_ALARM_RATE)
+    together = _together([replace(one, p_value=one.p_value * tests) for one in found], job.role)
+    costly = [one for one in together if _is_costly(one.change, job)]
     return tuple(sorted(costly, key=lambda one: one.change.before - one.change.since))
 
 
@@ -90,22 +99,16 @@ def _together(found: Sequence[SlowerRole], role: Ints) -> list[SlowerRole]:
     return result
 
 
-def _things(job: JobExcess, accused: AbstractSet[int]) -> Iterator[Ints]:
-    """What is compared with its past: each rank of a role without peers enough, and all ranks of any other role."""
-    for code in present(job.role):
-        members = np.array(
-            [at for at in np.flatnonzero(job.role == code).tolist() if at not in accused], dtype=np.int64
-        )
-        if len(members) >= FEWEST_PEERS:
-            yield members
-        else:
-            yield from members[:, None]
-
-
 def _slower(work: Floats, things: Sequence[Ints], row: int) -> Iterator[SlowerRole]:
-    """Those that became slower in one class of time (steps × ranks); of a role nearly all ranks have to."""
+    """Those that became slower in one class of time (steps × ranks); of a role nearly all ranks have to.
+
+    Of many only those are looked at that differ from one part of the recording to another, beside as many of the others
+    as show what all do.
+    """
+    if len(things) < FEWEST_THINGS:
+        return
     of_thing = np.stack([median(work[:, members], axis=1) for members in things], axis=1)
-    told = np.flatnonzero((of_thing > 0).all(axis=0))
+    told = _worth_a_look(of_thing, np.flatnonzero((of_thing > 0).all(axis=0)))
     changes = change_points(of_thing[:, told], Spread(USUAL_OF_WORK, WIDE_OF_WORK), relative=True)
     for at, change in zip(told.tolist(), changes, strict=True):
         if change is not None:
@@ -115,6 +118,16 @@ def _slower(work: Floats, things: Sequence[Ints], row: int) -> Iterator[SlowerRo
             rise = median(of_ranks[within], axis=0) - median(of_ranks[~within], axis=0)
             if (rise > (change.since - change.before) / 2).mean() > MOST_OF_ROLE:
                 yield SlowerRole(as_positions(things[at]), row, change, change.p_value)
+
+
+def _worth_a_look(of_thing: Floats, known: Ints) -> Ints:
+    """Of many things those that take longest in some part of the recording, beside what they take in another."""
+    if len(known) <= MOST_LOOKED_AT:
+        return known
+    logs = np.log(of_thing[:, known])
+    parts = np.stack([median(part, axis=0) for part in np.array_split(logs, PARTS) if len(part)])
+    apart = parts.max(axis=0) - parts.min(axis=0)
+    return np.sort(known[np.argsort(-apart, kind="stable")[:MOST_LOOKED_AT]])
 
 
 def slower_steps(job: JobExcess) -> SlowerSteps | None:
