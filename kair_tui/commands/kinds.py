@@ -145,8 +145,8 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "one_family": (
         "It is slower in one family of kernels (attention, experts, lookups, selections, matrix_products, copies, or "
-        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are so "
-        "much of what it computes. About: family. Figures: "
+        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are "
+        "so much of what it computes. About: family. Figures: "
         "excess_us_per_step, ratio, others_ratio, others_share."
     ),
     "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",
