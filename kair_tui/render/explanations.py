@@ -9,6 +9,7 @@ from kair_engine.trace.measures import MEASURES
 from kair_tui.render.text import spaced
 from kair_tui.render.units import and_more, clock, count, duration, percent, plural
 
+_IF_ASSUMED: Final = " (if its device is the host's of the same number, as is assumed)"
 _UNSEEN_SHOWN: Final = 3
 """Of what nobody looked at; all with `-o wide`, with the commands."""
 
@@ -41,8 +42,10 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
             lines += [f"if so: {remedy}" for remedy in (remedy_of(one),) if remedy]
         elif one.word == "seen":
             lines.append(f"no cause: {explanation_in_words(one)}")
-    if excluded := [part_in_words(one.part) for one in found if one.word == "excluded"]:
-        lines.append(f"excluded: {'; '.join(excluded)}")
+    if excluded := [one for one in found if one.word == "excluded"]:
+        assumed = any(one.joined_by in ("ordinal", "local_rank") for one in excluded)
+        told = "; ".join(part_in_words(one.part) for one in excluded)
+        lines.append(f"excluded: {told}{_IF_ASSUMED if assumed else ''}")
     if loose := [part_in_words(one.part) for one in found if one.word == "not_tied"]:
         lines.append(f"read, and not tied to this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]

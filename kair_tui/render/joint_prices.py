@@ -135,12 +135,13 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
     causes: dict[tuple[Rank, ...], list[str]] = {}
     for one in findings:
         words = CAUSES[one.cause].words
-        if words not in causes.setdefault(one.ranks, []):
+        if one.ranks and words not in causes.setdefault(one.ranks, []):
             causes[one.ranks].append(words)
     ranks_of: dict[str, set[Rank]] = {}
     for ranks, of_ranks in causes.items():
         ranks_of.setdefault(", ".join(of_ranks), set()).update(ranks)
-    named = [f"{ranks_named(tuple(ranks))} ({why})" if ranks else why for why, ranks in ranks_of.items()]
+    named = [f"{ranks_named(tuple(ranks))} ({why})" for why, ranks in ranks_of.items()]
+    named += [f"{one.edge or 'a link'} ({CAUSES[one.cause].words})" for one in findings if not one.ranks]
     return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.results.blame import STEP_BEGIN, RootCause
+from kair_engine.results.blame import STEP_BEGIN, STEP_END, RootCause
 from kair_engine.results.triage import Evidence
 from kair_tui.render import delays as devices
 from kair_tui.render import hangs, within_rank
@@ -481,6 +481,8 @@ def _place(cause: RootCause, alone: bool) -> str:
     where = "" if alone else f" on rank {cause.rank}"
     if cause.operator == STEP_BEGIN:
         return f"late already when the step began{where}"
+    if cause.operator == STEP_END:
+        return f"idle at the end of the step before{where}"
     operator = short_name(str(cause.operator))
     return f"idle before {operator}{where}" if cause.is_edge else f"{operator}{where}"
 

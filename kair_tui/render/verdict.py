@@ -78,7 +78,7 @@ def summary(result: TriageResult) -> str:
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
         if (largest := largest_open(result)) is not None:
-            return f"inconclusive: {largest}{told}"
+            return f"inconclusive: {largest}{_most_of_step(result)}{told}"
         why = _why_open(result) or "too few peers for a test"
         if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
             waited = _first(result.warnings, ("waited_for",))

@@ -209,9 +209,9 @@ def _longer_steps(one: KairWarning) -> str:
 def _groups_differ(one: KairWarning) -> str:
     own, other = one.figures["own_us"], one.figures["other_us"]
     return (
-        f"{one.about} ({_who(one)}) takes {duration(own)} a step in transfers, its sibling {duration(other)}: "
-        f"{_number(one, 'links')} are too few to say which is usual; the same job on other hosts, or with four such "
-        "groups, would settle it"
+        f"the transfers of {_who(one)} ({one.about}) take {duration(own)} a step, the same ones of their sibling "
+        f"{duration(other)} ({_share(one)} of the step): {_number(one, 'links')} groups or links cannot say which is "
+        "usual; the same job on other hosts, or with four of them, would"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kair_engine.evidence.joining import Joins
 from kair_engine.evidence.untied import measures_untied, untied, warnings_of
-from kair_engine.readers.evidence import nvidia_smi
+from kair_engine.readers.evidence import nvidia_smi, prometheus_text
 from kair_engine.trace.evidence_table import EvidenceFile, read_evidence, together, write_evidence
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.measures import gpu, gpu_index, pci
@@ -159,3 +159,18 @@ def test_a_log_that_knows_an_address_is_tied_by_the_number_that_another_source_t
     file = smi(tmp_path)
     joins = Joins(kineto({rank: rank for rank in range(4)}), HOSTS, file.devices)
     assert joins.ranks_of("node-0", pci(address(2))) == ((2,), "ordinal")
+
+
+def test_an_exporter_s_number_of_a_device_is_the_driver_s(tmp_path: Path) -> None:
+    """dcgm-exporter tells UUID and number; its UUID does not hide the number."""
+    path = tmp_path / "node-0.prom"
+    samples = [
+        f'DCGM_FI_DEV_SM_CLOCK{{gpu="{index}",UUID="{uuid(index)}",Hostname="node-0"}} 1980 17000000{second}0000'
+        for second in (0, 1)
+        for index in range(4)
+    ]
+    path.write_text("# TYPE DCGM_FI_DEV_SM_CLOCK gauge\n" + "\n".join(samples) + "\n")
+    file = prometheus_text.read(path)
+    joins = Joins(kineto({0: 3, 1: 2, 2: 1, 3: 0}), HOSTS, file.devices)
+    assert joins.ranks_of("node-0", gpu(uuid(3))) == ((0,), "ordinal")
+    assert untied(file, joins) == ()

@@ -215,7 +215,7 @@ def test_prices(of: Answers) -> None:
             assert remedies[remedy] == same(finding.time_lost_us_per_step)
         elif len(finding.fix) == 1:
             assert next(fixes).saved_us == same(finding.time_lost_us_per_step)
-    lost = [finding.time_lost_us_per_step for finding in of.triage.findings]
+    lost = [finding.costs_us for finding in of.triage.findings]
     assert lost == sorted(lost, reverse=True)
 
 

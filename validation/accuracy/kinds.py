@@ -45,6 +45,8 @@ class Scored:
     """Verdict, ranks and cause; nobody else accused."""
     untold: tuple[str, ...]
     """What should be in the text and is not: patterns, steps."""
+    extra: tuple[str, ...]
+    """Causes of what is told beside that accuses nobody, of a job in which one rank's fault is all there is."""
     ratio: float | None
     """The price over the truth, where what is wrong was found."""
     summary: str
@@ -113,6 +115,9 @@ def score(kind: str, name: str, truth: Truth, result: TriageInWords, seconds: fl
         right_verdict,
         right_verdict and ranks_right and found,
         tuple(untold),
+        tuple(
+            one.cause for one in result.findings if truth.ranks and one not in (*accusing, *fitting) and _of_fault(one)
+        ),
         _price_ms(result, fitting) / truth.ms if priced else None,
         result.summary,
         seconds,
@@ -130,41 +135,50 @@ def in_words(result: TriageInWords) -> str:
 
 def table(scored: Sequence[Scored]) -> Iterable[str]:
     """A row per kind, and one of all."""
-    yield (
-        f"{'kind':22}{'jobs':>5}{'right':>6}{'verdict':>8}{'ranks':>6}{'inno.':>6}{'healthy acc.':>13}{'untold':>7}"
-        f"{'price/truth':>19}  {'verdicts':44}{'s':>5}"
-    )
+    columns = ("jobs", "right", "verdict", "ranks", "innocent", "healthy accused", "untold", "extra", "price/truth")
+    yield f"{'kind':22} {'  '.join(columns):90}  s/job  verdicts"
     for kind in [*dict.fromkeys(one.kind for one in scored), "all"]:
         own = [one for one in scored if kind in (one.kind, "all")]
-        guilty = [one for one in own if one.truth.ranks]
-        named = f"{sum(one.accused == one.truth.ranks for one in guilty)}/{len(guilty)}" if guilty else ""
+        guilty, well = [one for one in own if one.truth.ranks], [one for one in own if one.truth.healthy]
         ratios = sorted(one.ratio for one in own if one.ratio is not None)
-        prices = f"{np.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})" if ratios else ""
-        healthy = [one for one in own if one.truth.healthy]
-        accused = f"{sum(bool(one.accused) for one in healthy)}/{len(healthy)}" if healthy else ""
+        cells = (
+            len(own),
+            sum(one.right for one in own),
+            sum(one.right_verdict for one in own),
+            f"{sum(one.accused == one.truth.ranks for one in guilty)}/{len(guilty)}" if guilty else "",
+            sum(one.innocents for one in own),
+            f"{sum(bool(one.accused) for one in well)}/{len(well)}" if well else "",
+            sum(bool(one.untold) for one in own),
+            sum(bool(one.extra) for one in own),
+            f"{np.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})" if ratios else "",
+        )
+        row = "  ".join(f"{cell!s:>{len(column)}}" for cell, column in zip(cells, columns, strict=True))
         verdicts = ", ".join(
             f"{count} {verdict}" for verdict, count in Counter(one.verdict for one in own).most_common()
         )
-        yield (
-            f"{kind:22}{len(own):5}{sum(one.right for one in own):6}{sum(one.right_verdict for one in own):8}{named:>6}"
-            f"{sum(one.innocents for one in own):6}{accused:>13}{sum(bool(one.untold) for one in own):7}{prices:>19}  "
-            f"{verdicts:44}{np.mean([one.seconds for one in own]):5.1f}"
-        )
+        yield f"{kind:22} {row:90}  {np.mean([one.seconds for one in own]):5.1f}  {verdicts}"
 
 
 def wrong(scored: Sequence[Scored], keep: Path | None) -> Iterable[str]:
-    """Each job that was not answered right, or whose answer leaves something untold."""
+    """Each job that was not answered right (WRONG), or whose answer leaves something untold or tells too much."""
     for one in scored:
-        if one.right and not one.untold:
+        if one.right and not one.untold and not one.extra:
             continue
         truth, where = one.truth, one.name if keep is None else str(keep / one.name)
-        yield f"{'WRONG ' if not one.right else 'untold'} {where}: {truth.about}"
+        yield f"{'WRONG ' if not one.right else 'less  '} {where}: {truth.about}"
         wanted = f"{'/'.join(truth.verdicts)} ranks {list(truth.ranks)} {truth.cause}"
         yield f"       truth: {wanted}, {truth.ms:.2f} of {truth.step_ms:.2f} ms"
         price = "" if one.ratio is None else f", price × {one.ratio:.2f}"
         yield f"       said:  {one.verdict} ranks {list(one.accused)} {'+'.join(one.causes)}{price}: {one.summary}"
         if one.untold:
             yield f"       untold: {'; '.join(one.untold)}"
+        if one.extra:
+            yield f"       also told, though no such fault is there: {', '.join(one.extra)}"
+
+
+def _of_fault(finding: Finding) -> bool:
+    """Whether a finding is of a fault: every job has transfers that nothing overlaps, and pipelines their stages."""
+    return finding.cause not in ("exposed_communication", "stage_imbalance")
 
 
 def _fits(finding: Finding, truth: Truth) -> bool:

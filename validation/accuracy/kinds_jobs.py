@@ -47,6 +47,10 @@ class Op:
     """Its column in the drawn noise; −1 for none."""
 
 
+READ: Final = Op("read", "Memcpy DtoH (Device -> Pinned)", 2e3, "aten::item", size=4)
+"""The host reads a number, and waits for the device."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """When something ran."""
@@ -180,7 +184,7 @@ def program(job: Job) -> list[Op]:
             replace(_kernel("optimizer", 0.35, "aten::_fused_adamw_", family="memory"), awaits="" if part else "norm")
         )
     ops.append(Op("close", "", 0, category="user_annotation"))
-    ops.append(Op("read", "Memcpy DtoH (Device -> Pinned)", 2e3, "aten::item", size=4))
+    ops.append(READ)
     return [replace(op, noise=index) for index, op in enumerate(ops)]
 
 

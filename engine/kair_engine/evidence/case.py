@@ -90,10 +90,11 @@ class Case:
 
     def told(self, measure: str, series: Sequence[Series]) -> Explanation:
         """Where series of the rank are read; a counter is told per second."""
-        of = MEASURES[measure]
+        of, blank = MEASURES[measure], self.blank()
         return replace(
-            self.blank(),
+            blank,
             entity=series[0].entity,
+            device=blank.device or (_device_in_words(series[0]) if self.part.kind == "device" else None),
             measure=measure,
             unit=f"{of.unit}/s" if of.kind == "counter" else of.unit,
             joined_by=series[0].joined_by,
@@ -159,6 +160,13 @@ class Case:
         often = of.length_ns is not None or MEASURES[of.name].kind == "counter"
         often = often or (of.source.interval_s or math.inf) <= _SEES_ALL_S
         return often and bool(len(covered)) and float(covered.mean()) >= _COVERED
+
+
+def _device_in_words(series: Series) -> str | None:
+    """What one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
+    kind, _, name = series.entity.partition(":")
+    words = {"gpu": name, "pci": name, "gpu index": f"GPU {name}"}.get(kind)
+    return None if words is None else ", ".join(one for one in (series.host, words) if one)
 
 
 def mean_of(values: Floats) -> float | None:

@@ -131,7 +131,7 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     if found.scattered is not None and found.scattered.rare:
         result.append(_rare_delays(job, found.scattered))
     if found.differing is not None:
-        result.append(_groups_differ(found.differing))
+        result.append(_groups_differ(found.differing, job))
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
         result.append(KairWarning("one_rank", "one rank only: there is no peer to compare it with"))
@@ -172,8 +172,9 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
     return KairWarning("few_steps", figures=figures, ranks=(rank,), about=CLASSES[anomaly.class_index])
 
 
-def _groups_differ(found: Differing) -> KairWarning:
+def _groups_differ(found: Differing, job: JobExcess) -> KairWarning:
     figures = {"own_us": found.own_ns / 1e3, "other_us": found.other_ns / 1e3, "links": 1 + len(found.others)}
+    figures["share_of_step"] = (found.own_ns - found.other_ns) / job.step_time_ns
     return KairWarning(GROUPS_DIFFER, figures=figures, ranks=found.slow.ranks, about=found.slow.name)
 
 

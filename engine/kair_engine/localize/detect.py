@@ -30,8 +30,10 @@ from kair_engine.stats import TRIM, median, trimmed_mean
 _RATE = FALSE_ALARM_RATE * RANK_SHARE
 _SMALLEST_SET = 2
 """A set has at least so many ranks, and leaves so many others."""
+LEAST_OF_SET = 0.5
+"""Of what a host or a group is slower by, the part by which each of its members must be."""
 _RANKS_PER_HIDDEN = 4
-"""One of four ranks may be slow alike and be seen though each hides the others: who is like every third is no outlier."""
+"""One of four ranks may be slow alike and be seen though each hides the others: who is like every third is none."""
 _ALWAYS_HIDDEN = 4
 """So many are looked behind in any case; behind more only while each of them takes so much longer that it would be
 told."""
@@ -198,11 +200,19 @@ class _Looks:
             chosen = of_unit == code
             if min(np.count_nonzero(chosen), np.count_nonzero(~chosen)) >= _SMALLEST_SET:
                 above, chance = set_above_rest(means, chosen, spread)
-                yield (chance if above > least else 1.0), chosen
+                yield (chance if above > least and self._all_are_slow(units, chosen) else 1.0), chosen
         if len(units) > 1 and max(map(len, units)) > 1:
             for at, chance in enumerate(above_others(means, spread)[1].tolist()):
+                chosen = np.arange(len(units)) == at
                 if len(units[at]) > 1:
-                    yield chance, np.arange(len(units)) == at
+                    yield (chance if self._all_are_slow(units, chosen) else 1.0), chosen
+
+    def _all_are_slow(self, units: Sequence[Ints], chosen: Bools) -> bool:
+        """Return whether every rank of a set is slower than the others: else some of its ranks are, and no set."""
+        own = self._own_means
+        mine, others = (own[np.concatenate([units[at] for at in np.flatnonzero(of)])] for of in (chosen, ~chosen))
+        usual = float(median(others))
+        return float(mine.min()) - usual > LEAST_OF_SET * (float(mine.mean()) - usual)
 
 
 @dataclass(frozen=True)

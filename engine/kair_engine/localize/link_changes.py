@@ -6,7 +6,6 @@ is slow in both, queues behind that: it follows, and is nobody's fault.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -88,18 +87,19 @@ def changed_links(
 def _changes(links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]) -> Iterator[tuple[Link, Change]]:
     """Of links the change of what they spend in all; of edges only where every transfer takes longer as well."""
     own = np.array([[step[link].own_ns for link in links] for step in steps])
-    spread = Spread(HEALTHY_SPREAD, HEALTHY_SPREAD)
-    of_all = change_points(own, spread)
-    edges = [at for at, link in enumerate(links) if link.group is None and of_all[at] is not None]
-    shortest = [_shortest([step[links[at]].flights_ns for step in steps]) for at in edges]
-    of_each = dict(zip(edges, change_points(np.stack(shortest, axis=1), spread), strict=True)) if edges else {}
-    for at, (link, change) in enumerate(zip(links, of_all, strict=True)):
+    for link, change in zip(links, change_points(own, Spread(HEALTHY_SPREAD, HEALTHY_SPREAD)), strict=True):
         if change is None:
             continue
-        if link.group is not None:
+        if link.group is not None or _all_take_longer([step[link].flights_ns for step in steps], change):
             yield link, change
-        elif (each := of_each[at]) is not None and same_time(each, change) and each.factor > 1 + SLOWER_BY:
-            yield link, replace(change, p_value=max(each.p_value, change.p_value))
+
+
+def _all_take_longer(flights: Sequence[Floats], change: Change) -> bool:
+    """Whether even the least delayed call of a step takes longer, in the median of the steps of a change."""
+    shortest = _shortest(flights)
+    within = np.zeros(len(shortest), dtype=bool)
+    within[change.begin : change.end] = True
+    return bool(np.median(shortest[within]) > (1 + SLOWER_BY) * np.median(shortest[~within]))
 
 
 def _shortest(flights: Sequence[Floats]) -> Floats:

@@ -11,7 +11,14 @@ import numpy as np
 from kair_engine.arrays import Floats, present, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, LINK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import (
+    FALSE_ALARM_RATE,
+    FEWEST_STEPS,
+    LINK_SHARE,
+    PAST_SHARE,
+    SMALLEST_SHARE,
+    Anomaly,
+)
 from kair_engine.localize.detect import Detections, at_steps, detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import (
@@ -127,13 +134,16 @@ def step_time_ns(trace: Trace, job: JobExcess) -> float:
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    """Those that are slower than their siblings, and those that are slower than before; each test has half the rate."""
-    rate, numbers = FALSE_ALARM_RATE * LINK_SHARE / 2, [step.step for step in job.steps]
-    by_siblings = slow_links([step.links for step in job.steps], job.step_time_ns, rate, SMALLEST_SHARE)
-    by_past = changed_links([step.transfers for step in job.steps], numbers, job.step_time_ns, rate, SMALLEST_SHARE)
-    changed = {link for one in by_past for link in (one.link, *one.followers)}
-    found = (*by_past, *(one for one in by_siblings if one.link not in changed))
-    return tuple(replace(slow, p_value=min(1.0, 2 * slow.p_value / LINK_SHARE)) for slow in found)
+    """Those that are slower than before, and of the others those that are slower than their siblings."""
+    by_siblings, by_past = (FALSE_ALARM_RATE * share for share in (LINK_SHARE, PAST_SHARE))
+    numbers, transfers = [step.step for step in job.steps], [step.transfers for step in job.steps]
+    changed = changed_links(transfers, numbers, job.step_time_ns, by_past, SMALLEST_SHARE)
+    known = {link for one in changed for link in (one.link, *one.followers)}
+    slow = slow_links([step.links for step in job.steps], job.step_time_ns, by_siblings, SMALLEST_SHARE)
+    return (
+        *(replace(one, p_value=min(1.0, one.p_value / PAST_SHARE)) for one in changed),
+        *(replace(one, p_value=min(1.0, one.p_value / LINK_SHARE)) for one in slow if one.link not in known),
+    )
 
 
 def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator[JobPattern]:

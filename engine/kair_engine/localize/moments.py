@@ -60,16 +60,18 @@ def shared_moments(job: JobExcess) -> Iterator[Moment]:
     """Yield for input and for hosts the few steps in which the median rank spends far more than in the others."""
     for row in _OWN[1:] if len(job.steps) >= FEWEST_STEPS else ():
         spent = median(job.every_work_ns[:, row])
-        usual = float(median(spent))
+        # Half of the steps may have it: the other half tells what is usual.
+        lower = np.sort(spent)[: (len(spent) + 1) // 2]
+        usual = float(median(lower))
         beyond = spent - usual
-        noise = MAD_TO_SIGMA * float(median(np.abs(beyond)))
+        noise = MAD_TO_SIGMA * float(median(np.abs(lower - usual)))
         hit = beyond > max(STALL_SHARE * job.step_time_ns, OUT_OF_NOISE * noise)
         if 0 < np.count_nonzero(hit) <= len(spent) // 2:
             yield _moment((), row, hit, float(beyond[hit].sum()))
 
 
 def events(job: JobExcess, accused: Collection[Position]) -> Iterator[Moment]:
-    """Yield per rank that is not accused its steps with a large delay, where they cost something: they prove nothing."""
+    """Yield per rank that is not accused its steps with a large delay, where they cost something."""
     if len(job.steps) < FEWEST_STEPS:
         return
     of_class = zero_for_nan(job.by_step_ns)

@@ -21,6 +21,8 @@ from kair_engine.ranks import as_positions
 from kair_engine.stats import TRIM, median, trimmed_mean
 from kair_engine.trace.model import Job
 
+MOST_WITHIN: Final = 0.5
+"""Of what places differ by, the most that ranks of one place may differ by: else single ranks are slow, and no place."""
 PlaceKind = Literal["group", "model", "host", "block"]
 LEAST_SPREAD: Final = 0.03
 """Of the step: by so much the slowest place must differ from the fastest one. A healthy host is up to .023 slower than
@@ -107,7 +109,8 @@ def _compared(partition: Partition, excess: JobExcess, tried: int) -> Placement 
     of_place = np.bincount(code, weights=means.mean_ns) / sizes
     low, high = int(np.argmin(of_place)), int(np.argmax(of_place))
     apart = float(of_place[high] - of_place[low])
-    if apart < LEAST_SPREAD * excess.step_time_ns:
+    within = max(float(np.ptp(means.mean_ns[code == place])) for place in range(len(sizes)))
+    if apart < LEAST_SPREAD * excess.step_time_ns or within > MOST_WITHIN * apart:
         return None
     if sizes.max() == 1:
         chance = _of_order(means.mean_ns, code)

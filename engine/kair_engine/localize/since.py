@@ -14,7 +14,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLEST_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PAST_SHARE, SMALLEST_SHARE
 from kair_engine.localize.change_points import Change, change_points, same_time
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Spread
@@ -67,11 +67,9 @@ def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole,
     things = list(_things(job, accused))
     if len(things) < FEWEST_THINGS:
         return ()
-    found = [
-        replace(one, p_value=one.p_value * len(things) * len(OWN_CLASSES) / RANK_SHARE)
-        for name in OWN_CLASSES
-        for one in _slower(work[:, CLASSES.index(name)], things, CLASSES.index(name))
-    ]
+    rows = [row for row in map(CLASSES.index, OWN_CLASSES) if work[:, row].any()]
+    tests = len(things) * len(rows) / PAST_SHARE
+    found = [replace(one, p_value=one.p_value * tests) for row in rows for one in _slower(work[:, row], things, row)]
     beyond = [one for one in found if one.p_value < FALSE_ALARM_RATE]
     costly = [one for one in _together(beyond, job.role) if _is_costly(one.change, job)]
     return tuple(sorted(costly, key=lambda one: one.change.before - one.change.since))
@@ -123,12 +121,12 @@ def slower_steps(job: JobExcess) -> SlowerSteps | None:
     """How the whole job's steps became longer; None where they did not by STRAGGLING, or by chance."""
     spread = Spread(USUAL_OF_STEP, WIDE_OF_STEP)
     (change,) = change_points(job.step_times_ns[:, None], spread)
-    if change is None or change.p_value >= FALSE_ALARM_RATE or change.factor < STRAGGLING:
+    if change is None or change.p_value / PAST_SHARE >= FALSE_ALARM_RATE or change.factor < STRAGGLING:
         return None
     parts = _parts(job)
     grew = {name: _grown(values, change) for name, values in parts.items()}
     kind = max(grew, key=lambda name: grew[name])
-    return SlowerSteps(change, change.p_value, kind, grew[kind])
+    return SlowerSteps(change, change.p_value / PAST_SHARE, kind, grew[kind])
 
 
 def _parts(job: JobExcess) -> dict[str, Floats]:

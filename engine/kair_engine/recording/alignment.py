@@ -42,6 +42,9 @@ _AT_ONCE: Final = 0.05
 """Of a step: so near to one another collectives end by clocks of hosts that are not known to be one."""
 
 
+_NUMBERS: Final = "the numbers of collectives (Seq)"
+
+
 @dataclass(frozen=True)
 class Alignment:
     """rank → by how much it numbers its steps higher than the job does, for those that could be told; and by what."""
@@ -113,6 +116,52 @@ def aligned(
     return Alignment({rank: off for rank, off in more.items() if rank in counted}, frozenset(told_by))
 
 
+def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int]) -> Alignment:
+    """The common numbers of the steps of ranks that mark theirs, where their collectives say other ones.
+
+    Profilers that begin at different steps count each from its own. Ranks whose numbers (`Seq`) show that they have no
+    collective in common with the others come behind these.
+    """
+    calls = _calls(fragments)
+    left = sorted((rank for rank in ranks if rank in calls), key=lambda rank: int(calls[rank].end_ns[0]))
+    parts: list[dict[int, int]] = []
+    told_by: set[str] = set()
+    while left:
+        part = {left[0]: 0}
+        waiting = [left[0]]
+        for placed in waiting:
+            for rank in left:
+                if rank not in part and (found := _offset(calls[placed], calls[rank], None)) is not None:
+                    part[rank] = part[placed] + found[0]
+                    told_by.add(found[1])
+                    waiting.append(rank)
+        parts.append(part)
+        left = [rank for rank in left if rank not in part]
+    more: dict[int, int] = {}
+    free = 0
+    for part in sorted(parts, key=len, reverse=True):
+        others = [calls[rank] for rank in more]
+        apart = bool(others) and all(_share_no_number(calls[rank], one) for rank in part for one in others)
+        highest = max(part.values())
+        first = min(int(calls[rank].step[0]) - off for rank, off in part.items()) + highest
+        behind = max(free - first, 0) if apart else 0
+        more |= {rank: off - highest - behind for rank, off in part.items()}
+        free = max(free, *(int(calls[rank].step[-1]) - more[rank] + 1 for rank in part))
+    return Alignment({rank: off for rank, off in more.items() if off}, frozenset(told_by))
+
+
+def _share_no_number(one: _Calls, other: _Calls) -> bool:
+    """Whether two ranks number their collectives in a common group, and none has one number on both."""
+    shared = np.intersect1d(one.group[one.number >= 0], other.group[other.number >= 0])
+    found = [
+        np.stack((calls.group, calls.number))[:, calls.number >= 0] for calls in (one.of(shared), other.of(shared))
+    ]
+    if not len(shared) or not all(calls.shape[1] for calls in found):
+        return False
+    mine, theirs = (set(zip(*calls.tolist(), strict=True)) for calls in found)
+    return not mine & theirs
+
+
 def _clock(clocks: Mapping[int, str], one: int, other: int) -> bool | None:
     """Whether two ranks share a clock; None where the times of one of them are its own."""
     if one not in clocks or other not in clocks:
@@ -168,7 +217,7 @@ def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, st
         return None
     one, other = one.of(shared), other.of(shared)
     if (off := _by_number(one, other)) is not None:
-        return off, "the numbers of collectives (Seq)"
+        return off, _NUMBERS
     candidates = list(_candidates(one, other))
     if not candidates:
         return None

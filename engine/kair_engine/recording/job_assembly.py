@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from kair_engine.errors import InputError
@@ -199,10 +200,13 @@ def _matched(
     clock_of: Mapping[int, int],
 ) -> tuple[dict[int, int], list[KairWarning]]:
     """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
-    if not unmarked:
+    if not unmarked and not (infos[0].format == "kineto" and begin_apart(infos)):
         return {}, []
-    from kair_engine.recording.alignment import aligned  # loads numpy, for few jobs
+    from kair_engine.recording.alignment import aligned, renumbered_by_collectives  # loads numpy, for few jobs
 
+    if not unmarked:
+        alignment = renumbered_by_collectives(paths, {rank for info in infos for rank in info.ranks})
+        return alignment.more, alignment.warnings()
     numbered = {rank for info in infos for rank in info.ranks} - unmarked
     alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts), clock_of)
     return alignment.more, alignment.warnings()
@@ -215,6 +219,24 @@ def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int
         if info.absolute_time or len(info.ranks) > 1:
             found |= {rank: hosts.get(rank, "") if info.absolute_time else info.source for rank in info.ranks}
     return found
+
+
+def begin_apart(infos: Sequence[FragmentInfo]) -> bool:
+    """Whether ranks begin steps of one number more than a usual step apart, by clocks that count from 1970.
+
+    Clocks may be off as much, too: what ranks meet in tells.
+    """
+    if not all(info.absolute_time for info in infos):
+        return False
+    times = [info.step_times for info in infos]
+    usual = median([length for one in times for length in one.duration_ns] or [0])
+    first: dict[int, tuple[int, int]] = {}
+    for one in times:
+        for step, begin in zip(one.step, one.begin_ns, strict=True):
+            least, most = first.get(step, (begin, begin))
+            first[step] = min(least, begin), max(most, begin)
+    apart = [most - least for least, most in first.values() if most > least]
+    return bool(apart) and median(apart) > usual
 
 
 def _off_in_their_file(times: StepTimes, clock_of: Mapping[int, int], counted: AbstractSet[int]) -> dict[int, int]:

@@ -256,6 +256,11 @@ class Finding:
     most_us_per_step: float | None = None
     """The same at most: whichever of the two is more."""
 
+    @property
+    def costs_us(self) -> float:
+        """What it costs per step at most: of several that hide one another, more than it costs alone."""
+        return max(self.time_lost_us_per_step, self.most_us_per_step or 0.0)
+
 
 @dataclass(frozen=True)
 class SmallestSeen:

@@ -12,7 +12,7 @@ from kair_engine.localize.batch_shares import batch_share
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.blame import BlameResult
+from kair_engine.results.blame import STEP_END, BlameResult
 from kair_engine.results.triage import Evidence, Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
@@ -177,6 +177,8 @@ def _operator(
         if not mine or mine[0].operator is None:
             return None, None
         largest = mine[0]
+        if largest.operator == STEP_END:
+            return None, "idle at the end of the step before"
         edge = f"idle before {largest.operator}" if largest.is_edge else None
         return largest.operator, edge
     return one_operator(job, int(np.searchsorted(job.ranks, ranks[0])), cause), None

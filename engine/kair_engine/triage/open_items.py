@@ -96,8 +96,9 @@ class Budget:
 
     def _event(self, of: Moment, *, looked_at: bool) -> OpenItem:
         steps = tuple(self.job.steps[at].step for at in of.hit)
-        longest = max(of.hit, key=lambda at: self.job.step_times_ns[at])
-        others = np.delete(self.job.step_times_ns, list(of.hit))
+        took = self._took_ns(of)
+        longest = max(of.hit, key=lambda at: took[at])
+        others = np.delete(took, list(of.hit))
         cause, operator = _cause_of_class(of.class_index), None
         if looked_at and of.positions:
             cause, operator = self._ran(self.job.steps[longest].step, of)
@@ -108,9 +109,20 @@ class Budget:
             steps=steps,
             cause=cause,
             operator=operator,
-            took_us=float(self.job.step_times_ns[longest]) / 1e3,
+            took_us=float(took[longest]) / 1e3,
             usual_us=float(median(others)) / 1e3 if len(others) else None,
         )
+
+    def _took_ns(self, of: Moment) -> Floats:
+        """Return how long each step took the rank: what it does at a step's end others wait for in the next one."""
+        if not of.positions:
+            return self.job.step_times_ns
+        rank, known = int(self.job.ranks[of.positions[0]]), self.trace.job.times_of
+        usual = self.job.step_times_ns.tolist()
+        lengths = (
+            known.get((rank, one.step), (0, length))[1] for one, length in zip(self.job.steps, usual, strict=True)
+        )
+        return np.array([*lengths], dtype=float)
 
     def _ran(self, step: int, of: Moment) -> tuple[Cause, str | None]:
         """Return the cause and the operator of what a rank did longer in a step."""

@@ -223,7 +223,7 @@ def scenarios(model: Model, findings: Sequence[Finding], found: Localization) ->
 
 
 def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
-    return -finding.time_lost_us_per_step, finding.ranks
+    return -finding.costs_us, finding.ranks
 
 
 def _replayed(

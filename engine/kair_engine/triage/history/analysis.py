@@ -119,7 +119,7 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
             used.add(at)
             found.append(_both(one, judged.findings[at]))
     alone = [one for at, one in enumerate(judged.findings) if at not in used]
-    findings = tuple(sorted((*found, *alone), key=lambda one: -one.time_lost_us_per_step))
+    findings = tuple(sorted((*found, *alone), key=lambda one: -one.costs_us))
     verdict = sampled.verdict
     reasons = {one.code for one in sampled.warnings}
     if judged.findings:
