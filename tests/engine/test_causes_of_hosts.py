@@ -68,8 +68,8 @@ def test_what_all_hosts_do_is_job_wide(
     scaled = [(name, took if every == 1 else 4 * took) for name, took in calls]
     found = job(tmp_path, scaled, range(RANKS), every)
     assert found.verdict == "job_wide"
-    (finding,) = (one for one in found.findings if one.cause == cause)
-    assert (finding.ranks, finding.pattern) == ((), "job_wide")
+    (finding,) = found.findings
+    assert (finding.cause, finding.ranks, finding.pattern) == (cause, (), "job_wide")
     lost = 1100 if every == 1 else 7100 / 5
     assert finding.time_lost_us_per_step == pytest.approx(lost, rel=0.1)
 
