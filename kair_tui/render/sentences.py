@@ -360,7 +360,9 @@ def _in_calls(one: Evidence) -> str:
     if "peers_us_per_step" not in one.figures:
         return f"the median rank's device idles {idle} a step while its host is {doing}"
     peers = duration(one.figures["peers_us_per_step"])
-    return f"{_who(one)} {_verb(one, 'spend')} {idle} a step {doing} and nothing else, peers {peers}"
+    host = "its host is" if len(one.ranks) == 1 else "their hosts are"
+    lose = "loses" if len(one.ranks) == 1 else "lose"
+    return f"{_who(one)} {lose} {idle} a step while {host} {doing}, peers {peers}"
 
 
 def _stopped(one: Evidence) -> str:

@@ -60,10 +60,10 @@ _DEVICE: Final = frozenset({"whole_device", "device_models"})
 def advice(finding: Finding) -> str | None:
     """Return the suggestion that follows from what is slower and what is not; None where the cause's own holds."""
     for one in finding.evidence:
-        if one.kind == "one_family" and one.about in _ADVICE:
-            return _ADVICE[one.about]
-        if one.kind == "one_kernel" or one.about == "matrix_products":
+        if one.kind == "one_kernel" or (one.kind == "one_family" and one.about == "matrix_products"):
             return _ONE_KERNEL
+        if one.kind == "one_family":
+            return _ADVICE.get(str(one.about))
     return None
 
 

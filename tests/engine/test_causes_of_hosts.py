@@ -17,7 +17,7 @@ def job(folder: Path, calls: Collection[tuple[str, float]], ranks: Collection[in
     lines = []
     for step in range(STEPS):
         begin, late = 20_000 * step, [0.0] * RANKS
-        lines.append(f"step {step}: {begin}+{18_000}")
+        at_begin = len(lines)
         for rank in range(RANKS):
             jitter = (7 * step + 3 * rank) % 5
             first, at = begin + 10 + jitter, begin + 100.0
@@ -32,6 +32,7 @@ def job(folder: Path, calls: Collection[tuple[str, float]], ranks: Collection[in
             late[rank] = second + 1000
         for rank, end in enumerate(late):
             lines.append(f"{rank} gpu7 | allreduce@dp#{step} {end}+{max(late) - end + 500}")
+        lines.insert(at_begin, f"step {step}: {begin}+{max(late) + 600 - begin}")
     return triage(trace(folder, "\n".join(lines)))
 
 
@@ -67,10 +68,17 @@ def test_what_all_hosts_do_is_job_wide(
     scaled = [(name, took if every == 1 else 4 * took) for name, took in calls]
     found = job(tmp_path, scaled, range(RANKS), every)
     assert found.verdict == "job_wide"
-    (finding,) = (one for one in found.findings if one.cause == cause)
-    assert (finding.ranks, finding.pattern) == ((), "job_wide")
+    (finding,) = found.findings
+    assert (finding.cause, finding.ranks, finding.pattern) == (cause, (), "job_wide")
     lost = 1100 if every == 1 else 7100 / 5
     assert finding.time_lost_us_per_step == pytest.approx(lost, rel=0.1)
+
+
+def test_one_rank_that_compiles_now_and_then_compiles(tmp_path: Path) -> None:
+    found = job(tmp_path, (("compile_fx_inner", 9000.0),), ranks={1}, every=3)
+    assert found.verdict == "straggler"
+    (finding,) = found.findings
+    assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compilation", "compile_fx_inner")
 
 
 def test_calls_that_no_device_waits_for_cost_nothing(tmp_path: Path) -> None:

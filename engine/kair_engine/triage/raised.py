@@ -35,7 +35,7 @@ from kair_engine.triage.pricing import scenarios
 from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import sample_of
-from kair_engine.triage.shared_costs import SharedCosts
+from kair_engine.triage.shared_costs import OF_CALLS, SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
@@ -83,7 +83,10 @@ def _of_all(
 ) -> tuple[Finding, ...]:
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
-    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shared.findings(found.job))
+    shares = tuple(shared.findings(found.job))
+    by_replay = {finding.cause for finding in shares} & OF_CALLS
+    patterns = tuple(pattern for pattern in patterns if pattern.cause not in by_replay)
+    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
     known = {finding.cause for finding in wide}
     others = [one for one in more if not one.ranks and one.cause not in known]
     return *wide, *without_stopped_waits(others, wide, step_time_ns)

@@ -151,6 +151,7 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
 """Of the step, what each must cost that is left once ranks and links are as they should be: collectives and launches
 every job has, fetches should cost nothing."""
 _BY_CALLS: Final[Mapping[Cause, HostKind]] = {"allocator": "allocator", "compilation": "compilation"}
+OF_CALLS: Final = frozenset(_BY_CALLS)
 """Causes that are calls of the host while its device idles."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""

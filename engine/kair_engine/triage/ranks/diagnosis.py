@@ -17,7 +17,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.noise import above_peers
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Position, Rank, as_positions
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
@@ -52,12 +52,12 @@ def peers_of(job: JobExcess, largest: Anomaly) -> list[int]:
     return [int(rank) for rank in job.ranks[others]]
 
 
-def unaccused(job: JobExcess, places: Sequence[int], accused: Collection[int]) -> list[int]:
+def unaccused(job: JobExcess, places: Sequence[int], accused: Collection[int]) -> list[Position]:
     """Return the positions of their role's other ranks that nobody accuses; of all others, where everybody is."""
     role = np.flatnonzero(job.role == job.role[places[0]])
     others: Ints = np.setdiff1d(role, np.array(places))
     healthy: Ints = np.setdiff1d(others, np.array(sorted(accused), dtype=np.int64))
-    return [int(place) for place in (healthy if len(healthy) else others)]
+    return list(as_positions(healthy if len(healthy) else others))
 
 
 def from_median(job: JobExcess, places: Sequence[int]) -> int:
