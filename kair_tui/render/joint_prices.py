@@ -38,6 +38,11 @@ class Joint:
         """Whom they accuse."""
         return tuple(sorted({rank for one in self.findings for rank in one.ranks}))
 
+    @property
+    def who(self) -> str:
+        """`ranks 1 and 6`; of links without ranks how many there are."""
+        return ranks_named(self.ranks) if self.ranks else plural(len(self.findings), "link")
+
 
 def joint_of(result: TriageResult) -> Joint | None:
     """Return the findings that `accused_together` is the price of; None where that is not known."""
@@ -125,9 +130,8 @@ def _each(joint: Joint) -> str:
     parts = [us for one in joint.findings for us in (one.least_us_per_step, one.most_us_per_step) if us is not None]
     gained = max(one.time_lost_us_per_step for one in joint.findings)
     each = f"each {between(min(parts), max(parts))}" if parts else ""
-    if gained < SMALLEST_SHARE * joint.step_time_us:
-        return f"fixing one alone gains nothing{f' ({each})' if each else ''}"
-    return each or f"fixing one alone gains {duration(gained)} at most"
+    gains = "nothing" if gained < SMALLEST_SHARE * joint.step_time_us else f"{duration(gained)} at most"
+    return f"fixing one alone gains {gains}{f' ({each})' if each else ''}"
 
 
 def _named_by_cause(findings: Sequence[Finding]) -> str:

@@ -76,7 +76,7 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
         who, findings = _who(finding, with_device=with_device), (finding,)
         cost = clean(cost_in_words(finding, result))
     else:
-        who, findings, cost = ranks_named(joint.ranks), joint.findings, f"together {saved_of_step(joint)}"
+        who, findings, cost = joint.who, joint.findings, f"together {saved_of_step(joint)}"
     figures = [cost]
     if known := [one.p_value for one in findings if one.p_value is not None]:
         figures.append(f"p {p_value(max(known))}")

@@ -11,7 +11,7 @@ from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, 
 from kair_engine.results.triage import EvidenceKind, Finding
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
-from kair_tui.render.joint_prices import joint_of, ranks_named, together_in_words
+from kair_tui.render.joint_prices import joint_of, together_in_words
 from kair_tui.render.oneline import chosen_finding, cost_in_words, part_of
 from kair_tui.render.report.markdown import at_begin, code_text, safe_text
 from kair_tui.render.report.triage import Ask
@@ -117,7 +117,7 @@ def _together(triage: TriageInWords, finding: Finding) -> Iterator[str]:
     if joint is not None and finding in joint.findings:
         paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day)} a day"
         gained = f"+{percent(joint.cost.throughput_gain)} throughput{paid}"
-        yield f"{ranks_named(joint.ranks)} together {together_in_words(joint)}; all fixed: {gained}"
+        yield f"{joint.who} together {together_in_words(joint)}; all fixed: {gained}"
 
 
 def strongest_proofs(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> list[Proof]:

@@ -22,7 +22,7 @@ from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
-from kair_tui.render.joint_prices import joint_of, last_us, part_of_step, ranks_named
+from kair_tui.render.joint_prices import joint_of, last_us, part_of_step
 from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
 from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
@@ -301,7 +301,7 @@ def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
 def gain_in_words(result: TriageResult) -> str:
     """What is won without all that are accused, else without what costs most; empty where others hide it."""
     if (joint := joint_of(result)) is not None:
-        return f"{ranks_named(joint.ranks)} fixed: {gained_in_words(joint.cost)}"
+        return f"{joint.who} fixed: {gained_in_words(joint.cost)}"
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
     worth = [one for one in accused if not is_hidden(one) and not CAUSES[one.cause].of_recording]
     if not worth:

@@ -13,7 +13,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
-from kair_tui.render.joint_prices import joint_of, last_us, ranks_named
+from kair_tui.render.joint_prices import joint_of, last_us
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.content import (
     Block,
@@ -147,7 +147,7 @@ def _saved_in_words(triage: TriageInWords) -> str:
     """The price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
     if (joint := joint_of(triage)) is not None:
         hours = f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
-        return f"{duration(joint.cost.saved_us)} a step, {hours} ({ranks_named(joint.ranks)} together)"
+        return f"{duration(joint.cost.saved_us)} a step, {hours} ({joint.who} together)"
     finding = triage.findings[0]
     return f"{costs(finding)} a step, {one_decimal(finding.gpu_hours_per_day)} GPU-hours a day"
 
@@ -257,7 +257,7 @@ def _costs(found: Found, ask: Ask) -> Iterator[Block]:
     prices = [_price(number, finding) for number, finding in enumerate(triage.findings, 1)]
     joint = joint_of(triage)
     if joint is not None:
-        prices.insert(0, _of_all(f"{ranks_named(joint.ranks)} together", joint.cost))
+        prices.insert(0, _of_all(f"{joint.who} together", joint.cost))
     if triage.together is not None and len(prices) > 1 and triage.together != triage.accused_together:
         prices.append(_of_all("all of them", triage.together))
     if prices:
