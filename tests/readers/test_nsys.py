@@ -255,3 +255,19 @@ def test_damaged_reports_give_an_answer_or_one_line(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 0
+
+
+def test_steps_that_were_launched_before_the_recording_are_none_of_it(tmp_path: Path) -> None:
+    """A host twelve steps ahead of its device: what runs first was launched before, what is launched runs later."""
+    export, thread = Export(tmp_path / "a.sqlite"), thread_of(4000)
+    for number in range(24):
+        for at, name in enumerate(("gemm(float*)", "adam(float*)")):
+            start = 1000.0 * number + 450 * at
+            export.kernel(thread, name, start, start + 400, launched=1000.0 * (number - 12) + 50 * at)
+    export.connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < 0")
+    info = read_nsys(export.close(), tmp_path / "out.parquet", rank_hint=0)
+    assert all(length > 0 for length in info.step_times.duration_ns)
+    begins = info.step_times.begin_ns
+    assert list(begins) == sorted(begins)
+    assert info.step_times.step == tuple(range(len(begins)))
+    assert len(begins) == 12

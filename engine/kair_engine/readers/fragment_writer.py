@@ -465,8 +465,14 @@ def _repeating(rows: Rows) -> Steps | None:
 
 
 def _windows(rows: Rows, stream: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """Begins and ends of steps between places in a stream: after what is before each was launched, or has run."""
+    """Begins and ends of steps between places in a stream: after what is before each was launched, or has run.
+
+    What runs at the begin of a recording may have been launched before it, long before what is launched meanwhile: such
+    steps are none of it.
+    """
     moment, start = rows.column("moment")[stream], rows.column("start")[stream]
     over = np.where(moment < start, moment + 1, start + rows.column("duration")[stream])
     edges = np.append(rows.extent()[0], over)[bounds]
+    sooner = np.minimum.accumulate(edges[::-1])[::-1]
+    edges = edges[edges == sooner]
     return edges[:-1], edges[1:]
