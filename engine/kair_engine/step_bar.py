@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.ranks import Rank
@@ -25,6 +25,7 @@ from kair_engine.results.step_bar import (
     RankBar,
     StepBar,
 )
+from kair_engine.timeline.account import Account, AccountOfSteps
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps
@@ -51,23 +52,30 @@ class StepPartsTally:
     """The steps that are divided."""
     steps_end_together: bool
     """Whether a rank that is done waits until all are: where a step is no more than its operations."""
+    role: Ints | None = None
+    """(ranks): a code, where roles are known."""
+    waited_for_ns: Floats = field(init=False)
+    """(ranks): what the others of its role waited for each, summed over steps; 0 of large steps."""
     parts_ns: Floats = field(init=False)
     """(PARTS and UNKNOWN × ranks), summed over steps."""
     seen: Ints = field(init=False)
     """(ranks): in how many steps each was."""
     steps: int = 0
+    _accounts: AccountOfSteps = field(init=False)
     _divided: PartsOfSteps = field(init=False)
+    """Divides large steps, whose ranks are looked at in turns."""
     _pending_ns: Floats = field(init=False)
     """Of a large step, whose ranks are looked at in turns."""
 
     def __post_init__(self) -> None:
         self.parts_ns = np.zeros((UNKNOWN + 1, len(self.ranks)))
         self.seen = np.zeros(len(self.ranks), dtype=np.int64)
-        self._divided = PartsOfSteps(self.ranks)
+        self.waited_for_ns = np.zeros(len(self.ranks))
+        self._accounts, self._divided = AccountOfSteps(), PartsOfSteps(self.ranks)
         self._pending_ns = np.zeros_like(self.parts_ns)
 
     @classmethod
-    def of(cls, trace: Trace) -> "StepPartsTally":
+    def of(cls, trace: Trace, role: Ints | None = None) -> "StepPartsTally":
         """An empty one, for the first steps that fit into the sample, and one at least."""
         steps, held = list[int](), 0
         for step, of_step in operations_of_steps(trace).items():
@@ -75,22 +83,38 @@ class StepPartsTally:
             if steps and held > SAMPLE:
                 break
             steps.append(step)
-        return cls(np.array(trace.job.ranks, dtype=np.int64), frozenset(steps), trace.job.format == "whatif")
+        ranks = np.array(trace.job.ranks, dtype=np.int64)
+        return cls(ranks, frozenset(steps), trace.job.format == "whatif", role)
 
     def empty(self) -> "StepPartsTally":
         """Another one for the same steps."""
-        return StepPartsTally(self.ranks, self.chosen, self.steps_end_together)
+        return StepPartsTally(self.ranks, self.chosen, self.steps_end_together, self.role)
 
     def add(self, other: "StepPartsTally") -> None:
         """Adds what other steps came to."""
         self.parts_ns += other.parts_ns
+        self.waited_for_ns += other.waited_for_ns
         self.seen += other.seen
         self.steps += other.steps
 
     def look(self, ops: Operations, sync: Synchronisation) -> None:
         """Divides a step, if it is chosen."""
         if ops.step in self.chosen:
-            self._count(ops, self._divided.of_step(ops, sync))
+            rows = self._accounts.of_step(ops, sync)
+            parts = np.zeros_like(self.parts_ns)
+            parts[:, np.searchsorted(self.ranks, ops.ranks)] = rows.in_parts(len(ops.ranks))
+            self._count(ops, parts)
+            self._count_waiting(ops, rows)
+
+    def _count_waiting(self, ops: Operations, rows: Account) -> None:
+        """Who is waited for; one role waits for another also in the ideal job."""
+        if self.role is None:
+            return
+        waits = rows.chosen(rows.owner != NONE)
+        place = np.searchsorted(self.ranks, ops.ranks)
+        owner, waiter = place[waits.owner], place[waits.rank]
+        alike = self.role[owner] == self.role[waiter]
+        self.waited_for_ns += np.bincount(owner[alike], weights=waits.ns[alike], minlength=len(self.ranks))
 
     def look_at_some(self, ops: Operations) -> None:
         """Divides the time of some ranks of a large step, whose communication is not matched yet."""

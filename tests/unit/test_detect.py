@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing, quiet
 
 from kair_engine.localize import peers
+from kair_engine.localize.anomalies import RANK_SHARE
 from kair_engine.localize.detect import detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import chance_of, events_of, host_pauses, large_delays
@@ -361,7 +362,7 @@ def test_in_one_step_the_hosts_pauses_are_the_sample() -> None:
     found = host_pauses(paused([0, 0, 5, 0, 0, 0, 1, 0]))
     assert [(a.positions, a.class_index, a.events) for a in found] == [((2,), HOST, (5, 6))]
     assert found[0].excess_ns == pytest.approx(0.15 * STEP_NS)
-    assert found[0].p_value == pytest.approx(8 / 0.85 * scipy.stats.binom.sf(4, 6, 1 / 8))
+    assert found[0].p_value == pytest.approx(8 / RANK_SHARE * scipy.stats.binom.sf(4, 6, 1 / 8))
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0, 0, 0], [2, 3, 2, 2, 1, 2, 3, 2]])

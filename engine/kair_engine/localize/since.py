@@ -71,7 +71,8 @@ def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole,
     roles = [members for code in present(job.role) if len(members := ranks[job.role[ranks] == code]) > 1]
     roles += [ranks[[at]] for at in range(len(ranks)) if np.count_nonzero(job.role == job.role[ranks[at]]) == 1]
     rows = [row for row in map(CLASSES.index, OWN_CLASSES) if work[:, row].any()]
-    tests = (len(roles) + len(ranks)) * len(rows) / PAST_SHARE
+    asked = [len(things) for things in (roles, ranks) if len(things) >= FEWEST_THINGS]
+    tests = sum(asked) * len(rows) / PAST_SHARE
     found: list[SlowerRole] = []
     for row in rows:
         of_roles = [one for one in _slower(work[:, row], roles, row) if one.p_value * tests < FALSE_ALARM_RATE]

@@ -180,14 +180,14 @@ def _all_spans(ops: Operations, own: Ints) -> _Spans:
 
 
 def _own(ops: Operations) -> _Spans:
-    part = _part(ops)
+    part = own_part(ops)
     rows = np.flatnonzero(part != NONE)
     return _spans(ops.rank[rows], ops.start_ns[rows], ops.end_ns[rows], part[rows])
 
 
 def _nested(ops: Operations) -> _Spans:
     """Takes every operation out of the part of the one around it: the innermost counts."""
-    part, parent = _part(ops), _parents(ops)
+    part, parent = own_part(ops), _parents(ops)
     inner = np.flatnonzero(parent != NONE)
     inner = inner[part[parent[inner]] != NONE]
     outer = parent[inner]
@@ -204,7 +204,7 @@ def _parents(ops: Operations) -> Ints:
     return nest(ops.lane_key, ops.start_ns, ops.end_ns, rows).parent
 
 
-def _part(ops: Operations) -> SmallInts:
+def own_part(ops: Operations) -> SmallInts:
     """The part that a row's self time belongs to, NONE where it belongs to none, or is communication."""
     fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)

@@ -65,10 +65,9 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     budget = Budget(
         seen.trace,
         seen.found.job,
-        blamed,
         seen.found.events,
         seen.found.shared,
-        seen.tables.parts.parts_ns,
+        seen.tables.parts,
         missing,
         gated.findings != stands.gated.findings,
         frozenset(rank for one in seen.explained for rank in one.ranks),

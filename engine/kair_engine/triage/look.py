@@ -107,7 +107,7 @@ def step_tables(trace: Trace, replays: Replays) -> StepTables:
     # What stays in memory is read at one go: steps that share their codes are replayed together.
     first = next(each_step(trace), None) if trace.memory is not None else None
     of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    devices, divided, together = DeviceTally.of(trace), StepPartsTally.of(trace), None
+    devices, divided, together = DeviceTally.of(trace), StepPartsTally.of(trace, of.role), None
     look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty(), divided=divided.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)

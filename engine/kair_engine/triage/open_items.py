@@ -16,9 +16,9 @@ from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.moments import Moment
 from kair_engine.ranks import Rank, ranks_at
-from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem
 from kair_engine.stats import median
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time, idle_stretches
 from kair_engine.timeline.step_parts import UNKNOWN
 from kair_engine.timeline.unrecorded import Unrecorded
@@ -26,7 +26,6 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.waiting import Waiting
 
 LEAVES_OPEN: Final = 0.05
 """Of the step: an item as large leaves a verdict open that would otherwise be that there is no straggler."""
@@ -47,13 +46,12 @@ class Budget:
 
     trace: Trace
     job: JobExcess
-    blamed: BlameResult
     events: Sequence[Moment]
     """Large delays of ranks that no test accuses."""
     shared: Sequence[Moment]
     """Steps that took all ranks longer."""
-    parts_ns: Floats
-    """(PARTS and UNKNOWN × ranks), summed over steps."""
+    parts: StepPartsTally
+    """The account of the steps, added up."""
     missing: Unrecorded | None
     may_all_be_waiting: bool
     """Whether so much communication with ranks that are not recorded is exposed that all of it is in doubt."""
@@ -88,9 +86,9 @@ class Budget:
 
     def _unmatched(self) -> Iterator[OpenItem]:
         """Communication whose members were not found: any part of it may be waiting."""
-        spent = self.parts_ns.sum()
-        if len(self.job.ranks) > 1 and spent > 0:
-            yield self._item("unmatched", float(self.parts_ns[UNKNOWN].sum() / spent) * self._mean_ns)
+        spent = self.parts.parts_ns
+        if len(self.job.ranks) > 1 and spent.sum() > 0:
+            yield self._item("unmatched", float(spent[UNKNOWN].sum() / spent.sum()) * self._mean_ns)
 
     def _of_moments(self, findings: Sequence[Finding]) -> Iterator[OpenItem]:
         accused = {rank for one in findings for rank in (*one.ranks, *one.seen_on)}
@@ -142,15 +140,18 @@ class Budget:
         return usual, _scope_around(ops, rank)
 
     def _waiting(self, findings: Sequence[Finding]) -> Iterator[OpenItem]:
-        """Whoever is waited for most of those that no finding is about."""
-        waiting = Waiting(self.job, self.blamed)
+        """Whoever the others of its role wait for most, of those that no finding is about."""
         told = self.explained.union(*(one.ranks for one in findings))
         told |= {rank for one in self.events for rank in ranks_at(self.job.ranks, one.positions)}
         if any(one.pattern == "job_wide" and one.cause not in _NOBODY_WAITS for one in findings):
             return  # what all ranks share makes each of them late now and then
-        for row in self.blamed.by_rank:
-            if row.rank not in told and (share := waiting.share_for((row.rank,))) is not None:
-                yield self._item("waiting", share * self.job.step_time_ns, ranks=(row.rank,))
+        for at in np.argsort(-self.parts.waited_for_ns, kind="stable").tolist():
+            rank = Rank(int(self.job.ranks[at]))
+            if rank not in told:
+                peers = (self.job.role == self.job.role[at]) & (np.arange(len(self.job.ranks)) != at)
+                spent = float(self.parts.parts_ns[:, peers].sum())
+                share = float(self.parts.waited_for_ns[at]) / max(spent, 1.0)
+                yield self._item("waiting", share * self._mean_ns, ranks=(rank,))
                 return
 
 

@@ -1,0 +1,296 @@
+"""The account of a step: each rank's time as rows that add up to it exactly, with what it went to and who owes it.
+
+Every moment of a rank is in one row: what its device (without one, its thread) ran then; else what it waited for, and
+for whom; else what its host did meanwhile, before, between or after the step's work. Bar, verdict and views read it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.frozen import dataclass
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time
+from kair_engine.timeline.step_parts import (
+    PARTS,
+    UNKNOWN,
+    collective_own_ns,
+    device_ends,
+    moments,
+    own_part,
+    with_steps_before,
+)
+from kair_engine.trace.loading import each_step
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import MEMORY, Operations
+
+if TYPE_CHECKING:
+    import polars as pl
+
+AccountKind = Literal["compute", "copies", "transfer", "waiting", "unmatched", "queued"] | HostKind
+"""`transfer`: communication without waiting. `unmatched`: communication whose members were not found, any part of which
+may be waiting. `queued`: what is launched has not begun. The others are what the host did while nothing of this was."""
+KINDS: Final[tuple[AccountKind, ...]] = ("compute", "copies", "transfer", "waiting", "unmatched", "queued", *HOST_KINDS)
+StepPlace = Literal["within", "before", "between", "after"]
+PLACES: Final[tuple[StepPlace, ...]] = get_args(StepPlace)
+"""Of a host's time: before the step's first work on the rank, between, or after the last. All else is `within`."""
+_COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
+_KIND_OF_PART: Final = {
+    _COMPUTE: KINDS.index("compute"),
+    _TRANSFER: KINDS.index("transfer"),
+    _WAITING: KINDS.index("waiting"),
+    UNKNOWN: KINDS.index("unmatched"),
+    _REST: KINDS.index("queued"),
+    _INPUT: KINDS.index("input"),
+}
+_PART_OF_KIND: Final = np.array(
+    [
+        {**{kind: part for part, kind in _KIND_OF_PART.items()}, KINDS.index("copies"): _COMPUTE}.get(kind, _HOST)
+        for kind in range(len(KINDS))
+    ]
+)
+_COPIES = KINDS.index("copies")
+_FIRST_HOST = len(KINDS) - len(HOST_KINDS)
+_WITHIN, _BEFORE, _BETWEEN, _AFTER = range(len(PLACES))
+_STEPS_BACK: Final = 64
+"""Operations begun before a moment among which the one under way is looked for; of what began earlier no name is told."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Rows of one step: arrays of one length; ranks and owners are positions among the step's ranks."""
+
+    rank: Ints
+    kind: SmallInts
+    """An index into KINDS."""
+    place: SmallInts
+    """An index into PLACES."""
+    operator: Ints
+    """The name's code, NONE where nothing was recorded then."""
+    owner: Ints
+    """Of waiting the rank that came last, NONE of all else."""
+    ns: Ints
+
+    def chosen(self, rows: Bools | Ints) -> "Account":
+        """Return some of the rows."""
+        return Account(*(of[rows] for of in self._columns))
+
+    @property
+    def _columns(self) -> tuple[Ints, ...]:
+        return self.rank, self.kind, self.place, self.operator, self.owner, self.ns
+
+    def in_parts(self, ranks: int) -> Floats:
+        """Return the sums by part of a step as `kair rank` divides it: (PARTS and UNKNOWN × ranks), ns."""
+        cell = _PART_OF_KIND[self.kind] * ranks + self.rank
+        sums = np.bincount(cell, weights=self.ns, minlength=(UNKNOWN + 1) * ranks)
+        return sums.reshape(UNKNOWN + 1, ranks).astype(float)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Account"]) -> "Account":
+        """Return the rows of all, those that agree in all but their length added up."""
+        columns = [np.concatenate(of) for of in zip(*(part._columns for part in parts), strict=True)]
+        key = np.stack([of.astype(np.int64) for of in columns[:-1]])
+        distinct, of_row = np.unique(key, axis=1, return_inverse=True)
+        ns = np.zeros(distinct.shape[1], dtype=np.int64)
+        np.add.at(ns, of_row.reshape(-1), columns[-1])
+        rank, kind, place, operator, owner = distinct
+        return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
+
+
+class AccountOfSteps:
+    """Accounts for steps one after another, each from its begin to its end.
+
+    What a device still does of a step once that is over on its rank is part of the next one. Steps come in order.
+    """
+
+    def __init__(self) -> None:
+        self._rest: dict[int, tuple[int, int, Account]] = {}
+        """Rank → when the step before was over, when its device was done with it, and the rows of what is in between."""
+
+    def of_step(self, ops: Operations, sync: Synchronisation | None = None) -> Account:
+        """Return the step's rows, which add up to its length on every rank."""
+        sync = synchronise(ops) if sync is None else sync
+        over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
+        begin = ops.begin_ns.copy()
+        parts: list[Account] = []
+        for at, rank in enumerate(ops.ranks.tolist()):
+            known = self._rest.pop(rank, None)
+            if known is None:
+                continue
+            over_before, done_before, rows = known
+            if over_before - ops.origin_ns == begin[at] and done_before - ops.origin_ns <= over[at]:
+                parts.append(rows.chosen(np.arange(len(rows.ns))))
+                parts[-1].rank[:] = at
+                begin[at] = done_before - ops.origin_ns
+        rows = _between(ops, sync, begin, np.maximum(over, done))
+        if (done > over).any():
+            now, rest = _between(ops, sync, begin, over), _between(ops, sync, over, np.maximum(over, done))
+            for at in np.flatnonzero(done > over).tolist():
+                ends = int(over[at] + ops.origin_ns), int(done[at] + ops.origin_ns)
+                self._rest[int(ops.ranks[at])] = *ends, rest.chosen(rest.rank == at)
+            rows = now
+        return Account.joined([rows, *parts])
+
+
+def _between(ops: Operations, sync: Synchronisation, begin_ns: Ints, end_ns: Ints) -> Account:
+    """Return the rows of every rank's time from one moment to another."""
+    own = collective_own_ns(ops, sync)
+    of = moments(ops, own)
+    rank, time, part = _with_ends(of.rank, of.time, of.part, begin_ns, end_ns)
+    until = np.where(np.diff(rank, append=NONE) == 0, np.append(time[1:], 0), time)
+    begin, end = np.maximum(time, begin_ns[rank]), np.minimum(until, end_ns[rank])
+    spans = begin < end
+    rank, begin, end, part = rank[spans], begin[spans], end[spans], part[spans]
+    ran = part != _HOST
+    kind = np.array([_KIND_OF_PART.get(one, NONE) for one in range(UNKNOWN + 1)], dtype=np.int8)[part[ran]]
+    rows = _under_way(ops, own, rank[ran], begin[ran], part[ran])
+    kind[(rows != NONE) & (part[ran] == _COMPUTE) & (ops.kind[rows] == MEMORY)] = _COPIES
+    names = np.where((rows == NONE) | (part[ran] == _REST), NONE, ops.name[rows])
+    owner = np.where(part[ran] == _WAITING, _last_to_come(ops, sync)[rows], NONE)
+    within = np.full(len(kind), _WITHIN, dtype=np.int8)
+    device = Account(rank[ran], kind, within, names, owner, end[ran] - begin[ran])
+    return Account.joined([device, _of_hosts(ops, rank, begin, end, part)])
+
+
+def _with_ends(rank: Ints, time: Ints, part: SmallInts, begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints, SmallInts]:
+    """Return the moments with each rank's first and last one, at which nothing begins."""
+    every = np.arange(len(begin_ns))
+    low = min(int(begin_ns.min(initial=0)), int(time.min(initial=0)))
+    first = np.minimum(begin_ns, low)
+    ranks, times = np.concatenate((every, rank, every)), np.concatenate((first, time, end_ns))
+    parts = np.concatenate((np.full(len(every), _HOST), part, np.full(len(every), NONE)))
+    order = np.lexsort((np.arange(len(ranks)), times, ranks))
+    ranks, times, parts = ranks[order], times[order], parts[order]
+    # The end lies within what is under way: it goes on as before.
+    ends = np.flatnonzero(parts == NONE)
+    for at in ends.tolist():
+        parts[at] = parts[at - 1]
+    return ranks, times, parts.astype(np.int8)
+
+
+def _under_way(ops: Operations, own: Ints, rank: Ints, time: Ints, part: SmallInts) -> Ints:
+    """Return per moment the operation of its part that began last of those under way; NONE where none is found."""
+    found = np.full(len(rank), NONE, dtype=np.int64)
+    part_of = own_part(ops)
+    known = ops.communication & (own != NONE)
+    arrived = np.where(known, ops.end_ns - np.minimum(own, ops.duration_ns), ops.start_ns)
+    for one in np.unique(part).tolist():
+        if one == _REST:
+            continue
+        begin, end = ops.start_ns, ops.end_ns
+        if one == _TRANSFER:
+            rows, begin = np.flatnonzero(known), arrived
+        elif one == _WAITING:
+            rows, end = np.flatnonzero(known), arrived
+        elif one == UNKNOWN:
+            rows = np.flatnonzero(ops.communication & (own == NONE))
+        else:
+            rows = np.flatnonzero(part_of == one)
+        at = np.flatnonzero(part == one)
+        found[at] = _latest(ops.rank[rows], begin[rows], end[rows], rows, rank[at], time[at])
+    return found
+
+
+def _latest(of_rank: Ints, begin: Ints, end: Ints, rows: Ints, rank: Ints, time: Ints) -> Ints:
+    """Return per time the row that began last of those that are not over."""
+    if not len(rows):
+        return np.full(len(rank), NONE, dtype=np.int64)
+    low = min(int(begin.min()), int(time.min(initial=0)))
+    width = max(int(end.max()), int(time.max(initial=0))) - low + 1
+    key = of_rank * width + (begin - low)
+    order = np.argsort(key, kind="stable")
+    key, end, of_rank, rows = key[order], end[order], of_rank[order], rows[order]
+    at = np.searchsorted(key, rank * width + (time - low), side="right") - 1
+    for _ in range(_STEPS_BACK):
+        over = (at >= 0) & (of_rank[np.maximum(at, 0)] == rank) & (end[np.maximum(at, 0)] <= time)
+        if not over.any():
+            break
+        at = at - over
+    place = np.maximum(at, 0)
+    fits = (at >= 0) & (of_rank[place] == rank) & (end[place] > time)
+    return np.where(fits, rows[place], NONE)
+
+
+def _last_to_come(ops: Operations, sync: Synchronisation) -> Ints:
+    """Return per row of a collective the rank that came to it last, NONE of all others; one more NONE at the end."""
+    collectives = sync.collectives
+    result = np.full(len(ops) + 1, NONE, dtype=np.int64)
+    if len(collectives):
+        last = ops.rank[collectives.row[collectives.last]]
+        by_instance = np.full(len(collectives), NONE, dtype=np.int64)
+        by_instance[collectives.instance[collectives.last]] = last
+        result[collectives.row] = by_instance[collectives.instance]
+    return result
+
+
+def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts) -> Account:
+    """Return the rows of what hosts did while nothing ran and nobody was waited for."""
+    count = len(ops.ranks)
+    ran = part != _HOST
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, rank[ran], begin[ran])
+    np.maximum.at(last, rank[ran], end[ran])
+    idle = np.flatnonzero(~ran)
+    rank, begin, end = rank[idle], begin[idle], end[idle]
+    spent = host_time(ops, rank, begin, end)
+    place = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, _BETWEEN)).astype(np.int8)
+    cell, kind = np.nonzero(spent.spent_ns)
+    code = (kind + _FIRST_HOST).astype(np.int8)
+    names = spent.operator[rank[cell], kind]
+    nobody = np.full(len(cell), NONE, dtype=np.int64)
+    return Account(rank[cell], code, place[cell], names, nobody, spent.spent_ns[cell, kind])
+
+
+def account(trace: Trace) -> "pl.DataFrame":
+    """Return the account of the chosen steps, read one after another, as a Polars frame.
+
+    Columns: step, rank, kind (KINDS), place (PLACES), operator, owner (of waiting: the rank that came last), ns. The
+    rows of a step and rank add up to how long the step took it. Loads Polars.
+    """
+    import polars as pl
+
+    frames = []
+    of_steps, chosen = AccountOfSteps(), set(trace.steps)
+    for ops in each_step(with_steps_before(trace)):
+        rows = of_steps.of_step(ops)
+        if ops.step in chosen:
+            frames.append(frame_of(rows, ops))
+    return pl.concat(frames) if frames else pl.DataFrame(schema=_schema())
+
+
+def frame_of(rows: Account, ops: Operations) -> "pl.DataFrame":
+    """Return a step's rows as a frame."""
+    import polars as pl
+
+    def texts(codes: Ints, of: Iterable[tuple[int, str]]) -> list[str | None]:
+        known: dict[int, str] = dict(of)
+        return [known.get(code) for code in codes.tolist()]
+
+    return pl.DataFrame(
+        {
+            "step": np.full(len(rows.ns), ops.step),
+            "rank": ops.ranks[rows.rank],
+            "kind": texts(rows.kind, enumerate(KINDS)),
+            "place": texts(rows.place, enumerate(PLACES)),
+            "operator": texts(rows.operator, ops.name_text.items()),
+            "owner": [None if at == NONE else int(ops.ranks[at]) for at in rows.owner.tolist()],
+            "ns": rows.ns,
+        },
+        schema=_schema(),
+    )
+
+
+def _schema() -> "dict[str, pl.DataType | type[pl.DataType]]":
+    import polars as pl
+
+    return {
+        "step": pl.Int64,
+        "rank": pl.Int64,
+        "kind": pl.Enum(KINDS),
+        "place": pl.Enum(PLACES),
+        "operator": pl.String,
+        "owner": pl.Int64,
+        "ns": pl.Int64,
+    }
