@@ -15,6 +15,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, HostStops
+from kair_engine.timeline.host_activity import CALLS
 from kair_engine.trace.large_steps import large_steps
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.triage.device_findings import without_unknown_inside
@@ -35,7 +36,7 @@ from kair_engine.triage.pricing import scenarios
 from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import sample_of
-from kair_engine.triage.shared_costs import OF_CALLS, SharedCosts
+from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
@@ -84,7 +85,7 @@ def _of_all(
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
     shares = tuple(shared.findings(found.job))
-    by_replay = {finding.cause for finding in shares} & OF_CALLS
+    by_replay = {finding.cause for finding in shares} & set(CALLS)
     patterns = tuple(pattern for pattern in patterns if pattern.cause not in by_replay)
     wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
     known = {finding.cause for finding in wide}
