@@ -88,6 +88,13 @@ def idle_for_calls_ns(ops: Operations) -> Floats:
     return spent
 
 
+def in_calls(ops: Operations) -> Bools:
+    """Return whether each row is a call of an allocator or a compiler, or within one."""
+    if not any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
+        return np.zeros(len(ops), dtype=bool)
+    return is_one_of(host_activity(ops), [HOST_KINDS.index(kind) for kind in CALLS])
+
+
 def _step_names(ops: Operations) -> list[int]:
     return [code for code, text in ops.name_text.items() if text == STEP_SCOPE]
 

@@ -21,7 +21,6 @@ from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
-from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.device_findings import device_findings, price_range
@@ -142,8 +141,6 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
     "profiler": 0.05,
-    "allocator": 0.05,
-    "compilation": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
     "sequence_imbalance": BATCH_SHARE,
@@ -358,16 +355,12 @@ def _shown(job: JobExcess, cause: Cause, shared: Bools) -> Iterator[Evidence]:
     if cause == "profiler":
         held_us = float(np.median(job.profiling_ns.mean(axis=0)[shared])) / 1e3
         yield Evidence("profiler", {"held_us_per_step": held_us})
-    if cause in CALLS:
-        yield Evidence("in_calls", {"idle_us_per_step": _in_calls_ns(job, cause, shared) / 1e3}, about=cause)
 
 
 def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
     """Of the step, what the median rank that nobody is accused of spends itself on a cause that single ranks can have,
     too; 1 for the others."""
     spent: Floats
-    if cause in CALLS:
-        return _in_calls_ns(job, cause, shared) / max(float(job.step_times_ns.mean()), 1.0)
     if cause == "garbage_collection":
         spent = np.stack([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps])
     elif cause == "profiler":
@@ -379,12 +372,6 @@ def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
     # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
     of_steps = np.median(spent[:, shared], axis=1)
     return float(of_steps.mean() / max(float(job.step_times_ns.mean()), 1.0))
-
-
-def _in_calls_ns(job: JobExcess, cause: Cause, shared: Bools) -> float:
-    """What half of the ranks' devices idle in the mean step while their hosts are in such calls."""
-    (kind,) = (at for at, name in enumerate(HOST_KINDS) if name == cause)
-    return of_half(job.activity_ns[:, kind, shared].mean(axis=0))
 
 
 def fix_of_all(cause: Cause) -> Fix | None:
