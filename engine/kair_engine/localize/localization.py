@@ -39,7 +39,7 @@ from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, sl
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, median, trimmed_mean
-from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
+from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.timeline.self_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Job, Trace
 
@@ -190,8 +190,7 @@ def _cause_of_pause(job: JobExcess, moment: Moment) -> Cause:
     hit = list(moment.hit)
     lost_ns = moment.lost_ns * len(job.steps) / len(hit)
     of_kinds = dict(zip(HOST_KINDS, np.median(job.activity_ns[hit], axis=2).mean(axis=0).tolist(), strict=True))
-    causes: tuple[HostKind, ...] = ("compilation", "allocator")
-    return next((kind for kind in causes if 2 * of_kinds[kind] >= lost_ns), "periodic_pause")
+    return next((kind for kind in CALLS if 2 * of_kinds[kind] >= lost_ns), "periodic_pause")
 
 
 def _cause(scattered: Scattered) -> Cause:

@@ -57,9 +57,10 @@ class ChangingWork:
 
 
 def shared_moments(job: JobExcess) -> Iterator[Moment]:
-    """Yield for input and for hosts the few steps in which the median rank spends far more than in the others."""
+    """Yield for input and for hosts the few steps in which half of the ranks spend far more than in the others."""
     for row in _OWN[1:] if len(job.steps) >= FEWEST_STEPS else ():
-        spent = median(job.every_work_ns[:, row])
+        # Of two ranks the median is halfway to the one that alone has it.
+        spent = np.sort(job.every_work_ns[:, row], axis=1)[:, (len(job.ranks) - 1) // 2]
         # Half of the steps may have it: the other half tells what is usual.
         lower = np.sort(spent)[: (len(spent) + 1) // 2]
         usual = float(median(lower))

@@ -22,6 +22,9 @@ HOST_KINDS: Final[tuple[HostKind, ...]] = get_args(HostKind)
 moment at which a rank's threads do several things is of the first. A compiler that allocates compiles."""
 _GC, _COMPILATION, _ALLOCATOR, _INPUT, _PROFILER, _HOST, _SYNCHRONISING = range(len(HOST_KINDS))
 
+CALLS: Final[tuple[HostKind, ...]] = ("compilation", "allocator")
+"""Kinds that causes of the same names are of: calls during which a device runs empty."""
+
 _BY_NAME: Final = (
     # Dynamo and Inductor's timers, Triton, XLA (PJRT, TSL), NVRTC, Habana's graphs. What is compiled runs under names
     # with "compiled", and Ascend's aclopCompileAndExecute is how an operator is called.
@@ -62,10 +65,11 @@ def host_activity(ops: Operations) -> SmallInts:
 
 def _by_own_name(ops: Operations) -> SmallInts:
     kind = np.full(len(ops), _HOST, dtype=np.int8)
+    # A call that frees memory waits for the device, too: its name says more.
+    kind[ops.kind == SYNC] = _SYNCHRONISING
     of_name = {code: _kind_of_name(text) for code, text in ops.name_text.items()}
     for code in (_ALLOCATOR, _COMPILATION):
         kind[is_one_of(ops.name, [name for name, known in of_name.items() if known == code])] = code
-    kind[ops.kind == SYNC] = _SYNCHRONISING
     kind[ops.of_profiler] = _PROFILER
     kind[(ops.kind == INPUT) | (ops.phase == INPUT_PHASE)] = _INPUT
     kind[ops.kind == GC] = _GC
@@ -82,6 +86,13 @@ def idle_for_calls_ns(ops: Operations) -> Floats:
         rank, begin, end = idle_stretches(ops)
         np.add.at(spent.T, rank, host_time(ops, rank, begin, end).spent_ns)
     return spent
+
+
+def in_calls(ops: Operations) -> Bools:
+    """Return whether each row is a call of an allocator or a compiler, or within one."""
+    if not any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
+        return np.zeros(len(ops), dtype=bool)
+    return is_one_of(host_activity(ops), [HOST_KINDS.index(kind) for kind in CALLS])
 
 
 def _step_names(ops: Operations) -> list[int]:

@@ -13,6 +13,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.results.triage import Evidence, Finding
 from kair_engine.stats import median
+from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 from kair_engine.triage.device_tally import DeviceTally
@@ -57,7 +58,9 @@ def _launches(
 ) -> Iterator[Finding]:
     """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
     idle = float(np.median(devices.of_device("unlaunched_ns")[shared]))
-    between_operations = median(job.every_work_ns[:, CLASSES.index("host")] - job.after_ns, axis=0)
+    # What hosts spend on calls that are causes of their own is told as those.
+    in_calls = job.activity_ns[:, [HOST_KINDS.index(kind) for kind in CALLS]].sum(axis=1)
+    between_operations = median(job.every_work_ns[:, CLASSES.index("host")] - job.after_ns - in_calls, axis=0)
     late = 0.0 if hosts_stop else min(float(np.median(between_operations[shared])), idle)
     told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
     between = min(float(np.median(devices.launched("idle_ns")[shared])), idle)

@@ -1,6 +1,6 @@
 """The arrow from slow ranks, and from what all ranks share, to findings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -19,6 +19,7 @@ from kair_engine.trace.large_steps import large_steps
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.triage.device_findings import without_unknown_inside
 from kair_engine.triage.findings import KernelEvidence, rank_finding
+from kair_engine.triage.host_calls import shared_calls
 from kair_engine.triage.job_wide import (
     exposed,
     job_wide_findings,
@@ -35,7 +36,7 @@ from kair_engine.triage.pricing import scenarios
 from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import sample_of
-from kair_engine.triage.shared_costs import OF_CALLS, SharedCosts
+from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
@@ -72,21 +73,29 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
         trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted, accused=accused
     )
     parts = parts_of_step(trace)
-    wide = _of_all(trace, found, shared, (*networks, *exposed(trace, parts, step_time)), step_time)
+    wide = _of_all(
+        trace, found, shared, accused, (*networks, *exposed(trace, parts, step_time)), step_time_ns=step_time
+    )
     every = about(shared.stops, wide)
     findings, untold = without_unknown_inside(every, tables.devices, step_time, waits_known=bool(blamed.collectives))
     return Raised(tuple(findings), tuple(untold), parts)
 
 
 def _of_all(
-    trace: Trace, found: Localization, shared: SharedCosts, more: Sequence[Finding], step_time_ns: float
+    trace: Trace,
+    found: Localization,
+    shared: SharedCosts,
+    accused: Collection[Position],
+    more: Sequence[Finding],
+    *,
+    step_time_ns: float,
 ) -> tuple[Finding, ...]:
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
-    shares = tuple(shared.findings(found.job))
-    by_replay = {finding.cause for finding in shares} & OF_CALLS
-    patterns = tuple(pattern for pattern in patterns if pattern.cause not in by_replay)
-    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
+    in_calls = tuple(shared_calls(trace, found.job, accused, step_time_ns))
+    known = {finding.cause for finding in in_calls}
+    patterns = tuple(pattern for pattern in patterns if pattern.cause not in known)
+    wide = (*job_wide_findings(trace, patterns, step_time_ns), *in_calls, *shared.findings(found.job))
     known = {finding.cause for finding in wide}
     others = [one for one in more if not one.ranks and one.cause not in known]
     return *wide, *without_stopped_waits(others, wide, step_time_ns)

@@ -21,7 +21,6 @@ from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
-from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.device_findings import device_findings, price_range
@@ -142,17 +141,12 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
     "profiler": 0.05,
-    "allocator": 0.05,
-    "compilation": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
     "sequence_imbalance": BATCH_SHARE,
 }
 """Of the step, what each must cost that is left once ranks and links are as they should be: collectives and launches
 every job has, fetches should cost nothing."""
-_BY_CALLS: Final[Mapping[Cause, HostKind]] = {"allocator": "allocator", "compilation": "compilation"}
-OF_CALLS: Final = frozenset(_BY_CALLS)
-"""Causes that are calls of the host while its device idles."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 
@@ -361,16 +355,12 @@ def _shown(job: JobExcess, cause: Cause, shared: Bools) -> Iterator[Evidence]:
     if cause == "profiler":
         held_us = float(np.median(job.profiling_ns.mean(axis=0)[shared])) / 1e3
         yield Evidence("profiler", {"held_us_per_step": held_us})
-    if cause in _BY_CALLS:
-        yield Evidence("in_calls", {"idle_us_per_step": _in_calls_ns(job, cause, shared) / 1e3}, about=cause)
 
 
 def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
     """Of the step, what the median rank that nobody is accused of spends itself on a cause that single ranks can have,
     too; 1 for the others."""
     spent: Floats
-    if cause in _BY_CALLS:
-        return _in_calls_ns(job, cause, shared) / max(float(job.step_times_ns.mean()), 1.0)
     if cause == "garbage_collection":
         spent = np.stack([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps])
     elif cause == "profiler":
@@ -382,11 +372,6 @@ def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
     # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
     of_steps = np.median(spent[:, shared], axis=1)
     return float(of_steps.mean() / max(float(job.step_times_ns.mean()), 1.0))
-
-
-def _in_calls_ns(job: JobExcess, cause: Cause, shared: Bools) -> float:
-    """What half of the ranks' devices idle in the mean step while their hosts are in such calls."""
-    return of_half(job.activity_ns[:, HOST_KINDS.index(_BY_CALLS[cause]), shared].mean(axis=0))
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

@@ -7,7 +7,6 @@ Ranks whose threads stand still for longer than their peers': the processor that
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
+from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.triage.late_launches import LateLaunches
 
 MIN_EXPLAINED = 0.5
@@ -77,21 +76,17 @@ def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) 
     return Diagnosis("profiler", None, (Evidence("profiler", figures, None, ranks),))
 
 
-_CALLS: Final[tuple[tuple[HostKind, Cause], ...]] = (("compilation", "compilation"), ("allocator", "allocator"))
-"""What hosts do while devices idle, and the causes that it is."""
-
-
 def held_by_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Return the cause of ranks whose hosts compile, or allocate, for longer than peers' by most of what they lose."""
     of_steps = job.activity_ns[steps_since(job, largest)].mean(axis=0)
     peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    for kind, cause in _CALLS:
+    for kind in CALLS:
         of_rank = of_steps[HOST_KINDS.index(kind)]
         mine = float(of_rank[list(largest.positions)].mean())
         usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
         if mine > usual and mine - usual >= MIN_EXPLAINED * largest.excess_ns:
             figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-            return Diagnosis(cause, None, (Evidence("in_calls", figures, None, ranks, about=cause),))
+            return Diagnosis(kind, None, (Evidence("in_calls", figures, None, ranks, about=kind),))
     return None
 
 
