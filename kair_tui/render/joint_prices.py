@@ -10,7 +10,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.ranks import Rank, runs
 from kair_engine.results.triage import Evidence, Finding, TriageResult
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (
     and_more,
     duration,
@@ -50,6 +50,13 @@ def joint_of(result: TriageResult) -> Joint | None:
     if result.accused_together is None or len(findings) < 2:
         return None
     return Joint(findings, result.accused_together, result.step_time_us)
+
+
+def fixed_first(result: TriageResult) -> tuple[str, tuple[Fix, ...]]:
+    """Return what a reader would fix, in words, and what undoes it: all that are accused, else the first finding."""
+    if (joint := joint_of(result)) is not None:
+        return joint.who, tuple(fix for one in joint.findings for fix in one.fix)
+    return "the first finding", result.findings[0].fix if result.findings else ()
 
 
 def headline_of(joint: Joint, peers: int) -> str:
