@@ -23,6 +23,7 @@ BEGIN, END = "<!-- begin of what write_tables.py writes -->\n", "<!-- end of wha
 ROOMS = (
     "stats.py",
     "trace/large_steps.py",
+    "trace/side_threads.py",
     "timeline",
     "recording",
     "localize",

@@ -30,6 +30,16 @@ _SHARED = (
     "clock limits, daemons."
 )
 
+_ALLOCATIONS = (
+    "In PyTorch set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, look at num_alloc_retries in "
+    "torch.cuda.memory_stats(), and leave memory free: smaller batches, fewer shapes, no empty_cache() in the loop."
+)
+_RECOMPILATIONS = (
+    "TORCH_LOGS=recompiles (jax_log_compiles) says why: mark dimensions that change as dynamic "
+    "(torch._dynamo.mark_dynamic) or pad them to a few sizes, compile before the first step on all ranks alike, and "
+    "keep the caches of compiled code."
+)
+
 
 @dataclass(frozen=True)
 class CauseRow:
@@ -122,6 +132,52 @@ CAUSES: Mapping[Cause, CauseRow] = {
         operator_from_blame=True,
         fix_kind="host",
     ),
+    "allocator": CauseRow(
+        words="memory allocator",
+        time_class="host",
+        spends_on="allocating and freeing device memory",
+        suggestion="{Who} allocates and frees device memory within its steps{operator}, which empties the device "
+        f"each time. {_ALLOCATIONS}",
+        group_suggestion="{Who} allocate and free device memory within their steps{operator}, which empties the "
+        f"devices each time. {_ALLOCATIONS}",
+        job_wide_suggestion="No rank is to blame: all allocate and free device memory within their steps, which "
+        f"empties the devices each time. {_ALLOCATIONS}",
+        operator_from_blame=True,
+        seen_by_blame_as="host",
+        fix_kind="host",
+        job_wide_operators=(
+            "cudaMalloc*",
+            "cudaFree*",
+            "cudaHostAlloc*",
+            "cuMem*",
+            "hipMalloc*",
+            "hipFree*",
+            "hipHost*",
+            "aclrtMalloc*",
+            "aclrtFree*",
+            "urUSM*",
+            "zeMem*",
+        ),
+        undone="without these allocations",
+        undone_of_ranks="with no wait for the allocator",
+        look_at="look at memory that is allocated within steps",
+        not_by_draining="the job itself runs short of memory, on whatever device of that size",
+    ),
+    "compilation": CauseRow(
+        words="compilation",
+        time_class="host",
+        spends_on="compiling",
+        suggestion=f"{{Who}} compiles within its steps{{operator}}. {_RECOMPILATIONS}",
+        group_suggestion=f"{{Who}} compile within their steps{{operator}}. {_RECOMPILATIONS}",
+        job_wide_suggestion=f"No rank is to blame: all compile within their steps. {_RECOMPILATIONS}",
+        operator_from_blame=True,
+        seen_by_blame_as="host",
+        fix_kind="host",
+        job_wide_operators=("*dynamo_timed*", "*ompile*fx*", "*compile_inner*", "*triton*compile*", "*Compile"),
+        undone="without compiling",
+        look_at="look at what is compiled anew",
+        not_by_draining="the job itself compiles, on whatever host it runs",
+    ),
     "unmarked_input": CauseRow(
         words="input",
         time_class="host",
@@ -193,6 +249,44 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="with no more work than the peers'",
         look_at="look at how work is dealt out",
         not_by_draining="the same work would be dealt out on other hosts",
+    ),
+    "host_link": CauseRow(
+        words="link between host and device",
+        time_class="compute",
+        spends_on="copies between host and device",
+        suggestion="Compare the link of {who}'s device{device} with a peer's, not the device itself: PCIe width and "
+        "generation (nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.gen.current --format=csv while the job "
+        "runs; LnkSta in lspci -vv), its slot, riser and switch, PCIe replays, and the NUMA node of the memory that is "
+        "copied.",
+        group_suggestion="Compare the links of {who}'s devices with peers', not the devices themselves: PCIe width and "
+        "generation (nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.gen.current --format=csv while the job "
+        "runs; LnkSta in lspci -vv), the switch that they share, and the NUMA node of the memory that is copied.",
+        fix_kind="compute",
+        undone="with copies as fast as the peers'",
+    ),
+    "device_model": CauseRow(
+        words="slower model of device",
+        time_class="compute",
+        spends_on="{their} own compute",
+        suggestion="Nothing is broken: {who} has a slower model of device than its peers. Give it less work (smaller "
+        "batches or fewer layers, in the ratio above), or do not mix models in one synchronous job.",
+        group_suggestion="Nothing is broken: {who} have a slower model of device than their peers. Give them less work "
+        "(smaller batches or fewer layers, in the ratio above), or do not mix models in one synchronous job.",
+        fix_kind="compute",
+        undone="with devices like the peers'",
+        not_by_draining="another device of this model would be as slow",
+    ),
+    "position_imbalance": CauseRow(
+        words="uneven work by position",
+        time_class=None,
+        spends_on="{their} own compute",
+        suggestion="No rank is to blame, and no device is slow: how much a rank has to do goes with its place in the "
+        "process group{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each place "
+        "has an early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
+        "load-balancing loss, or place experts anew.",
+        undone="with as much work at every place",
+        look_at="look at how sequences, or experts, are dealt out within the group",
+        not_by_draining="the same place would have the same work on another host",
     ),
     "stage_imbalance": CauseRow(
         words="stage imbalance",

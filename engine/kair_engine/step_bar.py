@@ -206,6 +206,7 @@ def bar_of_jobs(jobs: Sequence[tuple[StepBar, int]]) -> StepBar | None:
         job_wide=_job_wide(step, wide.tolist()),
         bubble_from=None if None in known else "replay" if "replay" in known else "one_program",
         steps=sum(bar.steps for bar in bars),
+        unknown_us=step * float(weight @ np.array([bar.unknown_share for bar in bars])),
     )
 
 
@@ -251,6 +252,7 @@ def _bar(divided: Floats, parts: Floats, bubble: Bubble, steps: int, ranks: tupl
         job_wide=_job_wide(whole / 1e3, [float(parts[part]) / whole for part in (_INPUT, _HOST)]),
         bubble_from=bubble.known_from,
         steps=steps,
+        unknown_us=float(parts[UNKNOWN]) / 1e3,
         ranks=ranks,
     )
 

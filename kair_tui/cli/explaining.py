@@ -16,20 +16,24 @@ def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> Tr
     from kair_engine.evidence.deciding import with_explanations
     from kair_engine.evidence.happenings import happenings, onsets_of
     from kair_engine.evidence.joining import Joins
+    from kair_engine.evidence.untied import measures_untied, untied, warnings_of
     from kair_engine.recording.evidence_files import with_ranks_of_job
     from kair_engine.trace.xids import XIDS
     from kair_tui.cli.identities import identities_of
     from kair_tui.cli.step_history import course_of_job
 
     evidence, warnings = evidence_of(trace.job, named)
+    identities = identities_of(trace.job)
+    joins = Joins(identities, trace.job.hosts, evidence.devices)
+    lacking = untied(evidence, joins)
+    warnings = (*warnings, *warnings_of(lacking, joins))
     found = replace(found, sources=evidence.sources, warnings=(*found.warnings, *warnings))
     course = course_of_job(trace.job)
     if course is None or not found.findings or not evidence.sources:
         return found
-    identities = identities_of(trace.job)
-    joins = Joins(identities, trace.job.hosts)
     evidence = with_ranks_of_job(evidence, trace.job.world_size)
     downstream = [code for code, one in XIDS.items() if one.is_downstream]
     near = happenings(found.findings, evidence, joins, onsets_of(found.findings, course), downstream)
     found = replace(found, happenings=near)
-    return with_explanations(found, Known(evidence, joins, course, identities, trace.job.has_device))
+    known = Known(evidence, joins, course, identities, trace.job.has_device, measures_untied(lacking))
+    return with_explanations(found, known)

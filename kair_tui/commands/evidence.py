@@ -8,12 +8,14 @@ from kair_engine.errors import UsageError
 from kair_engine.results.evidence import AddedEvidence, EvidenceResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.evidence import EVIDENCE, evidence_of, fetched, is_url, recorded_time, without_password
+from kair_tui.cli.identities import identities_of
 from kair_tui.cli.job import StoreSession, open_job
 from kair_tui.cli.options import Argument
 from kair_tui.cli.output import say
 from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
+    from kair_engine.trace.evidence_table import EvidenceFile
     from kair_engine.trace.measures import EvidenceSource
     from kair_engine.trace.model import Job, KairWarning
 
@@ -47,7 +49,7 @@ def run(
         raise UsageError(f"kair evidence lists one job, and {rest[1]} is a second", f"kair evidence add {rest[0]} FILE")
     job = _opened(session, rest[0] if rest else None)
     found, warnings = evidence_of(job, evidence)
-    return _result(job, found.sources, warnings)
+    return _result(job, found.sources, (*warnings, *_not_tied(job, found)))
 
 
 def _add(session: StoreSession, words: Sequence[str], evidence: Sequence[str]) -> EvidenceResult:
@@ -72,7 +74,16 @@ def _add(session: StoreSession, words: Sequence[str], evidence: Sequence[str]) -
     added, told = add_to_job(folder, files, hosts=hosts) if files else ((), [])
     added = (*added, *(keep_in_job(folder, name, content) for name, content in servers))
     found, warnings = evidence_of(job, ())
-    return _result(job, found.sources, (*told, *warnings), added)
+    return _result(job, found.sources, (*told, *warnings, *_not_tied(job, found)), added)
+
+
+def _not_tied(job: "Job", found: "EvidenceFile") -> "list[KairWarning]":
+    """Return what could not be tied to ranks, and what would tie it."""
+    from kair_engine.evidence.joining import Joins
+    from kair_engine.evidence.untied import untied, warnings_of
+
+    joins = Joins(identities_of(job), job.hosts, found.devices)
+    return warnings_of(untied(found, joins), joins)
 
 
 def _opened(session: StoreSession, name: str | None) -> "Job":

@@ -97,7 +97,8 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "Explanation.unit": "Of own, peers and before; empty where they are numbers or texts.",
     "Explanation.word": (
         "explains: differs from peers, and its size and time fit; consistent: differs, and nothing speaks against it; "
-        "seen: peers have it too; excluded: well sampled, and absent; not_observed: no source tells."
+        "seen: peers have it too; excluded: well sampled, and absent; not_tied: a source tells it, of "
+        "devices that could not be tied to the rank; not_observed: no source tells."
     ),
     "expected": "How often its peers ran it, the median.",
     "fault": "What was put into the recording.",

@@ -35,6 +35,13 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "delays_on_changing_ranks": (
         "Delays that no rank has more often than chance. About: cause. Figures: delays, ranks, hit_steps, steps."
     ),
+    "uneven_positions": (
+        "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
+        "each position, in µs per step; share_of_step."
+    ),
+    "at_step_end": "Idle after a step's last operation, until it ends. Figures: after_us_per_step, peers_us.",
+    "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
+    "all_pause": "All ranks pause in the same steps. Figures: delays, every, of_steps, share_of_step.",
     "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "host_stops": (
         "Threads stand still in the middle of operations; together is 1 where ranks do so at moments of their own, "
@@ -102,6 +109,10 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "How long its device idles between launches that follow one another, beside its peers'. Figures: "
         "idle_us_per_step, peers_us_per_step."
     ),
+    "in_calls": (
+        "How long its device idles while its host compiles or allocates memory, beside its peers' (without a device, "
+        "how long its thread does). About: cause. Figures: idle_us_per_step; of some ranks peers_us_per_step, too."
+    ),
     "unmarked_input": (
         "How long it is idle in the median step where a batch is fetched, beside its peers. Figures: "
         "idle_us_per_step, peers_us_per_step."
@@ -129,6 +140,17 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels (so many tell it), peers "
         "(of its role)."
     ),
+    "device_models": (
+        "The same, where all of its ranks and none of its peers have another model of device. About: the models. "
+        "Figures: as of whole_device."
+    ),
+    "one_family": (
+        "It is slower in one family of kernels (attention, experts, lookups, selections, matrix_products, copies, or "
+        "all that arithmetic or memory bounds), and takes as long as its peers, or nearly, for all others, which are "
+        "so much of what it computes. About: family. Figures: "
+        "excess_us_per_step, ratio, others_ratio, others_share."
+    ),
+    "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",
     "stopped": (
         "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
         "peers'. Figures: stopped_us_per_step, peers_us_per_step, perhaps between."
@@ -157,6 +179,15 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "since": (
         "What it had more than its peers before the step of its onset, and from then on. Figures: before_us, "
         "after_us, step."
+    ),
+    "than_before": (
+        "What a link, or ranks, take in the steps in which they are slow, and in the others. About: the link, or the "
+        "part of the step. Figures: after_us, before_us, of_steps, step, steps, until."
+    ),
+    "queued_behind": "Transfers next to a slow link that are slow in one direction only. About: them. No figures.",
+    "while_slow": (
+        "What a step costs in which it is slow, by a replay with what it took in the others. Figures: lost_us, "
+        "of_steps, steps."
     ),
     "rank_by_order": (
         "Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the file."

@@ -141,7 +141,16 @@ def in_one_line(bar: StepBar) -> str:
 
 
 def waiting_in_words(bar: StepBar) -> str:
-    """What ranks wait for others, the bubble by its name."""
+    """What ranks wait for others, the bubble by its name; and how much of their time may be waiting, or not."""
+    unknown = f"{percent(bar.unknown_share)} of their time is communication that could not be matched"
+    if not bar.waiting_is_known:
+        return f"how long ranks wait is unknown: {unknown}"
+    if percent(bar.unknown_share) == percent(0):
+        return _known_waiting(bar)
+    return f"{_known_waiting(bar)}, and {unknown}, waiting or not"
+
+
+def _known_waiting(bar: StepBar) -> str:
     if bar.bubble_from is None:
         return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
     stragglers, bubble = percent(bar.share("stragglers")), percent(bar.share("bubble"))

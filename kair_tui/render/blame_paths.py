@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kair_engine.causes import Cause
-from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, PathNode, PathPart, RootCause
+from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, PathNode, PathPart, RootCause
 from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import duration, percent, plural, spans, waited_of
 
@@ -135,6 +135,8 @@ def operator_name(operator: str | None, *, is_edge: bool) -> str:
         return "smaller idle times" if is_edge else "smaller delays"
     if operator == STEP_BEGIN:
         return "late already when the step began"
+    if operator == STEP_END:
+        return "idle at the end of the step before"
     return f"idle before {short_name(operator)}" if is_edge else short_name(operator)
 
 
@@ -251,8 +253,8 @@ def short_operator(name: str) -> str:
 def stop_name(node: PathNode, path: BlamePath) -> str:
     """The operator as people read it; of an edge the idle time before it."""
     name = short_operator(node.operator)
-    if node.role_in_path != "edge":
-        return name
+    if node.role_in_path != "edge" or node.operator == STEP_END:
+        return operator_name(STEP_END, is_edge=True) if node.operator == STEP_END else name
     return f"late when the step began, at {name}" if _operator(path) == STEP_BEGIN else f"idle before {name}"
 
 

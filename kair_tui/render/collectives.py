@@ -94,9 +94,15 @@ def collectives_headline(result: CollectivesResult) -> str:
     if slow:
         more = f"; and {len(slow) - _SAID} more" if len(slow) > _SAID else ""
         return f"slow: {'; '.join(slow[:_SAID])}{more}"
-    if not result.compared:
+    if not result.compared and not any(row.differs for row in result.groups):
         return "nothing is compared: that takes four groups, links or ranks that do the same, and three steps"
-    return f"nothing is slow beside its like: {plural(result.compared, 'comparison')} of groups, links and ranks"
+    differing = min((row for row in result.groups if row.differs), key=lambda row: row.ratio or 1.0, default=None)
+    clear = f"no group, link or rank is slower than its siblings beyond chance ({result.compared} compared)"
+    return clear if differing is None else f"open: {_open_text(differing)}; {clear}"
+
+
+def _open_text(row: GroupTransfers) -> str:
+    return f"{group_text(row)}, and {row.siblings + 1} cannot say which is usual"
 
 
 def overlap_text(result: CollectivesResult) -> str:

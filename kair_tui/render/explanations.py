@@ -9,6 +9,7 @@ from kair_engine.trace.measures import MEASURES
 from kair_tui.render.text import spaced
 from kair_tui.render.units import and_more, clock, count, duration, percent, plural
 
+_IF_ASSUMED: Final = " (if its device is the host's of the same number, as is assumed)"
 _UNSEEN_SHOWN: Final = 3
 """Of what nobody looked at; all with `-o wide`, with the commands."""
 
@@ -18,6 +19,8 @@ def explanation_in_words(one: Explanation) -> str:
     part = _of_rank(part_in_words(one.part), one)
     if one.word == "excluded":
         return f"{part}: looked for, and not there"
+    if one.word == "not_tied":
+        return f"{part}: a source tells it of devices that are tied to no rank"
     if one.word == "not_observed":
         return f"{part}: no source tells"
     return f"{part}: {'; '.join([*_figures(one), *_why(one)])}"
@@ -36,10 +39,15 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
             lines.append(f"explained by {explanation_in_words(one)}")
         elif one.word == "consistent":
             lines.append(f"may be: {explanation_in_words(one)}; {_why_not_sure(one)}")
+            lines += [f"if so: {remedy}" for remedy in (remedy_of(one),) if remedy]
         elif one.word == "seen":
             lines.append(f"no cause: {explanation_in_words(one)}")
-    if excluded := [part_in_words(one.part) for one in found if one.word == "excluded"]:
-        lines.append(f"excluded: {'; '.join(excluded)}")
+    if excluded := [one for one in found if one.word == "excluded"]:
+        assumed = any(one.joined_by in ("ordinal", "local_rank") for one in excluded)
+        parts = "; ".join(part_in_words(one.part) for one in excluded)
+        lines.append(f"excluded: {parts}{_IF_ASSUMED if assumed else ''}")
+    if loose := [part_in_words(one.part) for one in found if one.word == "not_tied"]:
+        lines.append(f"read, and not tied to this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]
     shown = unseen if wide else unseen[:_UNSEEN_SHOWN]
     if shown:
@@ -49,6 +57,8 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
 
 
 def _why_not_sure(one: Explanation) -> str:
+    if one.joined_by == "ordinal":
+        return "that its process numbers devices as the driver does is assumed, as it sees all of them"
     if one.joined_by == "local_rank":
         return "that it is this rank's device is assumed by their numbers"
     if one.predicted_us is None:

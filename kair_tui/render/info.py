@@ -122,6 +122,9 @@ def _clocks(result: InfoResult) -> str:
     clock = result.clock
     if clock.source == "none":
         return "not comparable: no collective to align them by"
+    if clock.source == "file":
+        ends = "" if clock.residual_us is None else f"; collectives end {duration(clock.residual_us)} apart (median)"
+        return f"one clock: all ranks are in one file{ends}"
     residual = "unknown" if clock.residual_us is None else duration(clock.residual_us)
     return f"from {clock.source}; residual {residual}, largest offset {duration(clock.max_offset_us)}"
 

@@ -118,6 +118,9 @@ def _on(item: OpenItem) -> str:
 
 def _unrecorded(item: OpenItem, step_time_us: float) -> str:
     who = _who(item, "some ranks")
+    if item.cause == "exposed_communication":
+        lost = _of_step(item, step_time_us)
+        return f"{who} left no trace: up to {lost} go by in communication with {_them(item)}, which may all be waiting"
     return f"{who} left no trace, and the others wait for {_them(item)} at least {_of_step(item, step_time_us)}"
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.results.blame import STEP_BEGIN, RootCause
+from kair_engine.results.blame import STEP_BEGIN, STEP_END, RootCause
 from kair_engine.results.triage import Evidence
 from kair_tui.render import delays as devices
-from kair_tui.render import hangs
+from kair_tui.render import hangs, within_rank
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, ratio, significant, size, them
+from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, significant, size, them
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -117,6 +117,31 @@ def _delays_on_changing_ranks(one: Evidence) -> str:
     hit = f"{_number(one, 'hit_steps')} of {plural(int(one.figures['steps']), 'step')}"
     through = CAUSES[one.about or "unknown"].spends_on.format(their="their")
     return f"{delays} on {ranks} in {hit}, through {through}, on no rank more often than chance has it"
+
+
+def _uneven_positions(one: Evidence) -> str:
+    spent = [duration(us) for at, us in sorted(one.figures.items()) if at != "share_of_step"]
+    where = "" if one.about is None else f" of {one.about}"
+    return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
+
+
+def _at_step_end(one: Evidence) -> str:
+    after, peers = duration(one.figures["after_us_per_step"]), duration(one.figures["peers_us"])
+    return f"{_who(one)} idles for {after} a step after its last operation, before the step ends (peers {peers})"
+
+
+def _longest_changes(one: Evidence) -> str:
+    ranks, steps = plural(int(one.figures["ranks"]), "rank"), plural(int(one.figures["steps"]), "step")
+    return f"in {steps}, {ranks} took turns to have most work; the longest costs {_share(one)} of the step"
+
+
+def _all_pause(one: Evidence) -> str:
+    steps = plural(int(one.figures["of_steps"]), "step")
+    every = int(one.figures["every"])
+    when = f", every {plural(every, 'step')}" if every else ""
+    return (
+        f"all ranks pause together in {_number(one, 'delays')} of {steps}{when}: {_share(one)} of the step in the mean"
+    )
 
 
 def _longest_delays(one: Evidence) -> str:
@@ -329,19 +354,15 @@ def _same_inputs(one: Evidence) -> str:
     return f"{_who(one)} {_verb(one, 'take')} {excess} a step longer for inputs as large as peers': no larger batch"
 
 
-def slower_throughout(one: Evidence) -> str:
-    """`rank 77 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code`."""
-    peers = int(one.figures["peers"])
-    beside = f"{its(one.ranks)} peer" if peers == 1 else f"{its(one.ranks)} {plural(peers, 'peer')}"
-    what = "the devices" if len(one.ranks) > 1 else "the device"
-    longer = ratio(one.figures["ratio"])
-    return f"{_who(one)} {_verb(one, 'compute')} {longer} as long as {beside}, in every kernel: {what}, not the code"
-
-
-def _whole_device(one: Evidence) -> str:
-    least, most = (ratio(one.figures[name]) for name in ("least_ratio", "most_ratio"))
-    kernels = plural(int(one.figures["kernels"]), "kernel")
-    return f"{slower_throughout(one)} ({least} to {most} in the {kernels} that take most)"
+def _in_calls(one: Evidence) -> str:
+    doing = CAUSES[one.about or "unknown"].spends_on.format(their=its(one.ranks))
+    idle = duration(one.figures["idle_us_per_step"])
+    if "peers_us_per_step" not in one.figures:
+        return f"the median rank's device idles {idle} a step while its host is {doing}"
+    peers = duration(one.figures["peers_us_per_step"])
+    host = "its host is" if len(one.ranks) == 1 else "their hosts are"
+    lose = "loses" if len(one.ranks) == 1 else "lose"
+    return f"{_who(one)} {lose} {idle} a step while {host} {doing}, peers {peers}"
 
 
 def _stopped(one: Evidence) -> str:
@@ -390,6 +411,28 @@ def _exposed(one: Evidence) -> str:
 def _since(one: Evidence) -> str:
     before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
     return f"since step {int(one.figures['step'])}: before it {before} a step more than peers, from then on {after}"
+
+
+def _than_before(one: Evidence) -> str:
+    before, after = duration(one.figures["before_us"]), duration(one.figures["after_us"])
+    until = f" to {int(one.figures['until'])}" if "until" in one.figures else ""
+    since = f"steps {int(one.figures['step'])}{until}" if until else f"step {int(one.figures['step'])} on"
+    if one.about in {"compute", "input"}:
+        each = " each" if len(one.ranks) > 1 else ""
+        spend = "spends" if len(one.ranks) == 1 else "spend"
+        return f"{_who(one)} {spend} {after} a step{each} on {one.about} from {since}, {before} in the other steps"
+    return f"{one.about} takes {after} a step from {since}, {before} in the other steps (waiting excluded)"
+
+
+def _queued_behind(one: Evidence) -> str:
+    return f"{one.about} became slow at the same time, in one direction only: it queues behind this link"
+
+
+def _while_slow(one: Evidence) -> str:
+    return (
+        f"in the {_number(one, 'steps')} steps of {_number(one, 'of_steps')} in which it is slow it costs "
+        f"{duration(one.figures['lost_us'])} each, replayed with what it took in the others"
+    )
 
 
 def _replayed(one: Evidence) -> str:
@@ -443,6 +486,8 @@ def _place(cause: RootCause, alone: bool) -> str:
     where = "" if alone else f" on rank {cause.rank}"
     if cause.operator == STEP_BEGIN:
         return f"late already when the step began{where}"
+    if cause.operator == STEP_END:
+        return f"idle at the end of the step before{where}"
     operator = short_name(str(cause.operator))
     return f"idle before {operator}{where}" if cause.is_edge else f"{operator}{where}"
 
@@ -469,6 +514,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "uneven_stages": _uneven_stages,
     "uneven_batches": _uneven_batches,
     "longest_batch": _longest_batch,
+    "uneven_positions": _uneven_positions,
+    "longest_changes": _longest_changes,
+    "at_step_end": _at_step_end,
+    "all_pause": _all_pause,
     "delays_on_changing_ranks": _delays_on_changing_ranks,
     "longest_delays": _longest_delays,
     "host_stops": _host_stops,
@@ -491,18 +540,22 @@ _SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
     "larger_batch": _larger_batch,
     "sample_time": _sample_time,
     "same_inputs": _same_inputs,
-    "whole_device": _whole_device,
     "stopped": _stopped,
     "price_range": _price_range,
     "launches_more": _launches_more,
     "slower_launches": _slower_launches,
+    "in_calls": _in_calls,
     "unmarked_input": _unmarked_input,
     "exposed": _exposed,
     "since": _since,
+    "than_before": _than_before,
+    "queued_behind": _queued_behind,
+    "while_slow": _while_slow,
     "rank_by_order": _rank_by_order,
     "replayed": _replayed,
     "others_nearly_as_late": _others_nearly_as_late,
     "estimated": _estimated,
     **devices.SENTENCES,
     **hangs.SENTENCES,
+    **within_rank.SENTENCES,
 }

@@ -25,7 +25,7 @@ from kair_tui.render.warnings import warnings_in_words
 _PROOFS: Final = 3
 _MOST: Final = 8
 """Of differences, of events, of warnings: a ticket is read in a minute."""
-_WORDS: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_observed")
+_WORDS: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
 """The surest first."""
 _LIMITS: Final[frozenset[EvidenceKind]] = frozenset({"others_nearly_as_late", "rank_by_order", "group_not_rank"})
 """What says how far a finding goes."""
@@ -263,7 +263,8 @@ def _part_lines(ticket: TicketResult) -> list[str]:
     lines += [f"- **{one.word}**: {_with_command(one)}" for one in told]
     if not any(one.word == "explains" for one in told):
         lines.append("- No part explains it.")
-    for word, name in (("excluded", "excluded"), ("not_observed", "not observed")):
+    names = {"excluded": "excluded", "not_tied": "not tied to this rank", "not_observed": "not observed"}
+    for word, name in names.items():
         lines += [f"- {name}: {_with_command(one)}" for one in ticket.parts if one.word == word]
     return lines
 

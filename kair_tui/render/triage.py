@@ -55,6 +55,7 @@ from kair_tui.render.verdict import (
     verdict_in_words,
 )
 from kair_tui.render.view import CsvTable, View
+from kair_tui.render.within_rank import advice
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -155,7 +156,7 @@ def _of_cause(finding: Finding) -> str:
         text = row.job_wide_suggestion
     elif finding.pattern == "group":
         text = row.group_suggestion
-    text = what_to_do(finding) or text
+    text = what_to_do(finding) or advice(finding) or text
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
     named = f" ({short_name(finding.operator)})" if finding.operator else ""
@@ -322,12 +323,13 @@ def triage_totals(result: TriageResult) -> str:
     if not result.steps:
         return "recordings of calls: how far each rank came, and no times"
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
-    return (
-        f"step {duration(result.step_time_us)}; {waits} "
-        f"(in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
-        f"{duration(result.unattributed_us_per_step)} unattributed); "
-        f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
-    )
+    if result.bar is None or result.bar.waiting_is_known:
+        waits += (
+            f" (in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
+            f"{duration(result.unattributed_us_per_step)} unattributed)"
+        )
+    steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
+    return f"step {duration(result.step_time_us)}; {waits}; {steps}"
 
 
 def _share_of_time(result: TriageResult) -> str:

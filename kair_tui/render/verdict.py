@@ -17,7 +17,6 @@ from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
 from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step, without_unit
 from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden
-from kair_tui.render.sentences import slower_throughout
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -32,6 +31,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.warnings import unexplained_briefly, warning_in_words
+from kair_tui.render.within_rank import family_of, of_devices
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
@@ -45,6 +45,8 @@ _WHY_INCONCLUSIVE = (
     *_NOT_COMPARED,
     "waited_for",
     "other_run",
+    "longer_steps",
+    "groups_differ",
     "one_rank",
     "few_steps",
     "few_peers",
@@ -220,10 +222,10 @@ def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
 
 def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
-    whole = next((one for one in finding.evidence if one.kind == "whole_device"), None)
-    if whole is not None and finding.cause == "compute":
-        return f"{slower_throughout(whole)}; step {duration(result.step_time_us)}"
-    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}, {_of_step(finding, result)})"
+    if (whole := of_devices(finding)) is not None:
+        return f"{whole}; step {duration(result.step_time_us)}"
+    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
+    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:

@@ -83,6 +83,17 @@ def _giant_step(one: KairWarning) -> str:
     )
 
 
+def _profilers_began_apart(one: KairWarning) -> str:
+    others = int(one.figures["ranks"]) - 1
+    more = f" ({plural(others, 'more rank')} began late as well)" if others else ""
+    steps = int(one.figures["steps"])
+    which = f"step {int(one.figures['step'])} is" if steps == 1 else f"the first {steps} steps are"
+    return (
+        f"the profiler of rank {int(one.figures['rank'])} began {duration(one.figures['behind_us'])} after rank "
+        f"{int(one.figures['first_rank'])}'s{more}: {which} left out, in which ranks waited for it"
+    )
+
+
 def _graphs_not_recorded(one: KairWarning) -> str:
     return (
         f"devices are busy with CUDA graphs for {percent(one.figures['share_of_step'])} of the step, and what is in "
@@ -183,6 +194,27 @@ def _unexplained(one: KairWarning) -> str:
     )
 
 
+def _longer_steps(one: KairWarning) -> str:
+    until = f"steps {_number(one, 'step')} to {_number(one, 'until')}" if "until" in one.figures else ""
+    since = f"in {until}" if until else f"since step {_number(one, 'step')}"
+    before, after = one.figures["before_us"], one.figures["after_us"]
+    kind = {"communication": "the transfers", "host": "the hosts' time"}.get(str(one.about), str(one.about))
+    return (
+        f"the step takes {duration(after)} {since}, {after / before:.2f} times the {duration(before)} of the other "
+        f"steps, on all ranks: {kind} grew most, by {duration(one.figures['grew_us'])} on the median rank; no rank, "
+        "link or stage changed by itself"
+    )
+
+
+def _groups_differ(one: KairWarning) -> str:
+    own, other = one.figures["own_us"], one.figures["other_us"]
+    return (
+        f"the transfers of {_who(one)} ({one.about}) take {duration(own)} a step, the same ones of their sibling "
+        f"{duration(other)} ({_share(one)} of the step): {_number(one, 'links')} groups or links cannot say which is "
+        "usual; the same job on other hosts, or with four of them, would"
+    )
+
+
 def _too_many_workers(one: KairWarning) -> str:
     # Rounded up: it is a bound.
     bound = percent(math.ceil(one.figures["others_at_most"] * 1000) / 1000)
@@ -273,6 +305,7 @@ def _busy_machine(one: KairWarning) -> str:
 _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "few_steps": _few_steps,
     "giant_step": _giant_step,
+    "profilers_began_apart": _profilers_began_apart,
     "larger_share": _larger_share,
     "new_sizes": _new_sizes,
     "graphs_not_recorded": _graphs_not_recorded,
@@ -289,5 +322,7 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "price_and_waiting": _price_and_waiting,
     "replay_in_doubt": _replay_in_doubt,
     "unexplained": _unexplained,
+    "longer_steps": _longer_steps,
+    "groups_differ": _groups_differ,
     "waited_for": _waited_for,
 }

@@ -222,6 +222,32 @@ def test_a_device_that_is_only_told_by_its_number_explains_nothing() -> None:
     assert (one.word, one.joined_by) == ("consistent", "local_rank")
 
 
+def test_what_a_source_tells_of_devices_that_are_tied_to_nobody_was_observed() -> None:
+    """The command that was run is not asked for again."""
+    found = told(Telemetry(), lambda known: replace(known, untied={1: {"gpu_sm_clock"}}))
+    assert (found["thermal"].word, found["thermal"].command) == ("not_tied", None)
+    assert found["pcie_link"].word == "not_observed", "nothing tells of it"
+    tied = told(clocks(Telemetry()), lambda known: replace(known, untied={1: {"gpu_sm_clock"}}))
+    assert tied["low_clock"].word == "explains", "another source ties it"
+
+
+@pytest.mark.parametrize(("measure", "own", "usual"), [("gpu_pcie_width", 4, 16), ("gpu_pcie_generation", 1, 5)])
+def test_a_narrow_or_slow_pcie_link_is_told_where_nothing_counts_its_bytes(
+    measure: str, own: float, usual: float
+) -> None:
+    """nvidia-smi's CSV has width and generation, and no bytes."""
+    plain = {"gpu_pcie_width": 16.0, "gpu_pcie_generation": 5.0}
+    telemetry = Telemetry(cause="compute")
+    for name, same in plain.items():
+        telemetry.gauge(name, on_culprit(own, usual) if name == measure else on_culprit(same, same))
+    one = told(telemetry)["pcie_link"]
+    assert (one.word, one.measure, one.own, one.peers) == ("consistent", measure, own, usual)
+    alike = Telemetry(cause="compute").gauge("gpu_pcie_width", on_culprit(8, 8))
+    assert told(alike)["pcie_link"].word == "excluded", "as narrow on all"
+    of_healthy = Telemetry(cause="compute").gauge("gpu_pcie_width", lambda rank, _: 4 if rank == 2 else 16)
+    assert told(of_healthy)["pcie_link"].word == "excluded", "of a healthy rank"
+
+
 def test_what_nothing_measures_comes_with_the_command_that_would() -> None:
     found = told(Telemetry())
     assert {one.word for one in found.values()} == {"not_observed"}

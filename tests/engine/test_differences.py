@@ -87,6 +87,13 @@ def test_half_is_nobodys_minority() -> None:
     assert told(of, (), first=(0, 1), second=(2, 3)) == []
 
 
+def test_what_sets_an_accused_half_apart_is_told() -> None:
+    of = with_variables(ranks(8, 4), "NCCL_ALGO", *["Ring"] * 4, *["Tree"] * 4)
+    assert told(of, (4, 5, 6, 7)) == [("environment NCCL_ALGO", (4, 5, 6, 7), "Tree")]
+    for accused in ((4, 5, 6), (4, 5, 6, 7, 0), (2, 3, 4, 5)):
+        assert told(of, accused) == []
+
+
 def test_halves_by_role_are_compared_within_their_roles() -> None:
     of = with_variables(ranks(8, 8), "NCCL_ALGO", *["Ring"] * 4, *["Tree"] * 3, "CollNet")
     assert told(of) == []

@@ -11,7 +11,7 @@ from kair_engine.localize.analysis import localize
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import ProcessorLimits, SentToHost, StepTimes, Trace
-from kair_engine.triage import pricing
+from kair_engine.triage import undoing
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 from kair_tui.render.sentences import sentence_of
@@ -289,7 +289,7 @@ def test_a_replay_that_sees_less_of_a_slow_network_is_not_all_its_price(
     scale: float, lost_us: float, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It saves 12 of the 16 ms that transfers take; or 2, which is no half of them."""
-    monkeypatch.setattr(pricing, "faster_transfers", lambda *_: scale)
+    monkeypatch.setattr(undoing, "faster_transfers", lambda *_: scale)
     (found,) = triage(on_a_slow_network(tmp_path)).findings
     assert (found.priced_by, found.pattern) == (by, "job_wide")
     assert found.time_lost_us_per_step == pytest.approx(lost_us, rel=1e-3)

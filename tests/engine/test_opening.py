@@ -10,15 +10,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from support import kineto_builder as kb
+from support.places import CASES2
 
 from kair_engine.errors import BusyError, InputError, UnwritableError
 from kair_engine.recording.cache import cache_size, clear, evict, tidy_cache
 from kair_engine.recording.importing import ImportOutcome, ImportTask, UnwrittenError, import_files
 from kair_engine.recording.kept_files import hold
 from kair_engine.recording.opening import open_trace
-from kair_engine.recording.step_numbers import incomplete_cells
+from kair_engine.recording.step_numbers import incomplete_cells, usable_steps
 from kair_engine.trace.format import FragmentWriter
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import StepTimes, Trace
 
 
 @pytest.fixture
@@ -259,7 +260,30 @@ def test_steps_before_a_rank_did_far_more_are_whole() -> None:
     later = {(0, step): 400 for step in range(3, 10)}
     assert incomplete_cells({**later, (0, 0): 100, (0, 1): 103, (0, 2): 99}) == set()
     assert incomplete_cells({**later, (0, 0): 0, (0, 1): 0, (0, 2): 0}) == {(0, 0), (0, 1), (0, 2)}
-    assert incomplete_cells({**later, (0, 1): 100, (0, 2): 30}) == {(0, 1), (0, 2)}
+    assert incomplete_cells({**later, (0, 1): 100, (0, 2): 30}) == {(0, 1)}
+
+
+def test_no_step_in_the_middle_is_cut_off() -> None:
+    """While one rank evaluates, the others run a barrier."""
+    steps = {(rank, step): 100 for rank in range(3) for step in (*range(5), *range(20, 25))}
+    waiting = {(1, 3): 4, (2, 3): 4, (1, 22): 4}
+    assert incomplete_cells({**steps, **waiting}) == set()
+    # At the edge of each row of steps, and where a file is cut off, they may be.
+    assert incomplete_cells({**steps, (1, 4): 4, (1, 20): 4}) == {(1, 4), (1, 20)}
+    assert incomplete_cells({**steps, **waiting}, truncated=(2,)) == {(2, 3)}
+
+
+def test_each_step_that_is_set_aside_has_its_reason() -> None:
+    recorded = {(rank, step): 100 for rank in range(4) for step in range(6)}
+    for rank in (1, 2, 3):
+        del recorded[rank, 3]
+    recorded |= {(rank, 5): 10 for rank in range(4)} | {(rank, 2): 0 for rank in range(4)}
+    times = StepTimes.of_rows((*cell, 0, 1000, operations) for cell, operations in recorded.items())
+    (aside,) = usable_steps(times, (0, 1, 2, 3)).warnings
+    assert aside.message == (
+        "step 2 set aside: without operations; step 3 set aside: recorded by 1 of 4 ranks; "
+        "step 5 set aside: cut off at the recording's edge"
+    )
 
 
 @pytest.mark.slow
@@ -410,3 +434,10 @@ def test_half_an_entry_goes_with_what_else_a_killed_import_left(tmp_path: Path, 
         (tmp_path / "other").replace(fragment)
     tidy_cache(cache)
     assert fragment.exists() == anew
+
+
+@pytest.mark.skipif(not CASES2.is_dir(), reason="needs ../shared")
+def test_a_step_in_which_one_rank_evaluates_is_analysed(cache: Path) -> None:
+    trace = open_trace(CASES2 / "eval_on_rank0_set_aside" / "input", cache=cache)
+    assert trace.steps == tuple(range(10, 22))
+    assert not {"incomplete_steps", "uneven_steps"} & set(codes(trace))

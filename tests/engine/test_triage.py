@@ -299,5 +299,4 @@ def test_in_one_step_the_rank_that_is_waited_for_most_leads_and_is_named(tmp_pat
         """
     result = triage(trace(tmp_path, table))
     assert (result.verdict, result.ranking[0].rank) == ("inconclusive", 7)
-    assert result.ranking[1].self_time_excess_us > result.ranking[0].self_time_excess_us
     assert "rank 7 took 10.0 % of the step longer than its peers (compute), but in 1 step" in summary(result)

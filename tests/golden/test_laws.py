@@ -25,7 +25,7 @@ from kair_tui.render.warnings import warnings_in_words
 
 pytestmark = pytest.mark.slow
 
-CASES_2 = CASES.parent / "cases2"
+CASES2 = CASES.parent / "cases2"
 NO_TRACES: Final = frozenset({"docker_json_log", "elastic_killed_rank", "hccl_notify_log", "monitored_barrier_log"})
 """Logs that no reader knows."""
 NOTABLE_JOB_WIDE, NOTABLE_WAITING = 0.1, 0.05
@@ -38,7 +38,7 @@ def _inputs() -> Iterator[Path]:
     yield from sorted({path.parent for path in SAMPLES.glob("*/*.json.gz")})
     yield from sorted(CASES.glob("*/input"))
     yield from sorted(CASES.glob("*/*/input"))
-    yield from sorted(CASES_2.glob("*/input"))
+    yield from sorted(CASES2.glob("*/input"))
 
 
 def _name(source: Path) -> str:

@@ -45,6 +45,58 @@ def test_ascend_s_traces(tmp_path: Path) -> None:
     assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compute", "aclnnMatmul_MatMulV2")
 
 
+@pytest.mark.parametrize("left_out", [(), ("msprof",), ("hccl",), ("msprof", "step_trace")], ids=str)
+def test_the_pieces_of_a_device_are_one_rank_s(tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    """Whichever of the files that hold the same are there."""
+    for device in range(4):
+        timeline = build.msprof(tmp_path / "job", device, late=100 if device == 1 else 0)
+        for kind in left_out:
+            for path in timeline.glob(f"{kind}_*"):
+                path.unlink()
+    found = open_trace(tmp_path / "job", cache=tmp_path / "cache")
+    job = found.job
+    assert (job.format, job.ranks, job.steps, job.warnings) == ("ascend", (0, 1, 2, 3), tuple(range(1, 9)), ())
+    assert (job.hosts[1], job.identity[1].pid) == ("npu-0", 4001)
+    rows = first_step(found)
+    assert {name: row["kind"] for name, row in rows.items() if row["kind"] != "scope"} == {
+        "MatMul-op3": "compute",
+        "Default/AllReduce-op534": "collective",
+        "Adam-op4": "compute",
+    }, "neither what a collective is made of nor what waits for it is work"
+    finding = accused(found)
+    assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compute", "MatMul-op3")
+
+
+def test_slices_of_one_recording_are_read_as_one(tmp_path: Path) -> None:
+    """As newer versions of msprof cut them by size, beside the folder of the device that they are of."""
+    for device in range(4):
+        pieces = sorted(build.msprof(tmp_path / "pieces", device, late=100 if device == 1 else 0).glob("msprof_*"))
+        recording = tmp_path / "job" / f"PROF_{device}"
+        (recording / f"device_{device}" / "data").mkdir(parents=True)
+        (recording / "mindstudio_profiler_output").mkdir()
+        for at, piece in enumerate(pieces):
+            name = f"msprof_slice_{at}_20260314093042.json"
+            (recording / "mindstudio_profiler_output" / name).write_bytes(piece.read_bytes())
+    found = open_trace(tmp_path / "job", cache=tmp_path / "cache")
+    assert (found.job.ranks, found.job.steps, found.job.warnings) == ((0, 1, 2, 3), tuple(range(1, 9)), ())
+    assert accused(found).ranks == (1,)
+
+
+def test_iterations_of_msprof_last_until_the_next_one(tmp_path: Path) -> None:
+    build.msprof(tmp_path / "job", 0, steps=3)
+    times = open_trace(tmp_path / "job", cache=tmp_path / "cache").job.step_times
+    assert times.duration_ns == (1_000_000, 1_000_000, 950_000)
+
+
+def test_a_device_s_information_tells_the_rank(tmp_path: Path) -> None:
+    """Of a second host the devices begin at 0 again; a job without ranks tells 0 for each of them."""
+    for device in range(2):
+        build.msprof(tmp_path / "host", device, rank=device + 2)
+        build.msprof(tmp_path / "alone", device, rank=0)
+    assert open_trace(tmp_path / "host", cache=tmp_path / "cache").job.ranks == (2, 3)
+    assert open_trace(tmp_path / "alone", cache=tmp_path / "cache").job.ranks == (0, 1)
+
+
 @pytest.mark.parametrize("make", [build.rocprof_hip, build.rocprofv3])
 def test_rocprof_s_traces(tmp_path: Path, make: Callable[..., Path]) -> None:
     for rank in range(4):

@@ -114,6 +114,29 @@ def test_processes_of_one_report_are_ranks(tmp_path: Path) -> None:
     assert len(info.step_times.step) == 6
 
 
+@pytest.mark.parametrize("name", ["h100_2gpu_1s.sqlite", "run_rank3.sqlite", "report7.sqlite"])
+def test_a_number_in_the_name_of_a_report_of_several_processes_is_no_rank(tmp_path: Path, name: str) -> None:
+    export = Export(tmp_path / "job" / name)
+    for pid in (4000, 4001):
+        training(export, pid, steps=3)
+    export.close()
+    (tmp_path / "job" / name.replace(".", "_notes_5.")).write_text("no trace")  # a name that tells numbers apart
+    job = open_trace(tmp_path / "job", cache=tmp_path / "cache").job
+    assert (job.ranks, job.missing_ranks) == ((0, 1), ())
+    single = open_trace(tmp_path / "job" / name, cache=tmp_path / "cache").job
+    assert (single.ranks, single.missing_ranks) == ((0, 1), ())
+
+
+def test_reports_of_several_hosts_are_numbered_on(tmp_path: Path) -> None:
+    for host in range(2):
+        export = Export(tmp_path / "job" / f"node_{host}.sqlite", host=f"node{host}")
+        for pid in (4000, 4001):
+            training(export, pid, steps=3)
+        export.close()
+    job = open_trace(tmp_path / "job", cache=tmp_path / "cache").job
+    assert (job.ranks, job.hosts[1], job.hosts[2]) == ((0, 1, 2, 3), "node0", "node1")
+
+
 def test_processes_may_say_their_ranks(tmp_path: Path) -> None:
     export = Export(tmp_path / "all.sqlite")
     for pid, rank in ((4000, 3), (4001, 2)):

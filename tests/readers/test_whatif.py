@@ -32,7 +32,7 @@ def small_job() -> list[Row]:
             at = {"dp": dp, "stage": stage}
             rows += [
                 operation("params-all-gather", 0.0, 0.5, **at, mc=0),
-                operation("forward-compute", 1.0, 0.25, **at, mc=0, gmc=1, mb_id=3),
+                operation("forward-compute", 1.0, 0.25, **at, mc=0, gmc=stage, mb_id=3),
                 operation("forward-send" if stage == 0 else "forward-recv", 2.0, 0.125, **at, seq_id=4),
                 operation("backward-recv" if stage == 0 else "backward-send", 3.0, 0.125, **at),
                 operation("gc", 3.5, 0.0, **at),
@@ -114,10 +114,15 @@ def test_collectives_of_a_group_are_numbered_alike_on_its_members(tmp_path: Path
 
 def test_microbatch_and_chunk(tmp_path: Path) -> None:
     rows, _ = read(tmp_path, small_job())
-    forward, optimizer = row(rows, 0, "forward-compute"), row(rows, 0, "optimizer")
+    forward, optimizer = row(rows, 4, "forward-compute"), row(rows, 4, "optimizer")
     assert (forward["microbatch"], forward["chunk"]) == (3, 1)
     assert (optimizer["microbatch"], optimizer["chunk"]) == (None, None)
     assert row(rows, 0, "params-all-gather")["chunk"] == 0
+
+
+def test_a_column_of_chunks_that_is_the_same_on_all_stages_does_not_say_which_it_is(tmp_path: Path) -> None:
+    rows, _ = read(tmp_path, [one | {"gmc": 0} for one in small_job()])
+    assert [row(rows, rank, "forward-compute")["chunk"] for rank in (0, 2, 4, 6)] == [0, 0, 1, 1]
 
 
 def test_steps_follow_each_other_on_one_clock(tmp_path: Path) -> None:

@@ -125,6 +125,85 @@ def test_streams_of_a_gpu_with_the_calls_that_launched_them(tmp_path: Path) -> N
     }
 
 
+def unmarked_host(*, devices: int = 2, steps: int = 6, idle: bool = False, ms: float = 1.0) -> bytes:
+    """A host whose one thread drives all devices and marks no step: it runs ahead until the queue is full.
+
+    Each device all-reduces twice, and runs `jit_f` so many times, a copy from HBM of 0.6 of `ms` in it, which takes 0.2
+    longer now and then, at other times on each; on `idle` a further device is only copied to.
+    """
+    host, planes, us = PlaneBuilder("/host:CPU"), [], 1000 * ms
+    calls = [host.event("PjitFunction(f)", us * (3 + step / 100), us / 200) for step in range(2)]
+    for step in range(2, steps):
+        # It goes on when the first device is done with a step, which it may be late to be told.
+        late = 0.2 if step % 4 == 2 else 0
+        calls.append(host.event("PjitFunction(f)", us * (3.1 + step - 2 + late), us * (0.99 - late)))
+    host.line("main/1", calls, begin_ns=BEGIN_NS)
+    for ordinal in range(devices):
+        plane = PlaneBuilder(f"/device:TPU:{ordinal}")
+        modules = [plane.event("jit__psum(9)", us * at, us * 0.2) for at in range(2)]
+        operations = [plane.event("all-reduce", us * at, us * 0.19) for at in range(2)]
+        for step in range(steps):
+            at, late = us * (4 + step), us * 0.2 if (step + ordinal) % 4 == 0 else 0
+            modules.append(plane.event("jit_f(12190760917)", at, us * 0.7 + late))
+            operations.append(plane.event("copy-done", at, us * 0.6 + late))
+            operations.append(plane.event("broadcast_add_fusion", at + us * 0.6 + late, us * 0.09))
+        plane.line("XLA Modules", modules, begin_ns=BEGIN_NS)
+        plane.line("XLA Ops", operations, begin_ns=BEGIN_NS)
+        planes.append(plane.plane())
+    if idle:
+        plane = PlaneBuilder(f"/device:TPU:{devices}")
+        plane.line("XLA Ops", [plane.event("copy-start", 10.0 * at, 2) for at in range(19)], begin_ns=BEGIN_NS)
+        planes.append(plane.plane())
+    return b"".join([*planes, host.plane()])
+
+
+def test_runs_of_the_module_that_takes_most_time_are_the_steps(tmp_path: Path) -> None:
+    (tmp_path / "host.xplane.pb").write_bytes(unmarked_host())
+    job = open_trace(tmp_path / "host.xplane.pb", cache=tmp_path / "cache").job
+    assert job.steps == tuple(range(8)), "two all-reduces before, each a step of its own, and six runs"
+    assert any("8 steps are told by jit_f" in warning.message for warning in job.warnings)
+
+
+@pytest.mark.parametrize("with_host", [True, False])
+def test_a_device_that_waits_for_its_own_memory_lacks_no_core(tmp_path: Path, with_host: bool) -> None:
+    """One thread drives all devices, or none is recorded: no host is late."""
+    content = unmarked_host(devices=4, steps=40, ms=800)
+    if not with_host:
+        content = content[: content.index(PlaneBuilder("/host:CPU").name.encode()) - 6]
+    (tmp_path / "host.xplane.pb").write_bytes(content)
+    trace = open_trace(tmp_path / "host.xplane.pb", cache=tmp_path / "cache")
+    assert len(trace.job.ranks) == 4
+    assert not {one.cause for one in triage(trace).findings} & {"contention", "host", "launch_bound", "input_bound"}
+    assert set(rows(trace).filter(pl.col("kind") != "scope")["lane"]) == {"stream XLA Ops"}
+
+
+def test_a_device_that_ran_no_step_is_no_rank(tmp_path: Path) -> None:
+    (tmp_path / "host.xplane.pb").write_bytes(unmarked_host(idle=True))
+    job = open_trace(tmp_path / "host.xplane.pb", cache=tmp_path / "cache").job
+    assert (job.ranks, job.missing_ranks) == ((0, 1), ())
+    assert [one.message for one in job.warnings if one.code == "idle_devices"] == [
+        "host.xplane.pb: device 2 ran no step, and is no rank"
+    ]
+
+
+def test_a_device_without_steps_among_those_that_tell_them_is_no_rank(tmp_path: Path) -> None:
+    stray = PlaneBuilder("/device:TPU:1")
+    stray.line("XLA Ops", [stray.event("fusion.9", 0, 900)], begin_ns=BEGIN_NS)
+    (tmp_path / "host.xplane.pb").write_bytes(stray.plane() + tpu_host((0,)))
+    info = read_xplane(tmp_path / "host.xplane.pb", tmp_path / "out.parquet")
+    assert info.ranks == (0,)
+    assert info.identity[0].device.ordinal == 0
+
+
+@pytest.mark.parametrize(("devices", "ranks", "known"), [((0,), (3,), True), ((0, 1), (0, 1), False)])
+def test_a_number_in_the_name_of_a_profile_of_several_devices_is_no_rank(
+    tmp_path: Path, devices: tuple[int, ...], ranks: tuple[int, ...], known: bool
+) -> None:
+    (tmp_path / "worker-3.xplane.pb").write_bytes(tpu_host(devices))
+    info = read_xplane(tmp_path / "worker-3.xplane.pb", tmp_path / "out.parquet")
+    assert (info.ranks, info.rank_known) == (ranks, known)
+
+
 def test_groups_as_lists_iotas_and_mesh_axes() -> None:
     # [2,2]<=[2,2]T(1,0): the second half of each pair.
     iota = message(2, number(1, 2), number(2, 2), message(3, varint(2), varint(2)), message(4, varint(1), varint(0)))

@@ -49,6 +49,43 @@ def ascend(folder: Path, rank: int, *, late: float = 0) -> Path:
     return path
 
 
+def msprof(folder: Path, device: int, *, late: float = 0, steps: int = STEPS, rank: int | None = None) -> Path:
+    """What msprof leaves of a device: a file of each kind and iteration; `late` µs longer takes its matrix product.
+
+    An iteration takes 1,000 µs, of which it works 950; the all-reduce ends at 900 µs on all devices.
+    """
+    timeline = folder / f"PROF_00000{device + 1}" / f"device_{device}" / "timeline"
+    timeline.mkdir(parents=True)
+    told = {"hostname": "npu-0", "pid": str(4000 + device), "rank_id": device if rank is None else rank}
+    (timeline.parent / f"info.json.{device}").write_text(json.dumps(told))
+    named = {**process(9, "Step Trace"), "name": "thread_name", "tid": 77, "args": {"name": "Model ID:2"}}
+    iterations = [process(9, "Step Trace"), named]
+    iterations += [span(f"Iteration {step + 1}", 9, 77, 1000.0 * step, 950) for step in range(steps)]
+    for step in range(steps):
+        at = 1000.0 * step
+        tasks = [
+            process(2, "Ascend Hardware"),
+            span("MatMul-op3", 2, 7, at + 5, 400 + late, **{"Stream Id": 7, "Task Id": 1}),
+            span("EVENT_WAIT", 2, 7, at + 410 + late, 490 - late, **{"Stream Id": 7, "Task Id": 2}),
+            span("NOTIFY_WAIT", 2, 12, at + 410 + late, 400 - late, **{"Stream Id": 12, "Task Id": 5}),
+            span("REDUCE_ASYNC_V2", 2, 12, at + 810, 90, **{"Stream Id": 12, "Task Id": 6}),
+            span("Adam-op4", 2, 7, at + 905, 40, **{"Stream Id": 7, "Task Id": 3}),
+        ]
+        reduced = [
+            process(3, "HCCL"),
+            span("Default/AllReduce-op534_0", 3, 70000, at + 410 + late, 490 - late),
+            span("Notify_Wait", 3, 1, at + 410 + late, 400 - late, **{"stream id": 12, "task id": 5}),
+            span("Reduce_Inline", 3, 1, at + 810, 90, **{"stream id": 12, "task id": 6}),
+        ]
+        own = [
+            event for event in iterations if event["name"] in ("process_name", "thread_name", f"Iteration {step + 1}")
+        ]
+        of_kind = {"msprof": [*own, *tasks, *reduced], "task_time": tasks, "hccl": reduced, "step_trace": iterations}
+        for kind, events in of_kind.items():
+            (timeline / f"{kind}_{device}_2_{step + 1}.json").write_text(json.dumps(events))
+    return timeline
+
+
 def rocprof_hip(path: Path, *, late: float = 0) -> Path:
     """`rocprof --hip-trace --roctx-trace`: times rounded to µs beside exact ones."""
     events = [process(1, "Markers and Ranges"), process(2, "CPU HIP API"), process(3, "COPY"), process(6, "GPU0")]

@@ -3,6 +3,8 @@
 import numpy as np
 
 from kair_engine.localize.excess import CLASSES, PASSES, JobExcess, LateArrivals, OperatorExcess, StepExcess
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
+from kair_engine.timeline.kernel_families import FAMILIES, family_of
 from kair_engine.timeline.roles import Role
 
 STEP_NS = 100_000_000.0
@@ -30,14 +32,15 @@ def job(
     fetching: Percents | None = None,
     garbage: Percents | None = None,
     profiling: Percents | None = None,
+    activity: dict[HostKind, Percents] | None = None,
     transfers: float = 0,
     on_device: bool = True,
 ) -> JobExcess:
     """A job from (steps × classes × ranks) excesses in percent of the step.
 
     In percent, too: `transfers` is what each rank's take, `operators` are (steps × ranks) excesses of operators that
-    take 5 % of the step, `work` is (classes × ranks), `passes` and `idle` are (steps × PASSES × ranks), `optimizer`,
-    `fetching`, `garbage` and `profiling` are (steps × ranks).
+    take 5 % of the step, `work` is (classes × ranks), or of each step, `passes` and `idle` are (steps × PASSES ×
+    ranks), `optimizer`, `fetching`, `garbage`, `profiling` and `activity` of each kind are (steps × ranks).
     `calls` says how often each rank calls an operator in every step (once, where it says nothing), `given` how many
     rows each gives it in a call (not told, where it says nothing).
     """
@@ -48,6 +51,9 @@ def job(
     collected = np.zeros((count, width)) if garbage is None else garbage
     profiled = np.zeros((count, width)) if profiling is None else profiling
     updated = np.zeros((count, width)) if optimizer is None else optimizer
+    active = np.zeros((count, len(HOST_KINDS), width))
+    for kind, percent in (activity or {}).items():
+        active[:, HOST_KINDS.index(kind)] = percent
     fetched = np.zeros((count, width)) if fetching is None else fetching
     typical = np.full(width, OPERATOR / 100 * STEP_NS)
 
@@ -65,6 +71,16 @@ def job(
         usual_calls = np.full(width, np.median(called))
         return OperatorExcess(False, excess_ns, typical, called, usual_calls, growth(told), growth(of_told(in_all)))
 
+    spent = np.broadcast_to(spent, (count, *spent.shape[-2:]))
+
+    def families(step: int) -> Percents:
+        found = np.zeros((len(FAMILIES), width))
+        found[FAMILIES.index("others")] = spent[step, COMPUTE] + (percents[step, COMPUTE] if work is None else 0)
+        for name, excess in (operators or {}).items():
+            found[FAMILIES.index(family_of(name))] += OPERATOR + excess[step]
+            found[FAMILIES.index("others")] -= OPERATOR + excess[step]
+        return found * STEP_NS / 100
+
     steps = tuple(
         StepExcess(
             step,
@@ -73,7 +89,7 @@ def job(
             NOBODY,
             0,
             0,
-            work_ns=spent * STEP_NS / 100,
+            work_ns=spent[step] * STEP_NS / 100,
             exposed_waiting_ns=None,
             passes_ns=(by_pass if passes is None else passes)[step] * STEP_NS / 100,
             optimizer_ns=updated[step] * STEP_NS / 100,
@@ -81,6 +97,8 @@ def job(
             fetching_ns=fetched[step] * STEP_NS / 100,
             garbage_ns=collected[step] * STEP_NS / 100,
             profiling_ns=profiled[step] * STEP_NS / 100,
+            activity_ns=active[step] * STEP_NS / 100,
+            families_ns=families(step),
             pauses=np.zeros(width, dtype=np.int64),
             paused_ns=np.zeros(width),
             tells_inputs=(in_all > 0).astype(float),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing, quiet
 
 from kair_engine.localize import peers
-from kair_engine.localize.detect import MOST_HIDDEN, detect
+from kair_engine.localize.detect import detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import chance_of, events_of, host_pauses, large_delays
 from kair_engine.localize.localization import can_accuse, conclude
@@ -156,7 +156,20 @@ def test_who_is_like_every_third_is_no_outlier() -> None:
     percents = quiet(20, 9)
     percents[:, COMPUTE, :3] += 5
     assert found_in(job(percents)) == []
-    assert MOST_HIDDEN > 1
+
+
+@pytest.mark.parametrize("percent", [3, 10])
+def test_a_node_of_many_is_seen_though_its_ranks_hide_one_another_and_no_host_is_named(percent: float) -> None:
+    percents = quiet(10, 64)
+    percents[:, COMPUTE, 8:16] += percent
+    assert ranks_in(job(percents)) == set(range(8, 16))
+    assert ranks_in(job(quiet(10, 64))) == set()
+
+
+def test_ranks_of_other_roles_tell_how_much_ranks_differ() -> None:
+    percents = quiet(10, 16)
+    percents[:, COMPUTE, 5] += 3
+    assert ranks_in(job(percents, role=np.repeat(range(4), 4).tolist())) == {5}
 
 
 def test_a_host_is_told_as_one_though_each_of_its_ranks_hides_the_others() -> None:

@@ -60,6 +60,7 @@ def gated(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | N
         # What costs nothing by itself and has no remedy is hidden by others: it stands.
         (Facts(costs_by_itself=False), "keep"),
         (Facts(runs_ahead=True, is_priced_wrongly=True), "keep_by_estimate"),
+        (Facts(is_priced_wrongly=True), "keep_by_estimate"),
         (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_priced_wrongly=True), "keep_by_estimate"),
         (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_of_host=True), "absorbed"),
         # Where hosts run ahead a replay knows what is absorbed, be it waited for.

@@ -11,6 +11,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import conclude
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.whatif import HostStops
+from kair_engine.timeline.host_activity import HostKind
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.triage.late_launches import LateLaunches, MoreCalls
 from kair_engine.triage.ranks.causes import diagnose, one_operator
@@ -56,7 +57,9 @@ def reason(
 
 def test_an_operator_that_only_takes_longer_is_slow_work() -> None:
     of = made(operators={"mlp": slow_by(10)})
-    assert reason(of, anomaly(10)) == Diagnosis("compute")
+    found = reason(of, anomaly(10))
+    assert (found.cause, found.operator) == ("compute", None)
+    assert [(one.kind, one.about) for one in found.evidence] == [("one_kernel", "mlp")]
     assert one_operator(of, SLOW, "compute") == "mlp"
 
 
@@ -482,3 +485,22 @@ def test_a_rank_that_sleeps_neither_lacks_cores_nor_computes() -> None:
 def test_where_some_rank_was_not_measured_nothing_follows() -> None:
     times = measured([1, 2, np.nan, 11], [80, 82, np.nan, 82])
     assert diagnose(made(), NOBODY, None, anomaly(10), None, times) == diagnose(made(), NOBODY, None, anomaly(10))
+
+
+@pytest.mark.parametrize("kind", ["allocator", "compilation"])
+def test_calls_that_leave_the_device_idle_are_the_cause(kind: HostKind) -> None:
+    """Of 10 % of the step that the rank's device idles longer, 7 go by in these calls; peers spend 1 in them."""
+    percents = nothing(STEPS, RANKS)
+    percents[:, HOST] += slow_by(10)
+    found = reason(job(percents, activity={kind: np.array([1.0, 1, 1, 8])}), anomaly(10, HOST))
+    assert found.cause == kind
+    (shown,) = found.evidence
+    assert (shown.kind, shown.about, shown.ranks) == ("in_calls", kind, (SLOW,))
+    assert shown.figures == pytest.approx({"idle_us_per_step": 8000, "peers_us_per_step": 1000})
+    assert reason(job(percents, activity={kind: np.array([1.0, 1, 1, 5])}), anomaly(10, HOST)).cause == "host"
+    assert reason(job(percents, activity={kind: np.full(RANKS, 8.0)}), anomaly(10, HOST)).cause == "host"
+
+
+def test_what_compiles_without_a_device_is_no_slow_work() -> None:
+    of = made(10, operators={"compile_fx_inner": slow_by(10)}, activity={"compilation": slow_by(10)}, on_device=False)
+    assert reason(of, anomaly(10)).cause == "compilation"

@@ -243,6 +243,6 @@ def test_after_a_long_wait_the_collective_may_be_recorded_later(tmp_path: Path) 
     assert (gap / 1e6).tolist() == [0, 120]
 
 
-def test_with_a_device_the_steps_end_is_no_gap(tmp_path: Path) -> None:
+def test_what_a_device_idles_at_the_steps_end_is_its_hosts(tmp_path: Path) -> None:
     ops = operations(tmp_path, "0 gpu7 | a 0+10")
-    assert tail_gap_ns(ops).tolist() == [0]
+    assert tail_gap_ns(ops).tolist() == [90_000]

@@ -4,10 +4,12 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Ints
+from kair_engine.blame.step_begins import FIRST_BEGIN, Reason, StepBegins, StepEnds, why_late, with_reasons
 from kair_engine.blame.walk import Contribution, PairWaiting, Walk, walk_back
 from kair_engine.cancelling import checkpoint
 from kair_engine.causes import Cause
@@ -30,7 +32,7 @@ from kair_engine.results.blame import (
 )
 from kair_engine.stats import median
 from kair_engine.timeline.clocks import Synchronisation, synchronise
-from kair_engine.timeline.collectives import Collectives
+from kair_engine.timeline.collectives import Collectives, match_warnings
 from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
@@ -48,6 +50,7 @@ NAMED_SHARE = 0.1
 _UNWAITED_NS = 1_000
 """A collective whose members waited less than this in all, each, made nobody wait."""
 
+_UNKNOWN: Final[Cause] = "unknown"
 _Key = tuple[Rank, str | None, Cause, bool]
 
 
@@ -77,6 +80,13 @@ class Tally:
     """Of the waiting, what nobody's lateness made."""
     collectives: int = 0
     rejected: int = 0
+    steps_seen: int = 0
+    begins: StepBegins | None = None
+    """Of the first step: why ranks began it late the step before tells, which is among others' steps."""
+    began_late_ns: dict[Rank, float] = field(default_factory=dict)
+    """By how much they did, at most."""
+    ends: StepEnds | None = None
+    """Of the last step."""
 
     @classmethod
     def of(cls, trace: Trace, *, keep_paths: bool) -> "Tally":
@@ -88,7 +98,9 @@ class Tally:
         return Tally(self.walks, self.keep_paths)
 
     def add(self, other: "Tally") -> None:
-        """Adds what other steps came to."""
+        """Adds what other steps came to, those after these."""
+        other.tell_first(self.ends)
+        self.ends, self.steps_seen = other.ends, self.steps_seen + other.steps_seen
         sums = ("blamed", "syncs", "by_rank", "last", "late", "late_syncs")
         for mine, more in ((getattr(self, name), getattr(other, name)) for name in sums):
             for key, value in more.items():
@@ -103,6 +115,37 @@ class Tally:
         self.bubble += other.bubble
         self.collectives += other.collectives
         self.rejected += other.rejected
+
+    def tell_first(self, before: StepEnds | None) -> None:
+        """Say why ranks began the first of these steps late, given what they did at the end of the step before."""
+        for rank, late_ns in self.began_late_ns.items():
+            assert self.begins is not None
+            reason = why_late(before, self.begins, rank, late_ns) or Reason(STEP_BEGIN, "unknown", is_edge=True)
+            old, new = (rank, FIRST_BEGIN, _UNKNOWN, True), (rank, *reason)
+            for counts in (self.blamed, self.syncs):
+                counts[new] += counts.pop(old)
+            for counts in (self.late, self.late_syncs):
+                for late in [late for late, key in counts if key == old]:
+                    counts[late, new] += counts.pop((late, old))
+            self.steps[new] |= self.steps.pop(old)
+            self.paths = [_renamed(path, old, new) for path in self.paths]
+        self.began_late_ns = {}
+
+
+def _renamed(path: BlamePath, old: _Key, new: _Key) -> BlamePath:
+    parts = tuple(
+        PathPart(*new, part.share) if (part.rank, part.operator, part.cause, part.is_edge) == old else part
+        for part in path.parts
+    )
+    end = path.chain[-1]
+    if (
+        parts == path.parts
+        or new[1] == STEP_BEGIN
+        or (end.rank, path.cause, end.role_in_path) != (new[0], _UNKNOWN, "edge")
+    ):
+        return replace(path, parts=parts)
+    end = replace(end, operator=str(new[1]), role_in_path="edge" if new[3] else "culprit")
+    return replace(path, parts=parts, chain=(*path.chain[:-1], end), cause=new[2])
 
 
 def blame(
@@ -173,19 +216,28 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     order = np.argsort(-of_instance, kind="stable")
     explained = order[of_instance[order] >= _UNWAITED_NS * collectives.sizes[order]]
     walks = _walks(ops, role)
+    begins = StepBegins.of(ops, role)
+    if is_first := shown is None and not tally.steps_seen:
+        tally.begins = begins
     for instance in explained[: tally.walks]:
         checkpoint()
         last = int(collectives.row[collectives.last[instance]])
         if (walk := walks.get(last)) is None:
             walk = walks[last] = walk_back(graph, late, last, noise)
+        walk = with_reasons(walk, ops, tally.ends, begins, is_first=is_first)
         culprit = int(ops.ranks[ops.rank[last]])
         parts = tuple(_divide(graph, culprit, walk, shown))
         for key, share in parts:
+            if key[1] == FIRST_BEGIN:
+                late_ns = next(c.late_ns for c in walk.contributions if c.named == FIRST_BEGIN)
+                tally.began_late_ns[key[0]] = max(late_ns, tally.began_late_ns.get(key[0], 0.0))
             _lay(tally, culprit, key, float(share * of_instance[instance]), step=ops.step, collectives=1)
         if tally.keep_paths:
             waited_us = float(of_instance[instance]) / 1e3
             tally.paths.append(replace(_path(graph, late, int(instance), walk, parts), waited_us=waited_us))
     _count(tally, collectives, explained, of_instance)
+    tally.steps_seen += 1
+    tally.ends = StepEnds.of(ops) if shown is None else None
     if tally.keep_paths:
         tally.waits.add(collectives, explained, made)
 
@@ -259,7 +311,7 @@ def _divide(graph: ExecutionGraph, culprit: int, walk: Walk, shown: Bools | None
         if shown is not None and not shown[place]:
             small[owner, "unknown"] += c.late_ns / total
         elif c.late_ns >= NAMED_SHARE * total:
-            operator = STEP_BEGIN if c.before_step else ops.operator(c.row)
+            operator = c.named or ops.operator(c.row)
             yield (owner, operator, c.cause, c.is_edge), c.late_ns / total
         else:
             small[owner, c.cause] += c.late_ns / total
@@ -277,7 +329,11 @@ def _path(
     rows = _stops(graph, walk, largest)
     chain = [_node(graph, late, row, "victim") for row in rows]
     if largest is not None:
-        chain.append(_end(graph, late, largest.row, "edge" if largest.is_edge else "culprit"))
+        end = _end(graph, late, largest.row, "edge" if largest.is_edge else "culprit")
+        # Of lateness that was there before, for no known reason, the path shows where in the step it was seen first.
+        chain.append(
+            end if largest.named is None or largest.cause == _UNKNOWN else replace(end, operator=largest.named)
+        )
     else:
         chain[-1] = _end(graph, late, rows[-1], "culprit")
     return BlamePath(
@@ -401,15 +457,5 @@ def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:
 
 
 def _warnings(trace: Trace, tally: Tally) -> tuple[KairWarning, ...]:
-    result = []
-    if not tally.collectives and len(trace.job.ranks) > 1:
-        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
-    if tally.rejected:
-        result.append(
-            KairWarning(
-                "unmatched_collectives",
-                f"{tally.rejected} of {tally.collectives + tally.rejected} collectives could not be matched "
-                "across ranks and were left out",
-            )
-        )
+    result = match_warnings(tally.collectives, tally.rejected) if len(trace.job.ranks) > 1 else ()
     return (*result, *unnamed_collective_warnings(trace))

@@ -14,7 +14,7 @@ from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import RankWaiting
+from kair_engine.results.blame import STEP_BEGIN, RankWaiting
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness
 from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
@@ -29,8 +29,8 @@ class Contribution(NamedTuple):
     is_edge: bool
     cause: Cause
     late_ns: float = 0.0
-    before_step: bool = False
-    """The lateness was there when the path's earliest operation, this row, began."""
+    named: str | None = None
+    """What stands for its row: STEP_BEGIN where the lateness was there when the path's earliest operation began."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _Account:
     def closed(self, path: Sequence[int]) -> Walk:
         """What was found, the largest first; what still stands was there before the path began."""
         if self.standing > 0:
-            self.found.append(Contribution(path[-1], True, "unknown", self.standing, before_step=True))
+            self.found.append(Contribution(path[-1], True, "unknown", self.standing, STEP_BEGIN))
         return Walk(tuple(path), tuple(sorted(self.found, key=lambda c: -c.late_ns)))
 
 

@@ -10,11 +10,12 @@ from kair_engine.evidence.case import (
     CLOSE,
     FEWEST_PLACEBOS,
     LEVEL,
+    ORDER,
     Case,
     mean_of,
 )
 from kair_engine.evidence.contrasts import Looked, holds, peers_of, predicted_us
-from kair_engine.evidence.parts import Size
+from kair_engine.evidence.parts import Sign, Size
 from kair_engine.evidence.series import Series
 from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import Explanation
@@ -52,10 +53,17 @@ def by_size(case: Case) -> Explanation | None:
 
 def by_signs(case: Case) -> Explanation | None:
     """Of a part of which nothing tells the size, whether a sign of it is there; None where none is read."""
-    signs = () if case.part.sizes else tuple(sign for some in case.part.signs for sign in some)
-    sign = next((one for one in signs if case.readings.of(one.measure, case.rank, one.texts)), None)
-    if sign is None:
+    part = case.part
+    is_sized = any(case.readings.of(size.measure, case.rank) for size in part.sizes)
+    if is_sized or (part.sizes and not part.shows_itself):
         return None
+    signs = [sign for some in part.signs for sign in some]
+    told = [_sign(case, one) for one in signs if case.readings.of(one.measure, case.rank, one.texts)]
+    return min(told, key=lambda one: ORDER.index(one.word)) if told else None
+
+
+def _sign(case: Case, sign: Sign) -> Explanation:
+    """Whether the rank has it, and its peers have not."""
     series = case.readings.of(sign.measure, case.rank, sign.texts)
     looked = case.looked(series)
     mine, held = case.mine(looked), holds(looked, sign, 0.0)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ LEVEL: Final = 0.05
 """Above this share of innocent ranks and windows that show the same, it explains nothing."""
 FEWEST_PLACEBOS: Final = 20
 """Of fewer no share is printed, and what is seen is `consistent` at most."""
-ORDER: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_observed")
+ORDER: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
 """What says most of a part comes first."""
 AROUND_NS: Final = 600 * 10**9
 """So long before and after the recorded steps innocent ranks are looked at where these are short, and events count."""
@@ -51,6 +51,8 @@ class Known:
     course: Course
     identities: Mapping[int, RankIdentity]
     has_device: bool
+    untied: Mapping[int, Collection[str]] = field(default_factory=dict)
+    """rank → measures that a source tells of devices of which one may be the rank's, and none could be tied to it."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,25 @@ class Case:
         """Where nothing is known."""
         identity = self.known.identities.get(self.rank)
         of_device = identity is not None and self.part.kind == "device"
+        elsewhere = self.part.measures.intersection(self.known.untied.get(self.rank, ()))
+        is_untied = any(not self.readings.tells(name, (self.rank,)) for name in elsewhere)
         return Explanation(
             part=self.name,
-            word="not_observed",
+            word="not_tied" if is_untied else "not_observed",
             rank=Rank(self.rank),
             device=identity.device_in_words() if identity is not None and of_device else None,
             measured_us=self.measured_us,
             since_ns=self.onset_ns(),
-            command=self.part.observe or None,
+            command=None if is_untied else self.part.observe or None,
         )
 
     def told(self, measure: str, series: Sequence[Series]) -> Explanation:
         """Where series of the rank are read; a counter is told per second."""
-        of = MEASURES[measure]
+        of, blank = MEASURES[measure], self.blank()
         return replace(
-            self.blank(),
+            blank,
             entity=series[0].entity,
+            device=blank.device or (_device_in_words(series[0]) if self.part.kind == "device" else None),
             measure=measure,
             unit=f"{of.unit}/s" if of.kind == "counter" else of.unit,
             joined_by=series[0].joined_by,
@@ -155,6 +160,13 @@ class Case:
         often = of.length_ns is not None or MEASURES[of.name].kind == "counter"
         often = often or (of.source.interval_s or math.inf) <= _SEES_ALL_S
         return often and bool(len(covered)) and float(covered.mean()) >= _COVERED
+
+
+def _device_in_words(series: Series) -> str | None:
+    """What one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
+    kind, _, name = series.entity.partition(":")
+    words = {"gpu": name, "pci": name, "gpu index": f"GPU {name}"}.get(kind)
+    return None if words is None else ", ".join(one for one in (series.host, words) if one)
 
 
 def mean_of(values: Floats) -> float | None:

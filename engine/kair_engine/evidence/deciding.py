@@ -13,6 +13,7 @@ from kair_engine.evidence.by_counts import by_counts, by_growth
 from kair_engine.evidence.by_events import by_events
 from kair_engine.evidence.by_size import by_signs, by_size
 from kair_engine.evidence.case import ORDER, Case, Known, mean_of
+from kair_engine.evidence.joining import ASSUMED
 from kair_engine.evidence.parts import PARTS, Part
 from kair_engine.evidence.series import Event, Readings, events_of
 from kair_engine.ranks import Rank
@@ -120,11 +121,11 @@ def _decided(case: Case) -> Explanation:
     ways = sum((bool(part.sizes or part.signs), bool(part.events), bool(part.counts), part.grows is not None))
     if best.word == "excluded" and (len(found) < ways or any(one.word != "excluded" for one in found)):
         return replace(case.blank(), sources=best.sources)
-    if best.word == "explains" and best.joined_by == "local_rank":
+    if best.word == "explains" and best.joined_by in ASSUMED:
         return replace(best, word="consistent", command=None)
     if best.word == "excluded":
         return replace(best, command=None, p_value=None, fired=0, tried=0)
-    return best if best.word == "not_observed" else replace(best, command=None)
+    return best if best.word in ("not_tied", "not_observed") else replace(best, command=None)
 
 
 def _each_once(found: list[Explanation]) -> list[Explanation]:

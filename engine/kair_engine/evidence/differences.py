@@ -43,10 +43,12 @@ def differences(
     common, ranks are compared within their roles, or within places on hosts, or within hosts: whichever leaves fewest
     that differ; where none has a usual value in all of its parts, nothing is listed. Nor is what goes with a place
     throughout, and variables, images and devices that go with a role: that is by design. What a whole host has is
-    listed only if more than half of the hosts have the usual.
+    listed only if more than half of the hosts have the usual. Of two halves neither has the usual; but where all
+    ranks of one are accused, what sets it apart is listed.
     """
     parts = _Parts(identities, role_of or {})
-    found = [one for told in all_told(identities) for one in _in_words(told, parts.odd(told), identities)]
+    odd = ((told, parts.odd(told) or _half(told, frozenset(accused))) for told in all_told(identities))
+    found = [one for told, some in odd for one in _in_words(told, some, identities)]
     return _ordered(found, accused)
 
 
@@ -97,6 +99,17 @@ class _Parts:
         if len(odd.ranks) < 2 or any(host & everybody == odd.ranks for host in self._hosts_of(odd.ranks)):
             return False
         return any(_is_made_of(odd.ranks, classes, everybody) for classes in kinds)
+
+
+def _half(told: Told, accused: frozenset[int]) -> list[_Odd]:
+    """Return the half that is accused, where all of it have one value and all of the other half have another."""
+    everybody = frozenset(told.keys)
+    others = everybody - accused
+    values = [{told.keys[rank] for rank in some} for some in (accused & everybody, others)]
+    halves = accused <= everybody and len(accused) == len(others) >= 2
+    if told.by_place or not halves or any(len(one) != 1 for one in values) or values[0] == values[1]:
+        return []
+    return [_Odd(accused, others)]
 
 
 def _ranks_in(odd: Iterable[_Odd]) -> int:

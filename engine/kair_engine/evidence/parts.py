@@ -68,6 +68,8 @@ class Part:
     """What an XID has to be a sign of to speak for it; None: any that is a device's own."""
     grows: str | None = None
     """A gauge that grows on this rank, and not on its peers."""
+    shows_itself: bool = False
+    """Whether a sign is told where nothing says what it costs: healthy peers have the same setting, to the digit."""
     goes_with_job: bool = False
     """Whether the job takes it to whatever host it moves: draining this one does not cure it."""
     do: str = ""
@@ -96,7 +98,7 @@ _ON_HOST: Final = frozenset(
 _ON_DEVICE: Final = frozenset({"compute", "unknown", "device_contention"})
 _OF_INPUT: Final = frozenset({"input", "unmarked_input", "host", "periodic_pause", "contention", "unknown", "compute"})
 _OF_LINKS: Final = frozenset({"communication", "unknown"})
-_COPIES: Final = frozenset({"compute", "communication", "input", "unmarked_input", "host", "unknown"})
+_COPIES: Final = frozenset({"compute", "host_link", "communication", "input", "unmarked_input", "host", "unknown"})
 
 FILE_WAITS: Final = re.compile(r"\w+ /")
 """Waits in calls on a file, which a path is told of."""
@@ -316,8 +318,11 @@ PARTS: Final[Mapping[str, Part]] = {
         causes=_COPIES,
         sizes=(Size("pcie", "gpu_pcie_received", combined="least"),),
         signs=((_less("gpu_pcie_width"), _less("gpu_pcie_generation")),),
-        do="Reseat {device} or its riser, and look at the BIOS: its PCIe link is narrower or slower than its peers'.",
-        observe="nvidia-smi -q -d PCIE while it is busy, lspci -vv on its host",
+        shows_itself=True,
+        do="Reseat {device} or its riser, check the slot and the BIOS: under load, compare Current with Max of its "
+        "Link Width and PCIe Generation (nvidia-smi -q).",
+        observe="nvidia-smi --query-gpu=index,uuid,pcie.link.width.current,pcie.link.gen.current --format=csv while it "
+        "is busy, lspci -vv on its host",
     ),
     "pcie_errors": Part(
         words="errors of its device's PCIe link",

@@ -13,7 +13,7 @@ from kair_engine.results.evidence import JoinedBy
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.measures import MEASURES, EvidenceSource
 
-TRUST: Final[tuple[JoinedBy, ...]] = ("rank", "uuid", "pci", "process", "scheduler", "host", "local_rank")
+TRUST: Final[tuple[JoinedBy, ...]] = ("rank", "uuid", "pci", "process", "scheduler", "host", "ordinal", "local_rank")
 """What ties a series to a rank, the most trusted first. A rank is only told by what ran in its own process."""
 _INTERVALS_HELD: Final = 3
 Combined = Literal["sum", "least", "most"]

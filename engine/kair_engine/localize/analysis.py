@@ -12,6 +12,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.large_delays import large_delays
+from kair_engine.localize.link_changes import GROUPS_DIFFER, Differing
 from kair_engine.localize.localization import Localization, conclude, job_patterns, step_time_ns, steps_needed
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Rank, rank_at
@@ -23,6 +24,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_engine.timeline.collectives import match_warnings
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.timeline.inputs import samples_of
 from kair_engine.trace.model import Job, KairWarning, Trace, host_of, require_steps
@@ -52,7 +54,7 @@ def localize(
     if whole_run or normalized or matrix or clock == "job":
         raise UsageError("whole_run, normalized, matrix and the job's clock belong to the paper's method")
     trace, of_changes = without_new_sizes(trace)
-    found = conclude(job_excess(trace))
+    found = conclude(job_excess(trace), of=trace.job)
     if (marked := with_unnamed_collectives(trace, found)) is not None:
         return localize(marked, by=by)
     steps = np.array([step.step for step in found.job.steps])
@@ -94,6 +96,8 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
         for rank in anomaly.positions:
             flagged[rank] = True
             delays[rank] = max(delays[rank], anomaly.events[0])
+    for role in found.roles:
+        flagged[list(role.positions)] = True
     suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
@@ -126,6 +130,8 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result += coverage(job.ranks, job.role, job.recorded)
     if found.scattered is not None and found.scattered.rare:
         result.append(_rare_delays(job, found.scattered))
+    if found.differing is not None:
+        result.append(_groups_differ(found.differing, job))
     roles, sizes = np.unique(job.role, return_counts=True)
     if len(job.ranks) == 1:
         result.append(KairWarning("one_rank", "one rank only: there is no peer to compare it with"))
@@ -137,16 +143,8 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
-    if not collectives and not rejected and len(job.ranks) > 1:
-        result.append(KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"))
-    if rejected:
-        result.append(
-            KairWarning(
-                "unmatched_collectives",
-                f"{rejected} of {collectives + rejected} collectives could not be matched across ranks and "
-                + ("were left out" if collectives else "who waits for whom is unknown: prices are estimates"),
-            )
-        )
+    if len(job.ranks) > 1:
+        result += match_warnings(collectives, rejected)
     return tuple(result)
 
 
@@ -172,6 +170,12 @@ def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
         figures = {"share_of_step": share, "steps": steps, "fewest_steps": FEWEST_STEPS}
     rank = rank_at(job.ranks, anomaly.positions[0])
     return KairWarning("few_steps", figures=figures, ranks=(rank,), about=CLASSES[anomaly.class_index])
+
+
+def _groups_differ(found: Differing, job: JobExcess) -> KairWarning:
+    figures = {"own_us": found.own_ns / 1e3, "other_us": found.other_ns / 1e3, "links": 1 + len(found.others)}
+    figures["share_of_step"] = (found.own_ns - found.other_ns) / job.step_time_ns
+    return KairWarning(GROUPS_DIFFER, figures=figures, ranks=found.slow.ranks, about=found.slow.name)
 
 
 def _rare_delays(job: JobExcess, scattered: Scattered) -> KairWarning:

@@ -30,9 +30,15 @@ from kair_engine.stats import TRIM, median, trimmed_mean
 _RATE = FALSE_ALARM_RATE * RANK_SHARE
 _SMALLEST_SET = 2
 """A set has at least so many ranks, and leaves so many others."""
-MOST_HIDDEN, _RANKS_PER_HIDDEN = 4, 4
-"""So many ranks or sets that are slow alike are seen though each hides the others, but no more than one of four ranks:
-who is like every third is no outlier."""
+LEAST_OF_SET = 0.5
+"""Of what a host or a group is slower by, the part by which each of its members must be."""
+_RANKS_PER_HIDDEN = 4
+"""One of four ranks may be slow alike and be seen though each hides the others: who is like every third is none."""
+_ALWAYS_HIDDEN = 4
+"""So many are looked behind in any case; behind more only while each of them takes so much longer that it would be
+told."""
+_MOST_LOOKS = 64
+"""A large job's ranks leave several at a time, so that a quarter of them is gone after so many looks."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +66,26 @@ def detect(
     left, gone = np.ones(len(job.role), dtype=bool), list[tuple[tuple[int, ...], float]]()
     t, p_value = np.zeros(len(job.role)), np.full(len(job.role), np.nan)
     accused = 0
-    most_hidden = max(1, min(MOST_HIDDEN, len(job.role) // _RANKS_PER_HIDDEN))
+    most_hidden = max(1, len(job.role) // _RANKS_PER_HIDDEN)
+    notable_ns, at_a_time = SMALLEST_SHARE * job.step_time_ns, max(1, most_hidden // _MOST_LOOKS)
     while len(gone) < accused + most_hidden and (known := _with_peers(job, left)).any():
         look, sets = looks.at(left), list(looks.sets(left))
         tests = int(np.count_nonzero(known)) + len(sets)
         if len(gone) == accused:
             t[left], p_value[known] = look.t[left], np.minimum(1.0, look.chance[known] * tests / RANK_SHARE)
-        rank = int(np.argmin(np.where(known, look.chance, 1.0)))
-        chance, members = min([(float(look.chance[rank]), (rank,)), *sets], key=lambda one: one[0])
-        gone.append((members, chance * tests))
-        left[list(members)] = False
-        if chance * tests < _RATE:
-            accused = len(gone)
-            if sought in members:
-                break
+        order = np.argsort(np.where(known, look.chance, 1.0), kind="stable")[:at_a_time].tolist()
+        of_ranks = [(float(look.chance[rank]), (rank,)) for rank in order if known[rank]]
+        chance, members = min([of_ranks[0], *sets], key=lambda one: one[0])
+        if len(gone) - accused >= _ALWAYS_HIDDEN and looks.above_ns(members, left) <= notable_ns:
+            break
+        leaving = of_ranks if members == of_ranks[0][1] else [(chance, members)]
+        for chance, members in leaving:
+            gone.append((members, chance * tests))
+            left[list(members)] = False
+            if chance * tests < _RATE:
+                accused = len(gone)
+        if sought is not None and any(sought in members for members, _ in gone[:accused]):
+            break
     healthy = np.ones(len(job.role), dtype=bool)
     for members, _ in gone[:accused]:
         healthy[list(members)] = False
@@ -143,6 +155,16 @@ class _Looks:
         classes = [signal.name in CLASSES for signal in self._steady.signals]
         return _Look([*rows, *operators], cauchy(np.stack(chances), np.array(weights)), t[classes].max(axis=0))
 
+    def above_ns(self, members: Sequence[int], left: Bools) -> float:
+        """Return how much longer some ranks take by themselves than the ranks that are left, the mean over steps."""
+        means = self._own_means
+        role = left & (self._job.role == self._job.role[members[0]])
+        return float(means[list(members)].mean() - median(means[role])) if role.any() else 0.0
+
+    @cached_property
+    def _own_means(self) -> Floats:
+        return np.asarray(self.own.above_ns.mean(axis=0))
+
     def sets(self, left: Bools) -> Iterator[tuple[float, tuple[int, ...]]]:
         """(chance, members) of every host, and every group that shares a batch, within a role.
 
@@ -178,11 +200,19 @@ class _Looks:
             chosen = of_unit == code
             if min(np.count_nonzero(chosen), np.count_nonzero(~chosen)) >= _SMALLEST_SET:
                 above, chance = set_above_rest(means, chosen, spread)
-                yield (chance if above > least else 1.0), chosen
+                yield (chance if above > least and self._all_are_slow(units, chosen) else 1.0), chosen
         if len(units) > 1 and max(map(len, units)) > 1:
             for at, chance in enumerate(above_others(means, spread)[1].tolist()):
+                chosen = np.arange(len(units)) == at
                 if len(units[at]) > 1:
-                    yield chance, np.arange(len(units)) == at
+                    yield (chance if self._all_are_slow(units, chosen) else 1.0), chosen
+
+    def _all_are_slow(self, units: Sequence[Ints], chosen: Bools) -> bool:
+        """Return whether every rank of a set is slower than the others: else some of its ranks are, and no set."""
+        own = self._own_means
+        mine, others = (own[np.concatenate([units[at] for at in np.flatnonzero(of)])] for of in (chosen, ~chosen))
+        usual = float(median(others))
+        return float(mine.min()) - usual > LEAST_OF_SET * (float(mine.mean()) - usual)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.input_growth import Dimension, Growth, growths
-from kair_engine.localize.links import Link, OwnTime, own_times
+from kair_engine.localize.links import Link, LinkTime, OwnTime, link_times, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
 from kair_engine.timeline.host_time import pauses
+from kair_engine.timeline.kernel_families import by_family
 from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
@@ -96,6 +97,10 @@ class StepExcess:
     """Per rank, collecting garbage as far as the trace shows it."""
     profiling_ns: Floats
     """Per rank, what the profiler held its threads up for."""
+    activity_ns: Floats
+    """(HOST_KINDS × ranks): what its host does while its device idles, where that allocates or compiles; else 0."""
+    families_ns: Floats
+    """(FAMILIES × ranks): its own compute in each family of operations (kernel_families.py)."""
     pauses: Ints
     """Per rank, stretches between two collectives in which its host alone kept it idle (host_time.py)."""
     paused_ns: Floats
@@ -106,8 +111,14 @@ class StepExcess:
     """Per rank, its collectives, sends and receives without waiting, each for as long as on whom it was shortest."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
+    after_ns: Floats | None = None
+    """Per rank, what its host kept it idle after its last operation; None for excesses that are of no recording."""
+    groups: frozenset[str] = frozenset()
+    """The process groups of its communication, as the recording writes them."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
     """What process groups and pipeline edges with siblings spent in transfers themselves."""
+    transfers: Mapping[Link, LinkTime] = field(default_factory=dict)
+    """What every process group and pipeline edge spent in transfers, siblings or not."""
     recorded: Floats | None = None
     """(coverage.COUNTED × ranks): how many of each were recorded, NaN where a rank has no such step."""
 
@@ -197,9 +208,25 @@ class JobExcess:
         return zero_for_nan(np.stack([step.fetching_ns for step in self.steps]))
 
     @cached_property
+    def after_ns(self) -> Floats:
+        """(steps × ranks): what hosts kept ranks idle after their last operation; 0 where that is not known."""
+        nothing = np.zeros(len(self.ranks))
+        return zero_for_nan(np.stack([nothing if one.after_ns is None else one.after_ns for one in self.steps]))
+
+    @cached_property
+    def every_work_ns(self) -> Floats:
+        """(steps × classes × ranks): what each rank spent on its own work; 0 where it has no such step."""
+        return zero_for_nan(np.stack([step.work_ns for step in self.steps]))
+
+    @cached_property
     def profiling_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.profiling_ns for step in self.steps]))
+
+    @cached_property
+    def activity_ns(self) -> Floats:
+        """(steps × HOST_KINDS × ranks): 0 where a rank has no such step, and where no host allocates or compiles."""
+        return zero_for_nan(np.stack([step.activity_ns for step in self.steps]))
 
     @cached_property
     def tells_inputs(self) -> Bools:
@@ -331,14 +358,19 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),
         fetching_ns=per_rank(times.fetching_ns),
+        after_ns=per_rank(times.after_ns),
+        groups=frozenset(ops.group_text.values()),
         garbage_ns=per_rank(times.garbage_ns),
         profiling_ns=per_rank(times.profiling_ns),
+        activity_ns=per_rank(times.activity_ns),
+        families_ns=per_rank(by_family(times.spent_ns, times.fetching)),
         pauses=np.nan_to_num(per_rank(held_up.count.astype(float))).astype(np.int64),
         paused_ns=np.nan_to_num(per_rank(held_up.lost_ns)),
         tells_inputs=zero_for_nan(per_rank((times.shapes.calls.sum(axis=0) > 0).astype(float))),
         transfers_ns=per_rank(_transfers_ns(sync, (COLLECTIVE, SEND, RECV))),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
         links=own_times(sync, role),
+        transfers=link_times(sync, role),
         recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
     )
 

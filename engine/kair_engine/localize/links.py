@@ -15,7 +15,7 @@ from kair_engine.ranks import Rank
 from kair_engine.stats import median_by
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.trace.operations import COLLECTIVE, SEND
+from kair_engine.trace.operations import COLLECTIVE, RECV, SEND
 
 FEWEST_SIBLINGS = 4
 """This many links must do the same transfer, the scored one among them."""
@@ -64,6 +64,75 @@ class SlowLink:
     siblings: int
     p_value: float
     """Family-wise."""
+    since: int | None = None
+    """The step from which on it takes longer than before, where it is compared with its own past; then `own_ns` and
+    `expected_ns` are means of the steps from then on, and of the others."""
+    until: int | None = None
+    """The step after which it takes as long as before again; None where it lasts."""
+    followers: tuple[Link, ...] = ()
+    """Its other direction, and links next to it that became slow with it in one direction only: these queue behind it.
+    """
+
+    @property
+    def ends(self) -> frozenset[Rank]:
+        """Its ranks, whatever the direction."""
+        return frozenset(self.link.ranks)
+
+
+@dataclass(frozen=True)
+class LinkTime:
+    """All transfers of one link in one step, siblings or not."""
+
+    own_ns: float
+    """Their own time τ summed."""
+    compared_ns: float
+    """The same of those that another link has, too."""
+    flights_ns: Floats
+    """Of each call of an edge, from the send's begin to the receive's end; of a group nothing."""
+    operator: str
+    """On which it spent most."""
+    family: Family
+
+
+def link_times(sync: Synchronisation, role: Ints) -> dict[Link, LinkTime]:
+    """What every link spent in transfers in one step; process groups that hold all ranks of the step are no links."""
+    calls = _calls(sync, role)
+    if calls is None:
+        return {}
+    collectives, ops = sync.collectives, sync.collectives.ops
+    is_edge = ops.kind[collectives.row[collectives.starts]] != COLLECTIVE
+    kept = np.flatnonzero(is_edge | (calls.is_known & (collectives.sizes < len(ops.ranks))))
+    if not len(kept):
+        return {}
+    link, first = _numbered(calls.link[kept])
+    own, shared = calls.own[kept], calls.siblings[kept] > 1
+    own_ns, compared_ns = np.bincount(link, weights=own), np.bincount(link, weights=np.where(shared, own, 0.0))
+    operator = _slowest_operators(link, calls.name[kept], own)
+    order = np.argsort(link, kind="stable")
+    each = np.split(kept[order], np.cumsum(np.bincount(link))[:-1])
+    return {
+        _link(sync, int(kept[first[at]])): LinkTime(
+            own_ns=float(own_ns[at]),
+            compared_ns=float(compared_ns[at]),
+            flights_ns=_flights_ns(sync, each[at]) if is_edge[kept[first[at]]] else np.zeros(0),
+            operator=ops.name_text[int(operator[at])],
+            family=tuple(calls.family[:, kept[first[at]]].tolist()),
+        )
+        for at in range(len(first))
+    }
+
+
+def _flights_ns(sync: Synchronisation, edges: Ints) -> Floats:
+    """Of transfers between two ranks: from the send's begin to the receive's end, no less than their own time.
+
+    A buffered send is on its way from its begin on, whatever the receiver does meanwhile.
+    """
+    collectives, ops = sync.collectives, sync.collectives.ops
+    rows = collectives.row[collectives.starts[edges][:, None] + np.arange(2)]
+    rows = np.where(ops.kind[rows[:, :1]] == RECV, rows[:, ::-1], rows)
+    offset = sync.clocks.offset_ns[ops.rank[rows]]
+    flight = ops.end_ns[rows[:, 1]] - offset[:, 1] - (ops.start_ns[rows[:, 0]] - offset[:, 0])
+    return np.maximum(flight, sync.own_ns[edges].astype(float))
 
 
 def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
@@ -179,6 +248,8 @@ class _Calls:
     siblings: Ints
     family: Ints
     """(3 × transfers): size (0 for an edge) and the two roles."""
+    is_known: Bools
+    """Whether a group or an edge tells it from others."""
 
 
 def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
@@ -199,7 +270,7 @@ def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
     cell = dense(np.stack((kind, turn)))
     own = sync.own_ns.astype(float)
     siblings = np.bincount(cell)[cell]
-    return _Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family)
+    return _Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family, known)
 
 
 def _ends(sync: Synchronisation, value: Ints) -> tuple[Ints, Ints]:

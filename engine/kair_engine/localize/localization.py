@@ -11,7 +11,14 @@ import numpy as np
 from kair_engine.arrays import Floats, present, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, LINK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import (
+    FALSE_ALARM_RATE,
+    FEWEST_STEPS,
+    LINK_SHARE,
+    PAST_SHARE,
+    SMALLEST_SHARE,
+    Anomaly,
+)
 from kair_engine.localize.detect import Detections, at_steps, detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import (
@@ -23,13 +30,18 @@ from kair_engine.localize.imbalance import (
     uneven_stage,
 )
 from kair_engine.localize.large_delays import host_pauses, unproven
+from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
+from kair_engine.localize.moments import UNEVEN_SHARE, ChangingWork, Moment, changing_work, events, shared_moments
+from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
-from kair_engine.ranks import Rank, ranks_at
+from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
+from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.localize import JobPattern
-from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
 from kair_engine.timeline.self_time import step_time_ns as mean_step_time_ns
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import Job, Trace
 
 
 @dataclass(frozen=True)
@@ -42,17 +54,30 @@ class Localization:
     detections: Detections
     anomalies: tuple[Anomaly, ...]
     links: tuple[SlowLink, ...] = ()
+    differing: Differing | None = None
+    """Of links without enough siblings for a test."""
+    roles: tuple[SlowerRole, ...] = ()
+    """Whole roles that became slower, whose ranks are not accused one by one."""
+    longer: SlowerSteps | None = None
+    """How all steps became longer, whoever is to blame."""
     undecided: tuple[Anomaly, ...] = ()
     """Ranks that were slow in all of too few steps, or had most of too few delays."""
     stage: UnevenStage | None = None
     batches: UnevenBatches | None = None
     scattered: Scattered | None = None
+    placement: Placement | None = None
+    changing: ChangingWork | None = None
+    events: tuple[Moment, ...] = ()
+    """Large delays of ranks that are not accused."""
+    shared: tuple[Moment, ...] = ()
+    """Steps that took all ranks longer."""
 
 
-def conclude(job: JobExcess, measured: Measured | None = None) -> Localization:
+def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = None) -> Localization:
     """Runs the robust tests: who is slow, alone or with others; slow links; uneven work.
 
-    `measured` is what is known of ranks beside their excesses (signals.py).
+    `measured` is what is known of ranks beside their excesses (signals.py), `of` names the job's process groups and
+    devices.
     """
     mean_ns = trimmed_mean(zero_for_nan(job.by_step_ns), TRIM)
     detections = detect(job, measured)
@@ -62,18 +87,34 @@ def conclude(job: JobExcess, measured: Measured | None = None) -> Localization:
         known = {rank for anomaly in stalled for rank in anomaly.positions}
         undecided = tuple(slow for slow in anomalies if not known & set(slow.positions))
         return Localization(job, mean_ns, detections, stalled, undecided=undecided)
+    places = None if of is None else placement(of, job)
+    if places is not None:
+        anomalies = without_places(anomalies, places, job)
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
+    rare = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
+    steady = median(zero_for_nan(job.by_step_ns).sum(axis=1), axis=0)
+    told = batches is not None or rare is not None
+    roles = slower_roles(job, accused)
+    slower = {position for role in roles for position in role.positions}
+    links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
         mean_ns,
         detections,
         anomalies,
-        _links(job),
-        undecided=(few,) if (few := unproven(job, accused)) else (),
+        links,
+        differing=None if links else differing(transfers, job.step_time_ns, SMALLEST_SHARE),
+        roles=roles,
+        longer=slower_steps(job),
+        undecided=(few,) if (few := unproven(job, accused | slower)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
-        scattered=None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused),
+        scattered=rare,
+        placement=places,
+        changing=None if told else changing_work(job, steady, accused),
+        events=tuple(events(job, accused)),
+        shared=tuple(shared_moments(job)),
     )
 
 
@@ -94,10 +135,16 @@ def step_time_ns(trace: Trace, job: JobExcess) -> float:
 
 
 def _links(job: JobExcess) -> tuple[SlowLink, ...]:
-    found = slow_links(
-        [step.links for step in job.steps], job.step_time_ns, FALSE_ALARM_RATE * LINK_SHARE, SMALLEST_SHARE
+    """Those that are slower than before, and of the others those that are slower than their siblings."""
+    by_siblings, by_past = (FALSE_ALARM_RATE * share for share in (LINK_SHARE, PAST_SHARE))
+    numbers, transfers = [step.step for step in job.steps], [step.transfers for step in job.steps]
+    changed = changed_links(transfers, numbers, job.step_time_ns, by_past, SMALLEST_SHARE)
+    known = {link for one in changed for link in (one.link, *one.followers)}
+    slow = slow_links([step.links for step in job.steps], job.step_time_ns, by_siblings, SMALLEST_SHARE)
+    return (
+        *(replace(one, p_value=min(1.0, one.p_value / PAST_SHARE)) for one in changed),
+        *(replace(one, p_value=min(1.0, one.p_value / LINK_SHARE)) for one in slow if one.link not in known),
     )
-    return tuple(replace(slow, p_value=min(1.0, slow.p_value / LINK_SHARE)) for slow in found)
 
 
 def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator[JobPattern]:
@@ -118,6 +165,33 @@ def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator
         figures = {"delays": float(scattered.events), "rate": scattered.rate}
         ranks = ranks_at(job.ranks, scattered.positions)
         yield JobPattern(_cause(scattered), ranks, scattered.steps, scattered.lost_ns / 1e3, figures)
+    if (places := found.placement) is not None and places.partition.is_structure:
+        ranks = ranks_at(job.ranks, as_positions(places.slowest))
+        figures = {str(at): spent / 1e3 for at, spent in enumerate(places.spent_ns)}
+        name = next(iter(places.partition.names), None)
+        lost = places.lost_ns / 1e3
+        yield JobPattern("position_imbalance", ranks, steps, lost, figures, places.operator, name)
+    if (changing := found.changing) is not None:
+        figures = {"ranks": float(len(changing.positions)), "steps": float(len(steps))}
+        ranks = ranks_at(job.ranks, changing.positions)
+        cause = "uneven_work" if changing.class_index == 0 else CLASSES[changing.class_index]
+        yield JobPattern(cause, ranks, steps, changing.lost_ns / 1e3, figures, changing.operator)
+    for moment in found.shared:
+        if len(moment.hit) > 1 and CLASSES[moment.class_index] == "host":
+            hit = tuple(steps[at] for at in moment.hit)
+            figures = {"delays": float(len(hit)), "every": float(moment.every() or 0)}
+            ranks = tuple(Rank(int(rank)) for rank in job.ranks)
+            if moment.lost_ns >= UNEVEN_SHARE * job.step_time_ns:
+                yield JobPattern(_cause_of_pause(job, moment), ranks, hit, moment.lost_ns / 1e3, figures)
+
+
+def _cause_of_pause(job: JobExcess, moment: Moment) -> Cause:
+    """Return what hosts do in the steps in which all pause, by half of what that costs; a pause of the program else."""
+    hit = list(moment.hit)
+    lost_ns = moment.lost_ns * len(job.steps) / len(hit)
+    of_kinds = dict(zip(HOST_KINDS, np.median(job.activity_ns[hit], axis=2).mean(axis=0).tolist(), strict=True))
+    causes: tuple[HostKind, ...] = ("compilation", "allocator")
+    return next((kind for kind in causes if 2 * of_kinds[kind] >= lost_ns), "periodic_pause")
 
 
 def _cause(scattered: Scattered) -> Cause:

@@ -112,10 +112,45 @@ class Means(NamedTuple):
         return Means(self.mean_ns[..., places], self.variance[..., places])
 
 
-def above_others(means: Means, spread: Spread, at_most_ns: Floats | None = None) -> tuple[Floats, Floats]:
+class Pooled(NamedTuple):
+    """What the ranks of other roles add to what is known of a role's spread, in units of what is usual in each."""
+
+    squares: Floats
+    """(… × 1): sums of squares over `usual_ns²`."""
+    df: int
+
+    @classmethod
+    def of(cls, means: Means, spread: Spread) -> "Pooled":
+        """Return the sum of one role, without the farthest quarter of its ranks: a slow one must not widen it.
+
+        What is left spreads less than all do: by about twice the part that was dropped.
+        """
+        count = means.mean_ns.shape[-1]
+        apart = np.sort(np.abs(means.mean_ns - median(means.mean_ns)[..., None]), axis=-1)
+        kept = apart[..., : count - count // _RANKS_PER_DROPPED]
+        dropped = 1 - kept.shape[-1] / max(count, 1)
+        noise = median(means.variance)[..., None]
+        usual = np.maximum(spread.usual_ns, 1e-6) ** 2 + noise
+        squares = (kept**2).sum(axis=-1, keepdims=True) * (1 + 2 * dropped)
+        return cls(squares / usual, max(kept.shape[-1] - 1, 0))
+
+    @classmethod
+    def together(cls, others: "Sequence[Pooled]") -> "Pooled":
+        """Return the sum over several roles."""
+        return cls(np.sum([one.squares for one in others], axis=0), sum(one.df for one in others))
+
+
+_RANKS_PER_DROPPED = 4
+NOTHING_POOLED = Pooled(np.zeros(1), 0)
+
+
+def above_others(
+    means: Means, spread: Spread, at_most_ns: Floats | None = None, pooled: Pooled = NOTHING_POOLED
+) -> tuple[Floats, Floats]:
     """Per rank its t against all others, and the chance of that for a healthy one; at most one half.
 
-    `at_most_ns` says how far each lies above the others at most, whatever its mean.
+    `at_most_ns` says how far each lies above the others at most, whatever its mean; `pooled` is what other roles tell
+    of how much ranks differ (limma's pooled variance, Smyth 2004).
     """
     values, count = means.mean_ns, means.mean_ns.shape[-1]
     if count < 2:
@@ -125,7 +160,11 @@ def above_others(means: Means, spread: Spread, at_most_ns: Floats | None = None)
     above = from_others if at_most_ns is None else np.minimum(from_others, at_most_ns)
     squares = (from_mean**2).sum(axis=-1, keepdims=True) - from_others**2 * ((count - 1) / count)
     variance = np.maximum(squares, 0.0) / df if df else np.zeros(values.shape)
-    return _moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
+    if pooled.df:
+        usual = np.maximum(spread.usual_ns, 1e-6) ** 2 + median(means.variance)[..., None]
+        variance = (variance * df + pooled.squares * usual) / (df + pooled.df)
+        df += pooled.df
+    return moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
 
 
 def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float, float]:
@@ -135,11 +174,11 @@ def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float,
     squares = ((mine - mine.mean()) ** 2).sum() + ((others - others.mean()) ** 2).sum()
     noise, above = np.array([float(median(means.variance))]), np.array([float(mine.mean() - others.mean())])
     variance = np.maximum(float(squares) / max(df, 1), noise)
-    _, chance = _moderated(above, variance, df, 1 / len(mine) + 1 / len(others), noise, spread)
+    _, chance = moderated(above, variance, df, 1 / len(mine) + 1 / len(others), noise, spread)
     return float(above[0]), float(chance[0])
 
 
-def _moderated(  # noqa: PLR0917  (each of another kind)
+def moderated(  # noqa: PLR0917  (each of another kind)
     above: Floats, variance: Floats, df: int, scale: float, noise: Floats, spread: Spread
 ) -> tuple[Floats, Floats]:
     """t by the usual prior, and the chance over both; `scale`: the variance of a distance in those of a mean."""
@@ -147,7 +186,7 @@ def _moderated(  # noqa: PLR0917  (each of another kind)
     for weight, deviation in ((1 - WIDE_WEIGHT, spread.usual_ns), (WIDE_WEIGHT, np.maximum(*spread))):
         prior = np.maximum(deviation, 1e-6) ** 2 + noise
         ts.append(above / np.sqrt((variance * df + prior * PRIOR_DF) / (df + PRIOR_DF) * scale))
-        chances.append(_tails(ts[-1], df + PRIOR_DF))
+        chances.append(tails(ts[-1], df + PRIOR_DF))
         # The density of F with these degrees of freedom: how well the peers' own spread fits the prior.
         fits = df / 2 * np.log(prior) + (df + PRIOR_DF) / 2 * np.log1p(df * variance / (PRIOR_DF * prior))
         logs.append(math.log(weight) - fits)
@@ -155,7 +194,7 @@ def _moderated(  # noqa: PLR0917  (each of another kind)
     return ts[0], np.asarray((weights * chances).sum(axis=0) / weights.sum(axis=0))
 
 
-def _tails(t: Floats, df: float) -> Floats:
+def tails(t: Floats, df: float) -> Floats:
     """P of a t and beyond, one half below 0: interpolated beside a normal's tail, within a thousandth."""
     z = np.sqrt(df * np.log1p(np.maximum(t, 0.0) ** 2 / df))
     at, beside = _beside_normal(df)

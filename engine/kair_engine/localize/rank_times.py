@@ -7,6 +7,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
+from kair_engine.timeline.host_activity import idle_for_calls_ns
 from kair_engine.timeline.host_time import Stretches
 from kair_engine.timeline.inputs import InputShapes, input_shapes, joined_shapes, unmarked_fetching_ns
 from kair_engine.timeline.self_time import (
@@ -31,6 +32,8 @@ class RankTimes:
     input_ns: Floats
     host_ns: Floats
     """Per rank, like those before."""
+    after_ns: Floats
+    """Of the same, what it was idle between its last operation and the step's end."""
     passes_ns: Floats
     """(PHASE_NAMES × ranks): its own compute in each."""
     idle_ns: Floats
@@ -40,6 +43,8 @@ class RankTimes:
     garbage_ns: Floats
     profiling_ns: Floats
     """Per rank, what its threads were held up for by the profiler."""
+    activity_ns: Floats
+    """(HOST_KINDS × ranks): what its host does while its device idles, where that allocates or compiles; else 0."""
     stretches: Stretches
     spent_ns: ByOperator
     """On operators that compute or fetch input."""
@@ -63,17 +68,21 @@ def rank_times(ops: Operations) -> RankTimes:
         chosen = np.flatnonzero(np.ones(len(ops), dtype=bool) if selected is None else selected)
         return np.bincount(ops.rank[chosen], weights=values[chosen], minlength=ranks).astype(float)
 
-    rows, input_ns = np.flatnonzero(_computing(ops) | (ops.kind == INPUT)), total(ops.kind == INPUT, own)
+    works = (_computing(ops) | (ops.kind == INPUT)) & ~ops.of_side_threads
+    rows, input_ns = np.flatnonzero(works), total(ops.kind == INPUT, own)
+    after = tail_gap_ns(ops).astype(float)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
         input_ns=input_ns,
-        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + tail_gap_ns(ops),
+        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + after,
+        after_ns=after,
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
         garbage_ns=total(ops.kind == GC, own),
         profiling_ns=total(ops.of_profiler, own),
+        activity_ns=idle_for_calls_ns(ops),
         stretches=Stretches.of(ops, gap),
         spent_ns=by_operator(ops, rows, own),
         calls=by_operator(ops, rows),
@@ -100,11 +109,13 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
                 "compute_ns",
                 "input_ns",
                 "host_ns",
+                "after_ns",
                 "passes_ns",
                 "idle_ns",
                 "fetching_ns",
                 "garbage_ns",
                 "profiling_ns",
+                "activity_ns",
             )
         },
         stretches=Stretches(

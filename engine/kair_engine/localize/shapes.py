@@ -10,7 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, present
 from kair_engine.localize.large_delays import Events, chance_of
-from kair_engine.localize.peers import Means, Spread, above_others
+from kair_engine.localize.peers import NOTHING_POOLED, Means, Pooled, Spread, above_others
 from kair_engine.localize.signals import Signal
 from kair_engine.stats import median
 
@@ -44,8 +44,13 @@ class Steady:
         """(t, chance), (signals × ranks) each."""
         t = np.zeros(self.means.mean_ns.shape)
         chance = np.full(t.shape, 0.5)
-        for members in roles_left(self._role, left):
-            t[:, members], chance[:, members] = above_others(self.means.at(members), _spread(self.signals, members))
+        roles = list(roles_left(self._role, left))
+        spreads = [_spread(self.signals, members) for members in roles]
+        means = [self.means.at(members) for members in roles]
+        known = [Pooled.of(of, spread) for of, spread in zip(means, spreads, strict=True)] if len(roles) > 1 else []
+        for at, members in enumerate(roles):
+            others = Pooled.together(known[:at] + known[at + 1 :]) if known else NOTHING_POOLED
+            t[:, members], chance[:, members] = above_others(means[at], spreads[at], pooled=others)
         for row, signal in enumerate(self.signals):
             if signal.asked is not None:
                 chance[row, ~signal.asked] = 0.5

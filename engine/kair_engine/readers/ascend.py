@@ -1,13 +1,21 @@
-"""Ascend's traces (`trace_view.json` of torch_npu, `msprof_*.json` of msprof): one rank's host and device."""
+"""Ascend's traces (`trace_view.json` of torch_npu, `msprof_*.json` of msprof): one rank's host and device.
+
+Of msprof a file may hold one iteration; the job's fragments join them.
+"""
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from kair_engine.errors import InputError
+from kair_engine.readers.ascend_pieces import Device, Piece, device_of, piece_of, slices_of
 from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load, recording, written
+from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import Rows, steps_from
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
@@ -20,10 +28,17 @@ from kair_engine.trace.model import FragmentInfo
 _HARDWARE: Final = "Ascend Hardware"
 _COMMUNICATION: Final = ("Communication", "HCCL")
 _HOST: Final = ("Python", "MindSpore", "CANN")
-# `hcom_allReduce__721_1_1`: the operation; a number made of the group's name, and the call's own.
-_COLLECTIVE: Final = re.compile(r"^(hcom_[A-Za-z]+|Hccl[A-Za-z]+)")
+# `hcom_allReduce__721_1_1`: the operation; a number made of the group's name, and the call's own. Of a graph
+# `Default/AllReduce-op534_0`: the operator, and the call's number.
+_COLLECTIVE: Final = re.compile(
+    r"^(hcom_[A-Za-z]+|Hccl[A-Za-z]+|(?:.*/)?(?:All|Reduce|Broadcast|Send|Receive|NeighborExchange)[A-Za-z]*-op\d+)"
+)
+# Tasks by which streams wait for one another and for other devices: no work, and none of the stream's own time.
+_WAITS: Final = frozenset({"EVENT_WAIT", "EVENT_RECORD", "EVENT_RESET", "NOTIFY_WAIT", "NOTIFY_RECORD"})
+_STEP_TRACE: Final = "Step Trace"
 _TRANSFER: Final = re.compile(r"(send|recv|receive)", re.IGNORECASE)
 _STEP: Final = re.compile(r"ProfilerStep#\d+$")
+_ITERATION: Final = re.compile(r"Iteration (\d{1,9})$")
 _RANK_FILE: Final = re.compile(r"^profiler_info_(\d{1,7})\.json$")
 # `node7_4711_20260314093042123_ascend_pt`: the host, the process, when it was recorded.
 _FOLDER: Final = re.compile(r"^(?!rank_)(?P<host>.+)_(?P<pid>\d{1,7})_\d{14,20}_ascend_pt$", re.IGNORECASE)
@@ -33,41 +48,31 @@ _LARGEST_BESIDE: Final = 4 << 20
 def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
     """Writes `source` as the fragment `out`, and says what it holds.
 
-    The rank is the one that `profiler_info_N.json` beside its folder has in its name, else `rank_hint`, else the one
-    its name states. Raises NotATraceError, InputError where no operation of a device is in it, OSError when the disk is
-    full.
+    The rank is the one that `profiler_info_N.json` beside its folder has in its name, that of the device whose folder
+    it is in, else `rank_hint`, else the one its name states. Raises NotATraceError, also for a piece that is read with
+    another one, InputError where no operation of a device is in it, OSError when the disk is full.
     """
-    trace = load(source)
-    processes = trace.process_names()
-    rows, marks = Rows(), []
-    moments = _launches(trace)
-    has_communication = any(processes.get(str(event.pid), "").startswith(_COMMUNICATION) for event in trace.events)
-    main: dict[str, int] = {}
-    for event, start, duration in trace.complete():
-        process = processes.get(str(event.pid), "")
-        moment = moments.get((str(event.pid), str(event.tid), start))
-        if process == _HARDWARE:
-            if not (has_communication and _COLLECTIVE.match(event.text)):
-                lane = f"stream {event.tid}"
-                rows.add(lane, event.text, _device_kind(event.text), start, duration, moment=moment)
-        elif process.startswith(_COMMUNICATION) and (match := _COLLECTIVE.match(event.text)):
-            kind = "send" if _TRANSFER.search(match[1]) else "collective"
-            rows.add(f"stream communication {event.tid}", match[1], kind, start, duration, moment=moment)
-        elif process in _HOST:
-            lane = f"thread {event.tid}"
-            main[lane] = main.get(lane, 0) + (1_000_000 if _STEP.match(event.text) else 1)
-            if _STEP.match(event.text):
-                marks.append(Mark(event.text, start, start + duration))
-            else:
-                rows.add(lane, event.text, _host_kind(event.text), start, duration)
+    piece, slices, device = piece_of(source), slices_of(source), device_of(source)
+    read_with = slices[0] if piece is None else piece.read_with
+    if read_with is not None and read_with != source:
+        raise NotATraceError(f"what is in it is read with {read_with.name}")
+    traces = [*map(load, slices), *_communication_beside(piece)]
+    found = _Found()
+    parts = {part for trace in traces for part in _parts_of_collectives(trace)}
+    has_communication = any(_names_communication(trace) for trace in traces)
+    for trace in traces:
+        found.take(trace, parts, has_communication=has_communication)
+    rows, marks = found.rows, found.marks if piece is None else _iterations(piece, found.marks)
+    if piece is not None and not marks and len(rows):
+        marks = [Mark(f"Iteration {piece.iteration}", *rows.extent())]
     if not any(text.startswith("stream") for text in rows.lanes.texts):
         hint = "record with activities CPU and NPU, and analyse it (torch_npu.profiler.profiler.analyse)"
         raise InputError(f"{source.name} holds no operations of a device", hint)
-    stated = next(
-        (rank for rank in (_rank_beside(source), rank_hint, rank_from_name(source)) if rank is not None), None
-    )
-    lane = max(main, key=lambda one: main[one], default="thread host")
-    host, pid = _worker(source)
+    of_device = None if device is None else device.rank
+    told_ranks = (_rank_beside(source), of_device, rank_hint, rank_from_name(source))
+    stated = next((rank for rank in told_ranks if rank is not None), None)
+    lane = max(found.main, key=lambda one: found.main[one], default="thread host")
+    host, pid = _worker(source) if device is None else _of_info(device)
     identity = RankIdentity(stated or 0, pid=pid, versions=_versions(source), environment=_environment(source))
     ranks = [recording(stated or 0, rows, steps_from(marks, rows), lane, source, host=host, identity=identity)]
     return written(
@@ -79,8 +84,104 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         has_device=True,
         device="Ascend NPU",
         mark="prof.step()",
-        warnings=trace.warnings(source),
+        warnings=tuple(warning for trace in traces for warning in trace.warnings(source)),
     )
+
+
+class _Found:
+    """Rows, marks of steps, and how busy each of the host's threads is, of the files of one recording."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.marks = list[Mark]()
+        self.main: dict[str, int] = {}
+
+    def take(self, trace: ChromeTrace, parts: set[tuple[str, str]], *, has_communication: bool) -> None:
+        """Takes what is in a file. `parts`: tasks (stream, number) that collectives, told elsewhere, are made of."""
+        processes, moments = trace.process_names(), _launches(trace)
+        of_steps = _step_threads(trace)
+        for event, start, duration in trace.complete():
+            process = processes.get(str(event.pid), "")
+            moment = moments.get((str(event.pid), str(event.tid), start))
+            if process == _STEP_TRACE or (str(event.pid), str(event.tid)) in of_steps:
+                if _ITERATION.match(event.text):
+                    self.marks.append(Mark(event.text, start, start + duration))
+            elif process == _HARDWARE:
+                is_told = has_communication and (bool(_COLLECTIVE.match(event.text)) or _task(event) in parts)
+                if not is_told and event.text.upper() not in _WAITS:
+                    lane = f"stream {event.tid}"
+                    self.rows.add(lane, event.text, _device_kind(event.text), start, duration, moment=moment)
+            elif process.startswith(_COMMUNICATION) and (match := _COLLECTIVE.match(event.text)):
+                kind = "send" if _TRANSFER.search(match[1]) else "collective"
+                self.rows.add(f"stream communication {event.tid}", match[1], kind, start, duration, moment=moment)
+            elif process in _HOST:
+                self._take_of_host(event, start, duration)
+
+    def _take_of_host(self, event: ChromeEvent, start: int, duration: int) -> None:
+        lane = f"thread {event.tid}"
+        self.main[lane] = self.main.get(lane, 0) + (1_000_000 if _STEP.match(event.text) else 1)
+        if _STEP.match(event.text):
+            self.marks.append(Mark(event.text, start, start + duration))
+        else:
+            self.rows.add(lane, event.text, _host_kind(event.text), start, duration)
+
+
+def _names_communication(trace: ChromeTrace) -> bool:
+    names = trace.process_names()
+    return any(names.get(str(event.pid), "").startswith(_COMMUNICATION) for event in trace.events)
+
+
+def _communication_beside(piece: Piece | None) -> Sequence[ChromeTrace]:
+    """What is in the file of communication, where the one that is read has none."""
+    if piece is None or piece.kind == "hccl" or (path := piece.beside("hccl")) is None:
+        return ()
+    return () if _names_communication(load(piece.path)) else (load(path),)
+
+
+def _iterations(piece: Piece, own: Sequence[Mark]) -> list[Mark]:
+    """The iterations of a piece, `own` as it tells them itself, each until the next one begins.
+
+    The file of iterations has all of the device's: without it each ends as its work does.
+    """
+    path = piece.beside("step_trace")
+    if path is None:
+        return [*own]
+    found = _Found()
+    found.take(load(path), set(), has_communication=False)
+    every = sorted({mark.begin: mark for mark in (*found.marks, *own)}.values(), key=lambda mark: mark.begin)
+    lasting = [replace(mark, end=max(mark.end, later.begin)) for mark, later in pairwise(every)] + every[-1:]
+    names = {mark.name for mark in own} or {f"Iteration {piece.iteration}"}
+    return [mark for mark in lasting if mark.name in names]
+
+
+def _step_threads(trace: ChromeTrace) -> set[tuple[str, str]]:
+    """(process, thread) of those that tell iterations: `Step Trace(Model ID:2)`."""
+    return {
+        (str(event.pid), str(event.tid))
+        for event in trace.events
+        if event.ph == "M" and event.name == "thread_name" and str(event.of_args("name")).startswith(_STEP_TRACE)
+    }
+
+
+def _parts_of_collectives(trace: ChromeTrace) -> Iterator[tuple[str, str]]:
+    """The tasks that collectives are made of, which run on streams of the device."""
+    names = trace.process_names()
+    for event in trace.events:
+        is_part = event.ph == "X" and names.get(str(event.pid), "").startswith(_COMMUNICATION)
+        if is_part and (task := _task(event)) is not None:
+            yield task
+
+
+def _task(event: ChromeEvent) -> tuple[str, str] | None:
+    stream, task = (event.of_args(f"{name} Id", f"{name.lower()} id") for name in ("Stream", "Task"))
+    return None if stream is None or task is None else (str(stream), str(task))
+
+
+def _of_info(device: Device) -> tuple[str | None, int | None]:
+    """Host and process, where the device's folder tells them."""
+    info = device.info
+    pid = str(info.get("pid"))
+    return told(info.get("hostname")), process_id(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
 
 
 def _launches(trace: ChromeTrace) -> dict[tuple[str, str, int], int]:

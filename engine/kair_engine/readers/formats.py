@@ -9,6 +9,7 @@ What the first bytes of a file say it is. Names and suffixes are not trusted whe
 """
 
 import re
+from codecs import utf_8_decode
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
+from kair_engine.readers.ascend_pieces import PIECE, SLICE
 from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 from kair_engine.trace.model import FragmentInfo
 
@@ -116,7 +118,9 @@ def is_job_log(head: Head) -> bool:
 
 def is_ascend(head: Head) -> bool:
     """Chrome's events with the processes of an Ascend NPU; they may be named far behind, the file's name is its own."""
-    is_named = head.path.name.startswith("trace_view.json")
+    is_named = head.path.name.startswith("trace_view.json") or bool(
+        PIECE.match(head.path.name) or SLICE.match(head.path.name)
+    )
     return is_kineto(head) and (is_named or bool(_ASCEND.search(head.content)))
 
 
@@ -200,6 +204,26 @@ def is_binary(head: Head) -> bool:
     return any(byte < 9 for byte in head.content[:4096])
 
 
+_REPLACED: Final = "\ufffd"
+"""What decoders put where bytes are no text: EF BF BD, once it is written as UTF-8."""
+
+
+def bytes_replaced(head: Head) -> int:
+    """How many places of a binary file's head hold EF BF BD instead of bytes: it was read as text and written again.
+
+    Of a binary file as it was written hardly any byte above 127 is UTF-8's, let alone all of them. What such a
+    rewriting leaves is UTF-8 from end to end, and most of what is no ASCII in it says that something was lost.
+    """
+    if not is_binary(head):
+        return 0
+    try:
+        text, _ = utf_8_decode(head.raw, "strict", not head.is_whole)
+    except UnicodeDecodeError:
+        return 0
+    replaced = text.count(_REPLACED)
+    return replaced if 2 * replaced > sum(not one.isascii() for one in text) else 0
+
+
 class Reader(Protocol):
     """What reads a file of one format."""
 
@@ -225,6 +249,8 @@ class Format:
     """`module:function`, imported when the first file is read."""
     needs_file: bool = False
     """Whether it is read here and there, and not from its begin to its end: then it cannot lie in an archive."""
+    one_clock: bool = False
+    """Whether one host's recorder writes the whole file: all its ranks share that host's clock."""
 
 
 @dataclass(frozen=True)
@@ -252,8 +278,15 @@ FORMATS: Final = (
         is_nsys_export,
         f"{_READERS}.nsys:read_nsys",
         needs_file=True,
+        one_clock=True,
     ),
-    Format("xplane", "XLA profiles (.xplane.pb)", is_xplane, f"{_READERS}.xplane.reader:read_xplane"),
+    Format(
+        "xplane",
+        "XLA profiles (.xplane.pb)",
+        is_xplane,
+        f"{_READERS}.xplane.reader:read_xplane",
+        one_clock=True,
+    ),
     Format("ras", "what NCCL's RAS prints (ncclras)", is_ras, f"{_READERS}.ras:read_ras"),
     Format(
         "flight_recorder",
@@ -261,8 +294,8 @@ FORMATS: Final = (
         is_flight_recorder,
         f"{_READERS}.flight_recorder:read_flight_recorder",
     ),
-    Format("ascend", "Ascend's trace_view.json", is_ascend, f"{_READERS}.ascend:read_ascend"),
-    Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof"),
+    Format("ascend", "Ascend's trace_view.json and msprof's timelines", is_ascend, f"{_READERS}.ascend:read_ascend"),
+    Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof", one_clock=True),
     Format("horovod", "Horovod's timeline", is_horovod, f"{_READERS}.horovod:read_horovod"),
     Format("composer", "Composer's traces", is_composer, f"{_READERS}.composer:read_composer"),
     # Behind all other JSON, as it takes any that is too long to tell.
@@ -275,6 +308,9 @@ FORMATS: Final = (
         f"{_READERS}.job_log:read_job_log",
     ),
 )
+
+ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
+"""The names of formats whose files have one clock each."""
 
 _TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
 """What most people have."""
@@ -292,7 +328,7 @@ UNSUPPORTED: Final = (
     Unsupported(
         "an Nsight Systems report",
         is_nsys_report,
-        "convert it: nsys export --type sqlite --lazy=false FILE.nsys-rep",
+        "convert it: nsys export --type sqlite --lazy=false --include-blobs=true FILE.nsys-rep",
     ),
     Unsupported(
         "an old Nsight Systems report (.qdrep)",
@@ -344,9 +380,18 @@ class UnsupportedFormatError(InputError):
 def detect_format(path: Path) -> Format | None:
     """The format `path` is read as, or None where its first bytes already say that it is not a trace.
 
-    Raises UnsupportedFormatError where it is of a format that is only recognised, OSError where it cannot be read.
+    Raises UnsupportedFormatError where it is of a format that is only recognised, InputError where it lost bytes as it
+    was handled as text, OSError where it cannot be read.
     """
     head = read_head(path)
+    if replaced := bytes_replaced(head):
+        where = "" if head.is_whole else f" of its first {HEAD_SIZE >> 10} KiB"
+        raise InputError(
+            f"{path.name} is damaged: it was read as UTF-8 text and written again, with EF BF BD in {replaced} places"
+            f"{where} where other bytes were, which are lost",
+            "copy it anew as binary (in git: `*.pb binary` in .gitattributes; no editor, no transfer as text), or "
+            "export it again",
+        )
     found = next((form for form in FORMATS if form.matches(head)), None)
     if found is None:
         for known in UNSUPPORTED:

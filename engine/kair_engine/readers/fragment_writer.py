@@ -156,8 +156,10 @@ class Rows:
         correlation: Int64s,
         moment: Int64s,
         size: Int64s | None = None,
+        group: Coded | None = None,
     ) -> None:
-        """Adds operations as columns, one after another as `add` would: kinds and phases by their numbers, -1 for none.
+        """Adds operations as columns, one after another as `add` would: kinds, phases and groups by their numbers, -1
+        for none.
 
         Times that left 64 bits on the way here are such as no clock reads, and are turned away as those are.
         """
@@ -170,7 +172,6 @@ class Rows:
             "start": start,
             "duration": duration,
             "moment": np.where(_within(moment, _TIMES), moment, start),
-            "group": absent,
             "sequence": absent,
             "size": absent if size is None else np.where(_within(size, _NUMBERS), size, _ABSENT),
             "peer": absent,
@@ -180,6 +181,11 @@ class Rows:
             getattr(self, of).frombytes(values[good].astype(np.int64, copy=False).tobytes())
         self.lane.frombytes(_recoded(lane, good, self.lanes).tobytes())
         self.name.frombytes(_recoded(name, good, self.names).tobytes())
+        groups = absent[good]
+        if group is not None:
+            named = good & (group[0] >= 0)
+            groups[named[good]] = _recoded(group, named, self.groups)
+        self.group.frombytes(groups.tobytes())
 
     def column(self, name: str) -> Int64s:
         """A column's values; -1 for what is absent."""

@@ -23,7 +23,16 @@ from kair_engine.readers.kineto.classify import UNKNOWN, NameClass, host_phases
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.launch_queue import before_their_calls
 from kair_engine.readers.nsys_identity import Target, identity_of, target_of
-from kair_engine.readers.nsys_report import NONE, HostRows, Process, Report, in_order, opened, processes_of
+from kair_engine.readers.nsys_report import (
+    NONE,
+    HostRows,
+    Process,
+    Report,
+    in_order,
+    nccl_schemas,
+    opened,
+    processes_of,
+)
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.columns import Int64s
 from kair_engine.trace.format import INSIDE_UNKNOWN, KINDS, PHASES
@@ -34,7 +43,8 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
     """Writes `source` as the fragment `out`, and says what it holds.
 
     The rank of a process is what its marks state, of a single process also what its environment or the file's name
-    does; otherwise processes count on from `rank_hint`, or from 0 with `rank_known` false. Raises NotATraceError where
+    does; several count on from `rank_hint`, or from 0, with `rank_known` false: a report of several processes is a
+    host's, and a number in its name no rank. Raises NotATraceError where
     it is another database, InputError where it is damaged or no GPU did anything in it, OSError when the disk is full.
     """
     with opened(source) as report:
@@ -46,8 +56,11 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
         base, device = _epoch(report), _device(report)
         host, target = host_of(source, host_name(report)), target_of(report)
+        names_communicators = bool(nccl_schemas(report))
     recordings = [_recording(process, rank, base, host, target) for process, rank in zip(processes, ranks, strict=True)]
-    warnings = (*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source))
+    warnings = [*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source)]
+    if names_communicators:
+        warnings += _without_payloads(processes, source)
     about = About(
         format="nsys",
         rank_known=are_known,
@@ -55,7 +68,7 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         absolute_time=base > EPOCH_NS,
         world_size=known.world_size if known.rank is not None else None,
         device=device,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
     return write_recording(source, out, recordings, about)
 
@@ -68,10 +81,12 @@ def _ranks(
     stated = [rank for rank in said if rank is not None]
     if len(stated) == len(processes) == len(set(stated)):
         return stated, True
-    single = of_environment if len(processes) == 1 else None
-    named = next((rank for rank in (single, rank_hint, rank_from_name(source)) if rank is not None), None)
-    first = named or 0
-    return list(range(first, first + len(processes))), named is not None
+    if len(processes) > 1:
+        first = rank_hint or 0
+        return list(range(first, first + len(processes))), False
+    named = (rank for rank in (of_environment, rank_hint, rank_from_name(source)) if rank is not None)
+    rank = next(named, None)
+    return [rank or 0], rank is not None
 
 
 def _epoch(report: Report) -> int:
@@ -94,6 +109,14 @@ def _graphs(processes: list[Process], source: Path) -> Iterator[KairWarning]:
         yield short_warning("graphs_as_a_whole", f"{text}: record with nsys profile --cuda-graph-trace=node")
 
 
+def _without_payloads(processes: list[Process], source: Path) -> Iterator[KairWarning]:
+    if any(process.nccl.of_thread for process in processes):
+        return
+    if any((_device_kinds(process) == _COLLECTIVE).any() for process in processes):
+        text = f"{source.name} was exported without what NCCL says of its communicators, peers and bytes"
+        yield short_warning("no_communicators", f"{text}: nsys export --type sqlite --lazy=false --include-blobs=true")
+
+
 def _named(process: Process, ending: str) -> list[int]:
     return [number for number, name in enumerate(process.names) if name.endswith(ending)]
 
@@ -109,7 +132,9 @@ def _recording(process: Process, rank: int, base: int, host: str | None, target:
 # A report has few names, and each of them many times.
 name_class_of: Final = lru_cache(1 << 14)(class_of)
 _PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
-_INPUT: Final = KINDS.index("input")
+_INPUT, _COLLECTIVE = KINDS.index("input"), KINDS.index("collective")
+_GROUP_END: Final = "ncclGroupEnd"
+"""The range in which NCCL launches what was called since the group began."""
 
 
 def main_thread(process: Process) -> int:
@@ -153,16 +178,18 @@ def rows_of(process: Process, base: int, thread: int) -> Rows:
         moment=host.start + base,
     )
     launched, phase = _launches(host, phase, device.correlation, device.start)
+    kind, group, size = _with_communicators(process, _device_kinds(process))
     rows.extend(
         _lanes(process),
         (device.name, process.names),
-        _device_kinds(process),
+        kind,
         device.start + base,
         device.end - device.start,
         phase=phase,
         correlation=device.correlation,
         moment=launched + base,
-        size=device.size,
+        size=size,
+        group=group,
     )
     return rows
 
@@ -224,6 +251,30 @@ def _launches(host: HostRows, phase: Int64s, correlation: Int64s, start: Int64s)
     return np.where(linked, host.start[call], start), np.where(linked, phase[call], UNKNOWN)
 
 
+def _with_communicators(process: Process, kind: Int64s) -> tuple[Int64s, Coded, Int64s]:
+    """(kinds, groups, bytes) of the process' operations on devices, of NCCL's as the payloads of its calls say."""
+    device, host = process.device, process.host
+    group, size, groups = np.full(len(kind), -1, np.int64), device.size.copy(), dict[str, int]()
+    kernels = np.flatnonzero(kind == _COLLECTIVE)
+    if not process.nccl.of_thread or not len(kernels):
+        return kind, (group, []), size
+    kind = kind.copy()
+    calls = np.flatnonzero((host.correlation != NONE) & np.isin(host.correlation, device.correlation[kernels]))
+    launch_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+    ends: dict[int, list[tuple[int, int]]] = {}
+    is_end = np.isin(host.name, [at for at, name in enumerate(process.names) if name == _GROUP_END])
+    for at in np.flatnonzero(is_end & (host.is_range > 0)).tolist():
+        ends.setdefault(int(host.thread[at]), []).append((int(host.start[at]), int(host.end[at])))
+    rows = [launch_of.get(number, -1) for number in device.correlation[kernels].tolist()]
+    launches = [(int(host.thread[row]), int(host.start[row])) if row >= 0 else (NONE, 0) for row in rows]
+    for kernel, known in zip(kernels.tolist(), process.nccl.kernels(launches, ends), strict=True):
+        if known is not None:
+            kind[kernel] = KINDS.index(known.kind)
+            size[kernel] = NONE if known.size is None else known.size
+            group[kernel] = -1 if known.group is None else groups.setdefault(known.group, len(groups))
+    return kind, (group, list(groups)), size
+
+
 def _lanes(process: Process) -> Coded:
     devices, device = _numbered(process.device.device)
     streams, stream = _numbered(process.device.stream)
@@ -244,10 +295,7 @@ def _device_kinds(process: Process) -> Int64s:
 
 
 def _kernel_kind(name: str) -> str:
-    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
-        return "compute"
-    # Which ranks a transfer is between is not recorded: it must not be matched as if all took part.
-    return "send" if "sendrecv" in name.lower() else "collective"
+    return "collective" if name_class_of(name) is NameClass.DEVICE_COLLECTIVE else "compute"
 
 
 # (rank, world size) of launchers, the training's own first: a launcher of one task a node counts nodes.

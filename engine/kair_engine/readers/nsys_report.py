@@ -5,6 +5,7 @@ An exported report as a database that is only looked at: no file of it is writte
 
 import sqlite3
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from kair_engine.errors import InputError
 from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.nsys_communicators import Calls, Schemas, call_of, schemas_of
 from kair_engine.trace.columns import Int64s
 from kair_engine.trace.format import INSIDE_UNKNOWN
 
@@ -185,6 +187,8 @@ class Process:
     host: HostRows
     said: set[str] = field(default_factory=set)
     """Marks without a length, and names of its threads: they may say its rank."""
+    nccl: Calls = field(default_factory=Calls)
+    """What the payloads of NCCL's ranges say, where they are exported."""
 
     @property
     def pid(self) -> int:
@@ -239,12 +243,16 @@ def processes_of(report: Report) -> list[Process]:
         return []
     numbers = in_order(device.process)
     only = numbers == [0]
-    ranges, marks = _ranges(report, texts, names, only=only)
+    nccl: defaultdict[int, Calls] = defaultdict(Calls)
+    ranges, marks = _ranges(report, texts, names, nccl, only=only)
     calls = _calls(report, texts, names, only=only)
     host = HostRows.joined([*calls, *ranges, *_overheads(report, texts, names, only=only)])
     of_device, of_host, nothing = device.by_process(), host.by_process(), HostRows.joined([])
     found = {
-        number: Process(number, names.texts, of_device[number], of_host.get(number, nothing)) for number in numbers
+        number: Process(
+            number, names.texts, of_device[number], of_host.get(number, nothing), nccl=nccl.get(number, Calls())
+        )
+        for number in numbers
     }
     for number, name in marks:
         if number in found:
@@ -364,8 +372,16 @@ def _overhead_name(said: str, sort: str) -> str:
     return next((name for word, name in _OF_PROFILER.items() if word in both), "Instrumentation")
 
 
-def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tuple[list[HostRows], set[tuple[int, int]]]:
-    """The ranges, and the marks without a length as (process, name)."""
+def nccl_schemas(report: Report) -> Schemas:
+    """The schemas of the payloads in which NCCL tells its communicators."""
+    wanted = ("domainId", "schemaId", "type", "name", "offset")
+    return schemas_of(report.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", wanted))
+
+
+def _ranges(
+    report: Report, texts: _Texts, names: _Names, nccl: defaultdict[int, Calls], *, only: bool
+) -> tuple[list[HostRows], set[tuple[int, int]]]:
+    """The ranges, and the marks without a length as (process, name); `nccl` gets the calls of each process."""
 
     def name_of(said: tuple[object, object]) -> str:
         text, number = said
@@ -374,10 +390,16 @@ def _ranges(report: Report, texts: _Texts, names: _Names, *, only: bool) -> tupl
     found, nameless = _Found(names, name_of), names[""]
     parts: list[HostRows] = []
     marks: set[tuple[int, int]] = set()
+    schemas = nccl_schemas(report)
     wanted = ("start", "end", "eventType", "globalTid", "text")
-    for *numbers, text, number in report.columns("NVTX_EVENTS", wanted, ("textId",)):
-        start, end, kind, thread = map(_whole, numbers)
-        name = found.of(zip(text, number, strict=True))
+    for columns in report.columns("NVTX_EVENTS", wanted, ("textId", "binaryData") if schemas else ("textId",)):
+        start, end, kind, thread = map(_whole, columns[:4])
+        name = found.of(zip(*columns[4:6], strict=True))
+        for at, blob in enumerate(columns[6] if schemas else ()):
+            if isinstance(blob, bytes) and end[at] != NONE and thread[at] != NONE:
+                call = call_of(blob, schemas, int(start[at]), int(end[at]), names.texts[name[at]])
+                if call is not None:
+                    nccl[0 if only else int(_process_of(thread[at]))].add(int(thread[at]), call)
         rows = _host_rows(start, end, thread, np.full(len(start), NONE), name, only=only, is_range=True)
         good = (start != NONE) & (thread != NONE) & (name != nameless)
         parts.append(rows.where(good & (end != NONE) & np.isin(kind, _RANGES)))

@@ -197,10 +197,8 @@ class _SdkTrace:
 
 
 def kernel_kind(name: str) -> str:
-    """The kind of a kernel: whom a transfer of RCCL is with is not told."""
-    if name_class_of(name) is not NameClass.DEVICE_COLLECTIVE:
-        return "compute"
-    return "send" if "sendrecv" in name.lower() else "collective"
+    """The kind of a kernel."""
+    return "collective" if name_class_of(name) is NameClass.DEVICE_COLLECTIVE else "compute"
 
 
 def call_kind(name: str) -> str:

@@ -254,10 +254,14 @@ class _TableBuilder:
         return self._arrow(columns)
 
     def _chunk(self, rows: WhatifOperations) -> Integers:
-        """Of computations the chunk of the whole model, even where only the stage's is given; of others as given."""
+        """Of computations the chunk of the whole model, even where only the stage's is given; of others as given.
+
+        Chunk c of the model lies on stage c modulo their number: a column that says otherwise does not tell it.
+        """
         computes = self._computes[rows.operator] & (rows.mc >= 0)
         of_stage = np.where(computes, rows.mc.astype(np.int64) * self.pp + rows.stage, rows.mc)
-        return np.where(rows.gmc >= 0, rows.gmc, of_stage)
+        is_told = (rows.gmc >= 0) & (~computes | (rows.gmc % self.pp == rows.stage))
+        return np.where(is_told, rows.gmc, of_stage)
 
     def _communication(self) -> tuple[list[str], Int32s, Int32s]:
         """The names of the groups; (ranks × operators) codes of their groups, and the peers of sends and receives."""

@@ -3,7 +3,7 @@
 Ranks meet in collectives. Their numbers (`Seq`) tell which are the same. Without numbers it is told by which of them
 follow one another, and by when they end: members leave a collective together, so that the ends of the same steps lie
 equally far apart, by whatever clocks, while those of others differ as iterations do. Where these do not either, the
-clock tells.
+clock tells. Ranks of one file are on one clock: there common ends tell at once.
 
 Whether recordings can be of one run: a constant offset of their clocks must fit all collectives that they share.
 
@@ -42,6 +42,9 @@ _AT_ONCE: Final = 0.05
 """Of a step: so near to one another collectives end by clocks of hosts that are not known to be one."""
 
 
+_NUMBERS: Final = "the numbers of collectives (Seq)"
+
+
 @dataclass(frozen=True)
 class Alignment:
     """rank → by how much it numbers its steps higher than the job does, for those that could be told; and by what."""
@@ -77,11 +80,16 @@ class _Calls:
 
 
 def aligned(
-    fragments: Sequence[Path], counted: Collection[int], numbered: Collection[int], clocks: Mapping[int, str]
+    fragments: Sequence[Path],
+    counted: Collection[int],
+    numbered: Collection[int],
+    clocks: Mapping[int, str],
+    clock_of: Mapping[int, int] | None = None,
 ) -> Alignment:
     """The common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common already.
 
     `clocks` names the clock of each rank whose times are absolute; an empty name stands for one that is not known.
+    `clock_of` has the ranks that surely share one, as `Job.clock_of`.
     """
     calls = _calls(fragments)
     more = dict.fromkeys(numbered, 0)
@@ -94,7 +102,10 @@ def aligned(
         for rank in sorted(counted):
             if rank in more or rank not in calls:
                 continue
-            if (found := _offset(calls[placed], calls[rank], _clock(clocks, placed, rank))) is not None:
+            surely = clock_of is not None and placed in clock_of and clock_of[placed] == clock_of.get(rank)
+            found = _by_common_ends(calls[placed], calls[rank]) if surely else None
+            found = found or _offset(calls[placed], calls[rank], _clock(clocks, placed, rank))
+            if found is not None:
                 offset, by = found
                 more[rank] = more[placed] + offset
                 told_by.add(by)
@@ -103,6 +114,52 @@ def aligned(
         highest = max(more.values(), default=0)
         more = {rank: off - highest for rank, off in more.items()}
     return Alignment({rank: off for rank, off in more.items() if rank in counted}, frozenset(told_by))
+
+
+def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int]) -> Alignment:
+    """The common numbers of the steps of ranks that mark theirs, where their collectives say other ones.
+
+    Profilers that begin at different steps count each from its own. Ranks whose numbers (`Seq`) show that they have no
+    collective in common with the others come behind these.
+    """
+    calls = _calls(fragments)
+    left = sorted((rank for rank in ranks if rank in calls), key=lambda rank: int(calls[rank].end_ns[0]))
+    parts: list[dict[int, int]] = []
+    told_by: set[str] = set()
+    while left:
+        part = {left[0]: 0}
+        waiting = [left[0]]
+        for placed in waiting:
+            for rank in left:
+                if rank not in part and (found := _offset(calls[placed], calls[rank], None)) is not None:
+                    part[rank] = part[placed] + found[0]
+                    told_by.add(found[1])
+                    waiting.append(rank)
+        parts.append(part)
+        left = [rank for rank in left if rank not in part]
+    more: dict[int, int] = {}
+    free = 0
+    for part in sorted(parts, key=len, reverse=True):
+        others = [calls[rank] for rank in more]
+        apart = bool(others) and all(_share_no_number(calls[rank], one) for rank in part for one in others)
+        highest = max(part.values())
+        first = min(int(calls[rank].step[0]) - off for rank, off in part.items()) + highest
+        behind = max(free - first, 0) if apart else 0
+        more |= {rank: off - highest - behind for rank, off in part.items()}
+        free = max(free, *(int(calls[rank].step[-1]) - more[rank] + 1 for rank in part))
+    return Alignment({rank: off for rank, off in more.items() if off}, frozenset(told_by))
+
+
+def _share_no_number(one: _Calls, other: _Calls) -> bool:
+    """Whether two ranks number their collectives in a common group, and none has one number on both."""
+    shared = np.intersect1d(one.group[one.number >= 0], other.group[other.number >= 0])
+    found = [
+        np.stack((calls.group, calls.number))[:, calls.number >= 0] for calls in (one.of(shared), other.of(shared))
+    ]
+    if not len(shared) or not all(calls.shape[1] for calls in found):
+        return False
+    mine, theirs = (set(zip(*calls.tolist(), strict=True)) for calls in found)
+    return not mine & theirs
 
 
 def _clock(clocks: Mapping[int, str], one: int, other: int) -> bool | None:
@@ -134,6 +191,25 @@ def _calls(fragments: Sequence[Path]) -> dict[int, _Calls]:
     return found
 
 
+def _by_common_ends(one: _Calls, other: _Calls) -> tuple[int, str] | None:
+    """The same of ranks on one clock, by the collectives that both leave at one time."""
+    near_ns, found = max(_AT_ONCE * _step_ns(one), _TOLERANCE_NS), Counter[int]()
+    for key in np.intersect1d(one.key, other.key).tolist():
+        mine, theirs = (np.flatnonzero(calls.key == key) for calls in (one, other))
+        order = np.argsort(other.end_ns[theirs], kind="stable")
+        ends, steps = other.end_ns[theirs][order], other.step[theirs][order]
+        end = one.end_ns[mine]
+        after = np.minimum(np.searchsorted(ends, end), len(ends) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(np.abs(ends[after] - end) < np.abs(ends[before] - end), after, before)
+        at_once = np.abs(ends[nearest] - end) <= near_ns
+        found.update((steps[nearest] - one.step[mine])[at_once].tolist())
+    if not found:
+        return None
+    off, often = found.most_common(1)[0]
+    return (off, "the clock of their file") if often >= _AGREEING * found.total() else None
+
+
 def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, str] | None:
     """How much higher `other` numbers the steps that both ran, and what tells that; None where nothing does."""
     shared = np.intersect1d(one.group, other.group)
@@ -141,7 +217,7 @@ def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, st
         return None
     one, other = one.of(shared), other.of(shared)
     if (off := _by_number(one, other)) is not None:
-        return off, "the numbers of collectives (Seq)"
+        return off, _NUMBERS
     candidates = list(_candidates(one, other))
     if not candidates:
         return None

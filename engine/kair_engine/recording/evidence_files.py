@@ -273,19 +273,20 @@ def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
 
     Where they are named as their files are, they have the folders below `place` in their names.
     """
-    table, sources = one.content.table, one.content.sources
+    table, sources, devices = one.content.table, one.content.sources, one.content.devices
     is_told = table["host"].null_count < len(table) or any(of.hosts for of in sources)
     host = None if is_told else host_in_path(one.path, hosts)
     if host is not None:
         of_all = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([shown(host)]))
         table = table.set_column(SCHEMA.get_field_index("host"), SCHEMA.field("host"), of_all)
+        devices = tuple(replace(of, host=shown(host)) for of in devices)
         sources = tuple(
             replace(of, hosts=(shown(host),), notes=(*of.notes, f"its name says that it is of {shown(host)}"))
             for of in sources
         )
     below = shown(str(one.path.relative_to(place)))
     named = tuple(replace(of, name=below) if of.name == one.path.name else of for of in sources)
-    return _Read(one.path, EvidenceFile(table, named))
+    return _Read(one.path, EvidenceFile(table, named, devices=devices))
 
 
 def host_in_path(path: Path, hosts: Collection[str]) -> str | None:

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.readers.formats import ONE_CLOCK
 from kair_engine.recording.fragments import Fragment, Sorted, at_one_time, sort_out, span_of, with_calls_once
 from kair_engine.recording.step_numbers import (
     borne_out,
@@ -80,14 +82,23 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
     on_one_clock = infos[0].format == "kineto" and all(info.absolute_time for info in infos)
     paths = [fragment.path for fragment in kept]
     unmarked = _unmarked(infos)
-    matched, of_matching = _matched(infos, paths, unmarked, hosts)
+    clock_of = _clock_of(infos)
+    matched, of_matching = _matched(infos, paths, unmarked, hosts, clock_of)
     by_time = counted_differently(times, hosts) if on_one_clock else {}
     by_time = {rank: more for rank, more in by_time.items() if rank not in matched}
     by_time = borne_out(by_time, hosts, paths) if by_time else {}
+    by_time |= _off_in_their_file(times, clock_of, unmarked - matched.keys())
+    if on_one_clock and not unmarked and _begin_apart(renumbered(times, by_time)):
+        from kair_engine.recording.alignment import renumbered_by_collectives  # loads numpy, for few jobs
+
+        alignment = renumbered_by_collectives(paths, ranks)
+        matched, of_matching = alignment.more, alignment.warnings()
+        by_time = {} if matched else by_time
     apart = _set_apart(unmarked, matched, times, hosts if on_one_clock else {})
     shift = {rank: more for rank, more in {**by_time, **matched, **apart}.items() if more}
     times = renumbered(times, shift)
-    usable = usable_steps(times, ranks, on_all=bool(matched))
+    truncated = _truncated(infos)
+    usable = usable_steps(times, ranks, on_all=bool(matched), truncated=truncated)
     on_devices = steps_on_devices(times)
     job = Job(
         name=name,
@@ -107,14 +118,16 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         warnings=(),
         cut_off=usable.cut_off,
         step_shift=shift,
-        truncated=_truncated(infos),
+        truncated=truncated,
         progress={rank: calls for info in infos for rank, calls in sorted(info.calls.items())},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
         identity=_identity(infos, hosts),
+        group_names={text: name for info in infos for text, name in info.group_names.items()},
         by_order=_by_order(infos),
         files=dict(sorted(Counter(rank for info in infos for rank in info.ranks).items())),
+        clock_of=clock_of,
     )
     trace = Trace(job, tuple(fragment.path for fragment in kept), usable.steps)
     derived, unknown = _derived_groups(trace, infos)
@@ -186,7 +199,11 @@ def _unmarked(infos: Sequence[FragmentInfo]) -> set[int]:
 
 
 def _matched(
-    infos: Sequence[FragmentInfo], paths: Sequence[Path], unmarked: set[int], hosts: Mapping[int, str]
+    infos: Sequence[FragmentInfo],
+    paths: Sequence[Path],
+    unmarked: set[int],
+    hosts: Mapping[int, str],
+    clock_of: Mapping[int, int],
 ) -> tuple[dict[int, int], list[KairWarning]]:
     """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
     if not unmarked:
@@ -194,7 +211,7 @@ def _matched(
     from kair_engine.recording.alignment import aligned  # loads numpy, for few jobs
 
     numbered = {rank for info in infos for rank in info.ranks} - unmarked
-    alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts))
+    alignment = aligned(paths, unmarked, numbered, _clocks(infos, hosts), clock_of)
     return alignment.more, alignment.warnings()
 
 
@@ -204,6 +221,34 @@ def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int
     for info in infos:
         if info.absolute_time or len(info.ranks) > 1:
             found |= {rank: hosts.get(rank, "") if info.absolute_time else info.source for rank in info.ranks}
+    return found
+
+
+def _begin_apart(times: StepTimes) -> bool:
+    """Whether ranks begin steps of one number more than a usual step apart, by clocks that may be off as much."""
+    first: dict[int, tuple[int, int]] = {}
+    for step, begin in zip(times.step, times.begin_ns, strict=True):
+        least, most = first.get(step, (begin, begin))
+        first[step] = min(least, begin), max(most, begin)
+    apart = [most - least for least, most in first.values() if most > least]
+    return bool(apart) and median(apart) > median(times.duration_ns)
+
+
+def _off_in_their_file(times: StepTimes, clock_of: Mapping[int, int], counted: AbstractSet[int]) -> dict[int, int]:
+    """rank → by how much its steps' numbers exceed those of most of its file's ranks, of `counted` ones, by time."""
+    files = {rank: f"{number}" for rank, number in clock_of.items() if rank in counted}
+    return counted_differently(times, files) if files else {}
+
+
+def _clock_of(infos: Sequence[FragmentInfo]) -> dict[int, int]:
+    """rank → a number of its file, of ranks that share one which one host's recorder wrote.
+
+    A rank whose recording lies in several files is on a clock with others of the first of them.
+    """
+    found: dict[int, int] = {}
+    for number, info in enumerate(infos):
+        if info.format in ONE_CLOCK and len(info.ranks) > 1:
+            found = dict.fromkeys(info.ranks, number) | found
     return found
 
 

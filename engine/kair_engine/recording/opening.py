@@ -214,7 +214,8 @@ def _number_ranks(
         return fragments, []
     taken = {rank for one in fragments if one.info.rank_known for rank in one.info.ranks}
     hints = _free_numbers(unknown, taken)
-    if hints == {file.source: 0 for file in unknown}:
+    # A report of several processes was read with the number in its name, which is no rank.
+    if hints == {file.source: 0 for file in unknown} and all(_begins_at_0(file) for file in unknown):
         ranks = listed([rank for file in unknown if file.fragment is not None for rank in file.fragment.info.ranks])
         text = f"{unknown[0].source.name} does not say its rank; it counts as rank {ranks}"
         return fragments, [short_warning("rank_from_order", text)]
@@ -229,6 +230,10 @@ def _number_ranks(
     more = ", …" if len(of_order) > _NAMED else ""
     text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank {ranks}"
     return [*fragments, *of_order], [short_warning("rank_from_order", f"{text}: {first}{more}")]
+
+
+def _begins_at_0(file: _File) -> bool:
+    return file.fragment is not None and min(file.fragment.info.ranks, default=0) == 0
 
 
 def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:

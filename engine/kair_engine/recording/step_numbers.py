@@ -20,7 +20,8 @@ the step before to the end of its own last operation.
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -151,9 +152,11 @@ def _ends(ranks: set[int], fragments: Sequence[Path]) -> dict[int, dict[int, int
     return found
 
 
-# A step cut at the recording's edge has lost more than this share of its operations.
 _COMPLETE_FROM: Final = 0.5
+"""A step cut at the recording's edge has lost more than this share of its operations."""
 _FEW: Final = 3
+_Cell = tuple[int, int]
+"""A rank, and a step of it."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +168,16 @@ class UsableSteps:
     warnings: tuple[KairWarning, ...]
 
 
-def usable_steps(times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False) -> UsableSteps:
+def usable_steps(
+    times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False, truncated: Collection[int] = ()
+) -> UsableSteps:
     """The steps that at least half the ranks recorded completely; the best covered ones where none is.
 
     `on_all`: only those that all ranks did, since recordings begin at other moments; where they have too few in common,
-    those of as many ranks as have enough, if that is more than half of them.
+    those of as many ranks as have enough, if that is more than half of them. `truncated` ranks' files are cut off.
     """
     counts = dict(zip(zip(times.rank, times.step, strict=True), times.operations, strict=True))
-    incomplete = incomplete_cells(counts)
+    incomplete = incomplete_cells(counts, truncated)
     complete_on: dict[int, set[int]] = {step: set() for _, step in counts}
     for rank, step in counts.keys() - incomplete:
         complete_on[step].add(rank)
@@ -192,15 +197,18 @@ def usable_steps(times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = Fal
     for rank, step in sorted(incomplete):
         if step in steps:
             cut_off[step] = (*cut_off.get(step, ()), rank)
-    set_aside = _set_aside(complete_on, steps, on_all=on_all)
+    set_aside = _set_aside(complete_on, steps, counts, incomplete, of_ranks=len(ranks))
     return UsableSteps(steps, cut_off, (*set_aside, *_uneven(complete_on, steps, ranks)))
 
 
-def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]:
-    """The (rank, step) with fewer than half the operations of the rank's other steps, but for several alike in a row.
+def incomplete_cells(counts: Mapping[_Cell, int], truncated: Collection[int] = ()) -> set[_Cell]:
+    """The (rank, step) with fewer than half the operations of the rank's other steps, where they can be cut off.
 
-    A rank that does more from some step on has as many whole steps before. What is cut off is an edge.
-    A rank with too few steps to tell is held against the other ranks' same step instead. (Not otherwise: the
+    That is a rank's first and last step, of each row of steps that it recorded one after another, and any step of a
+    `truncated` file, whose text may have any order; in the middle, one without operations. A step in the middle with
+    few is another one: there the rank waited for one that evaluates, or did less. A rank that does more from some step
+    on has as many whole steps before.
+    A rank with too few steps to tell is compared with the other ranks' same step instead. (Not otherwise: the
     stages of a pipeline differ in their numbers of operations by more than that.)
     """
     if min(counts.values(), default=1) >= max(_COMPLETE_FROM * max(counts.values(), default=0), 1):
@@ -212,19 +220,24 @@ def incomplete_cells(counts: dict[tuple[int, int], int]) -> set[tuple[int, int]]
         of_step[step].append(operations)
     typical_of_rank = {rank: _typical(values) for rank, values in of_rank.items()}
     typical_of_step = {step: _typical(values) for step, values in of_step.items()}
-    incomplete = set()
+    few = set()
     for (rank, step), operations in counts.items():
         typical = typical_of_rank[rank]
         if len(of_rank[rank]) < _FEW and len(of_step[step]) >= _FEW:
             typical = max(typical, typical_of_step[step])
         if operations == 0 or operations < _COMPLETE_FROM * typical:
-            incomplete.add((rank, step))
-    return incomplete - _alike_in_a_row(counts, incomplete)
+            few.add((rank, step))
+    can_be_cut = {
+        (rank, step)
+        for rank, step in few
+        if rank in truncated or not counts[rank, step] or not {(rank, step - 1), (rank, step + 1)} <= counts.keys()
+    }
+    return can_be_cut - _alike_in_a_row(counts, few)
 
 
-def _alike_in_a_row(counts: dict[tuple[int, int], int], few: set[tuple[int, int]]) -> set[tuple[int, int]]:
+def _alike_in_a_row(counts: Mapping[_Cell, int], few: AbstractSet[_Cell]) -> set[_Cell]:
     """Of the (rank, step) with few operations those in a row of several of which none has half of another's."""
-    found: set[tuple[int, int]] = set()
+    found: set[_Cell] = set()
     for _, row in groupby(sorted(counts), key=lambda cell: (cell[0], cell in few)):
         cells = [cell for cell in row if cell in few]
         operations = [counts[cell] for cell in cells]
@@ -238,14 +251,31 @@ def _typical(values: list[int]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _set_aside(complete_on: dict[int, set[int]], steps: tuple[int, ...], *, on_all: bool) -> list[KairWarning]:
-    gone = sorted(complete_on.keys() - set(steps))
-    if not gone:
+def _set_aside(
+    complete_on: Mapping[int, AbstractSet[int]],
+    steps: tuple[int, ...],
+    counts: Mapping[_Cell, int],
+    incomplete: AbstractSet[_Cell],
+    *,
+    of_ranks: int,
+) -> list[KairWarning]:
+    recorded_by: Counter[int] = Counter(step for _, step in counts)
+    because: dict[str, list[int]] = defaultdict(list)
+    for step in sorted(complete_on.keys() - set(steps)):
+        cut = [counts[cell] for cell in incomplete if cell[1] == step]
+        if any(cut):
+            why = "cut off at the recording's edge"
+        elif cut:
+            why = "without operations"
+        else:
+            why = f"recorded by {recorded_by[step]} of {of_ranks} ranks"
+        because[why].append(step)
+    if not because:
         return []
-    word = "step" if len(gone) == 1 else "steps"
-    which = "not recorded by all ranks" if on_all else "on fewer than half the ranks"
-    text = f"{word} {listed(gone)} set aside: cut off at the recording's edge, or {which}"
-    return [short_warning("incomplete_steps", text)]
+    parts = [
+        f"{'step' if len(gone) == 1 else 'steps'} {listed(gone)} set aside: {why}" for why, gone in because.items()
+    ]
+    return [short_warning("incomplete_steps", "; ".join(parts))]
 
 
 def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tuple[int, ...]) -> list[KairWarning]:

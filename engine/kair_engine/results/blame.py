@@ -10,6 +10,8 @@ from kair_engine.trace.model import KairWarning
 
 STEP_BEGIN = "step begin"
 """Stands for the operator where a rank was late already when the step began."""
+STEP_END = "step end"
+"""Stands for the operator where a rank was late because its host kept it idle at the end of the step before."""
 
 
 RoleInPath = Literal["victim", "culprit", "edge"]

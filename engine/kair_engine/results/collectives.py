@@ -64,6 +64,8 @@ class GroupTransfers:
     """How likely chance makes any of all compared that slow; null where siblings or steps are too few for a test."""
     slow: bool
     """Slower than its siblings by more than chance explains, and in nearly all steps."""
+    differs: bool = False
+    """Slower in nearly all steps, at a cost, than siblings that are too few to say which of them is usual."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from kair_engine.ranks import Rank
 from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import KairWarning
 
-Word = Literal["explains", "consistent", "seen", "excluded", "not_observed"]
+Word = Literal["explains", "consistent", "seen", "excluded", "not_tied", "not_observed"]
 """`explains`: differs from peers, its size and its time fit, and innocent ranks do not show it by chance;
 `consistent`: differs from peers, and nothing speaks against it; `seen`: also on peers, so it is nobody's;
-`excluded`: well sampled, and absent; `not_observed`: no source tells."""
-JoinedBy = Literal["uuid", "pci", "process", "rank", "scheduler", "host", "local_rank"]
-"""What ties evidence to a rank, in order of trust; `local_rank` is an assumption, and explains nothing."""
+`excluded`: well sampled, and absent; `not_tied`: a source tells it, of devices that could not be tied to the rank;
+`not_observed`: no source tells."""
+JoinedBy = Literal["uuid", "pci", "process", "rank", "scheduler", "host", "ordinal", "local_rank"]
+"""What ties evidence to a rank, in order of trust. `ordinal` (the driver numbers the device as the rank's process does)
+and `local_rank` are assumptions, and explain nothing."""
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,25 @@ class StepBar:
     """Null where the ideal job cannot be replayed: then nobody knows the bubble, and `stragglers` is all waiting."""
     steps: int
     """How many steps the bar is of: the first ones, of large recordings."""
+    unknown_us: float = 0.0
+    """Per rank and step, communication that was not matched across ranks: how much of it is waiting, nobody knows. It
+    counts in `other`, in a bar of one rank in `communication`."""
     ranks: tuple[RankBar, ...] = ()
     """The ranks that wait longest for stragglers, at most 64, in that order; empty in a bar of one rank."""
 
     def share(self, part: BarPart) -> float:
         """Of the GPU-time."""
         return next((one.share for one in self.parts if one.part == part), 0.0)
+
+    @property
+    def unknown_share(self) -> float:
+        """Of the GPU-time, communication of which nobody knows how much is waiting."""
+        return self.unknown_us / self.step_time_us if self.step_time_us else 0.0
+
+    @property
+    def waiting_is_known(self) -> bool:
+        """False where nothing is known to be waiting, since communication was not matched: that is no waiting of 0."""
+        return self.waiting_share > 0 or self.unknown_us <= 0
 
     @property
     def waiting_share(self) -> float:

@@ -22,7 +22,8 @@ from kair_engine.trace.model import KairWarning, Layout
 class ClockInfo:
     """How far the ranks' clocks agree."""
 
-    source: Literal["collectives", "none", "recorded"]
+    source: Literal["collectives", "none", "recorded", "file"]
+    """What makes them comparable; `file`: one host's recorder wrote all ranks into one file, by one clock."""
     residual_us: float | None
     """Median disagreement of collective ends after correction."""
     max_offset_us: float

@@ -9,11 +9,17 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
 from kair_engine.frozen import dataclass
 from kair_engine.results import StepClock
 from kair_engine.stats import median, median_by
-from kair_engine.timeline.collectives import Collectives, disagreement_ns, instance_median, match
+from kair_engine.timeline.collectives import (
+    Collectives,
+    disagreement_ns,
+    instance_median,
+    match,
+    of_unknown_ends,
+)
 from kair_engine.trace.large_steps import LargeStep, large_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
@@ -39,32 +45,53 @@ class Clocks:
 
 
 def align(collectives: Collectives, ranks: int) -> Clocks:
-    """Offset of a rank: the median over collectives of (its end − the collective's median end), per process group.
+    """Offset of a clock: the median over collectives of (its ranks' end − the collective's median end), per process
+    group.
 
-    Process groups that share ranks are fitted to one another: within one, an offset shows only against the others
+    Process groups that share clocks are fitted to one another: within one, an offset shows only against the others
     in it. Of a pair each would take half of the other's. What no collective connects, transfers do: see `_connected`.
     """
+    clock = _clocks_of(collectives.ops, ranks)
     offset = np.zeros(ranks)
     if not len(collectives):
         return Clocks(offset, None)
-    # A send may end long before its receive: only true collectives tell the time.
-    together = collectives.ops.kind[collectives.row] == COLLECTIVE
+    together = _leaves_together(collectives)
     if not together.any():
-        return Clocks(_connected(collectives, offset, np.arange(ranks)), None)
-    member = collectives.ops.rank[collectives.row]
-    difference = disagreement_ns(collectives, offset)
-    community = collectives.community[collectives.instance]
-    pair = dense(np.stack((community, member)))[together]
-    _, first = np.unique(pair, return_index=True)
-    seen = median_by(pair, difference[together])[first]
-    of_community, of_rank = community[together][first], member[together][first]
-    offset = _fit(of_community, of_rank, seen, ranks)
-    offset = _connected(collectives, offset, _joined_by(of_community, of_rank, ranks))
+        return Clocks(_connected(collectives, offset, clock), None)
+    if (clock != clock[0]).any():
+        member = clock[collectives.ops.rank[collectives.row]]
+        difference = disagreement_ns(collectives, offset)
+        community = collectives.community[collectives.instance]
+        pair = dense(np.stack((community, member)))[together]
+        _, first = np.unique(pair, return_index=True)
+        seen = median_by(pair, difference[together])[first]
+        of_community, of_clock = community[together][first], member[together][first]
+        clocks = int(clock.max()) + 1
+        offset = _fit(of_community, of_clock, seen, clocks)[clock]
+        offset = _connected(collectives, offset, _joined_by(of_community, of_clock, clocks)[clock])
     return Clocks(offset, float(np.median(np.abs(disagreement_ns(collectives, offset)[together]))))
 
 
+def _clocks_of(ops: Operations, ranks: int) -> Ints:
+    """Per position a number of its clock, counted from 0."""
+    return np.arange(ranks) if ops.clock is None else dense(ops.clock[None])
+
+
+def _leaves_together(collectives: Collectives) -> Bools:
+    """Per member: is it of a true collective, whose members leave at one time?
+
+    A send may end long before its receive. Of transfers that run as one kernel the recording may not tell the ends:
+    clocks that were fitted to them would prove any match of theirs.
+    """
+    rows = collectives.row
+    return np.asarray((collectives.ops.kind[rows] == COLLECTIVE) & ~of_unknown_ends(collectives.ops, rows))
+
+
 def _fit(community: Ints, rank: Ints, seen: Floats, ranks: int) -> Floats:
-    """Offsets o with seen ≈ o[rank] − shift[community], least squares by alternating means; o has median 0."""
+    """Offsets o with seen ≈ o[rank] − shift[community], least squares by alternating means; o has median 0.
+
+    `rank` and `ranks` are of clocks: those that no collective sees stay at 0.
+    """
     offset, shift = np.zeros(ranks), np.zeros(int(community.max()) + 1)
     in_rank = np.maximum(np.bincount(rank, minlength=ranks), 1)
     in_community = np.maximum(np.bincount(community), 1)
@@ -184,6 +211,28 @@ class Synchronisation:
         return own
 
     @cached_property
+    def unmatched(self) -> Ints:
+        """The rows of communication that was not matched: how much of it is waiting is unknown."""
+        rows = self.collectives.ops.communication.copy()
+        rows[self.collectives.row] = False
+        return np.flatnonzero(rows)
+
+    @cached_property
+    def unmatched_ns(self) -> Ints:
+        """Per position in the step's ranks the time in it, each moment of a rank counted once."""
+        ops, rows = self.collectives.ops, self.unmatched
+        rows = rows[order_by(ops.rank[rows], ops.start_ns[rows])]
+        result = np.zeros(len(ops.ranks), dtype=np.int64)
+        if len(rows):
+            # On one time line of all ranks, one after another, what is over is the latest end so far.
+            span = int(ops.end_ns[rows].max()) - int(ops.start_ns[rows].min())
+            shift = ops.rank[rows] * (span + 1)
+            begin, end = ops.start_ns[rows] + shift, ops.end_ns[rows] + shift
+            over = np.maximum.accumulate(np.concatenate((begin[:1], end[:-1])))
+            np.add.at(result, ops.rank[rows], np.maximum(end - np.maximum(begin, over), 0))
+        return result
+
+    @cached_property
     def lateness_of_last_ns(self) -> Ints:
         """Per instance, how much later than its members' median arrival the last one came."""
         if not len(self.collectives):
@@ -236,24 +285,33 @@ def _leaving_together(collectives: Collectives, clocks: Clocks) -> Bools:
     """Per instance: False where the process group is unknown and those of its name do not end together.
 
     That is how several process groups look whose kernels carry one name: their ends differ about as much as their
-    starts. Judged by the median over the name, since single ends can be off.
+    starts. Judged by the median over the name (on streams: of a stream), since single ends can be off. Transfers whose
+    ends are unknown are judged one by one.
     """
     ops, row = collectives.ops, collectives.row
     result = np.ones(len(collectives), dtype=bool)
     if not len(collectives):
         return result
     offset = clocks.offset_ns[ops.rank[row]]
-    ends, starts = ops.end_ns[row] - offset, ops.start_ns[row] - offset
-    end_spread = np.maximum.reduceat(ends, collectives.starts) - np.minimum.reduceat(ends, collectives.starts)
-    start_spread = np.maximum.reduceat(starts, collectives.starts) - np.minimum.reduceat(starts, collectives.starts)
+    end_spread = _spread(ops.end_ns[row] - offset, collectives.starts)
+    start_spread = _spread(ops.start_ns[row] - offset, collectives.starts)
     first = row[collectives.starts]
-    unknown = (ops.group[first] == NONE) & (ops.kind[first] == COLLECTIVE)
-    for name in np.unique(ops.name[first[unknown]]):
-        of_name = unknown & (ops.name[first] == name)
-        apart = float(np.median(end_spread[of_name]))
-        limit = SAME_EXIT_NS[bool(ops.on_stream[first[of_name][0]])]
-        result[of_name] = apart <= max(limit, 0.5 * float(np.median(start_spread[of_name])))
+    transfers = of_unknown_ends(ops, first)
+    result[transfers] = end_spread[transfers] <= SAME_EXIT_NS[True]
+    unknown = np.flatnonzero((ops.group[first] == NONE) & (ops.kind[first] == COLLECTIVE) & ~transfers)
+    if not len(unknown):
+        return result
+    on_stream = ops.on_stream[first[unknown]]
+    kind = dense(np.stack((ops.name[first[unknown]], np.where(on_stream, ops.lane_key[first[unknown]], NONE))))
+    apart, begun = median_by(kind, end_spread[unknown]), median_by(kind, start_spread[unknown])
+    limit = np.where(on_stream, SAME_EXIT_NS[True], SAME_EXIT_NS[False])
+    result[unknown] = apart <= np.maximum(limit, 0.5 * begun)
     return result
+
+
+def _spread(values: Floats, starts: Ints) -> Floats:
+    """How far the values of each instance's members lie apart."""
+    return np.asarray(np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts))
 
 
 def _only(collectives: Collectives, good: Bools) -> Collectives:
@@ -263,11 +321,16 @@ def _only(collectives: Collectives, good: Bools) -> Collectives:
     return Collectives(collectives.ops, collectives.row[kept], renumbered, collectives.rejected + dropped)
 
 
-def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
-    """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
+def first_step(trace: Trace) -> Operations:
+    """The first chosen step; of one that is too large to be held whole, what its ranks meet in."""
     step = trace.select(trace.steps[:1])
     large = bool(large_steps(step))
-    ops = LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
+    return LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
+
+
+def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
+    """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
+    ops = first_step(trace)
     offset = np.zeros(len(ranks), dtype=np.int64)
     aligned = align(match(ops), len(ops.ranks)).offset_ns
     offset[np.searchsorted(ranks, ops.ranks)] = aligned.round().astype(np.int64)

@@ -15,10 +15,12 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each, order_by, present
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
+from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, Operations
 
 
@@ -53,10 +55,7 @@ class Collectives:
     @cached_property
     def community(self) -> Ints:
         """Per instance a number, equal for those among the same ranks."""
-        # Sets are told apart by the sum of a 64-bit hash of each member (the finaliser of splitmix64).
-        mixed = (self.ops.rank[self.row].astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        mixed = _mixed(self.ops.rank[self.row].astype(np.uint64))
         if not len(self.starts):
             return self.starts
         return np.unique(np.add.reduceat(mixed, self.starts), return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -131,8 +130,8 @@ def match(ops: Operations) -> Collectives:
     """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
 
     A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
-    Collectives that name no group are matched among the ranks that call them equally often. Numbers that a member's
-    recording lacks altogether tell nothing: there order counts.
+    Collectives that name no group are matched among the ranks that call them equally often, stream by stream where a
+    rank calls one name on several. Numbers that a member's recording lacks altogether tell nothing: there order counts.
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
@@ -146,8 +145,10 @@ def match(ops: Operations) -> Collectives:
     # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
     own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
     sequence = _told_by_all(ops, rows, label, np.where(own_numbers, NONE, ops.group_seq[rows]))
-    program = _programs(ops, rows, unnamed=~p2p & (ops.group[rows] == NONE) & (sequence == NONE))
-    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver, program)))
+    unnamed = ~p2p & (ops.group[rows] == NONE) & (sequence == NONE)
+    queue = _queues(ops, rows, unnamed=unnamed & ops.on_stream[rows])
+    program = _programs(ops.rank[rows], label, queue, unnamed=unnamed)
+    family = dense(np.stack((label, ops.group[rows], p2p & (sequence == NONE), sender, receiver, program, queue)))
     call = dense(np.stack((family, sequence)))
     turn = ordinal(np.stack((ops.rank[rows], call)))
     instance = dense(np.stack((call, turn)))
@@ -172,16 +173,68 @@ def _told_by_all(ops: Operations, rows: Ints, label: Ints, sequence: Ints) -> In
     return np.where(lacking[call] & collective, NONE, sequence)
 
 
-def _programs(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
+def of_unknown_ends(ops: Operations, rows: Ints) -> Bools:
+    """Whether each is a kernel of several sends and receives of which the recording does not tell where they go.
+
+    Members of one need not meet all others: only common ends, by clocks that it did not set itself, show who did.
+    """
+    unknown = (ops.group[rows] == NONE) & (ops.group_seq[rows] == NONE) & (ops.kind[rows] == COLLECTIVE)
+    if unknown.any():
+        names = present(ops.name[rows[unknown]]).tolist()
+        unknown &= is_one_of(ops.name[rows], [code for code in names if _GROUPED.search(ops.name_text[code])])
+    return np.asarray(unknown)
+
+
+_GROUPED: Final = re.compile(r"(?i)send_?recv")
+"""In the names of NCCL's and RCCL's kernels."""
+
+
+def _queues(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
+    """Per row a number, equal for streams of different ranks that run the same collectives in the same order; else 0.
+
+    A stream runs the collectives of one communicator in the order in which all its members call them. Only names that
+    a rank runs on several streams need to be told apart so: of its equal streams the k-th is the others' k-th.
+    """
+    queue = np.zeros(len(rows), dtype=np.int64)
+    chosen = np.flatnonzero(unnamed)
+    if not len(chosen):
+        return queue
+    name, lane, rank = ops.name[rows[chosen]], ops.lane_key[rows[chosen]], ops.rank[rows[chosen]]
+    once = one_of_each(dense(np.stack((name, lane))))
+    of_name_and_rank = dense(np.stack((name, rank)))
+    several = np.isin(name, name[once[np.bincount(of_name_and_rank[once])[of_name_and_rank[once]] > 1]])
+    if not several.any():
+        return queue
+    lane = dense(lane[None])
+    of_lane, count = np.zeros(int(lane.max()) + 1, dtype=np.int64), np.bincount(lane)
+    of_lane[lane] = rank
+    names = np.zeros(len(count), dtype=np.uint64)
+    np.add.at(names, lane, _mixed(_mixed(name.astype(np.uint64)) + ordinal(lane[None]).astype(np.uint64)))
+    alike = dense(np.stack((names.astype(np.int64), count)))
+    alike = dense(np.stack((alike, ordinal(np.stack((alike, of_lane))))))
+    shared = np.bincount(alike)[alike] > 1
+    queue[chosen] = np.where(several & shared[lane], 1 + alike[lane], 0)
+    return queue
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each (the finaliser of splitmix64): sums of them tell sets apart."""
+    mixed = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed
+
+
+def _programs(rank: Ints, label: Ints, queue: Ints, *, unnamed: Bools) -> Ints:
     """Per row a number, equal for ranks that call its collective equally often; 0 where its group is named.
 
     What names no group cannot be one collective of ranks that run different programs. A rank that is alone with its
     number runs none of its own: it lost some, and its peers cannot be matched without it either.
     """
-    result = np.zeros(len(rows), dtype=np.int64)
+    result = np.zeros(len(rank), dtype=np.int64)
     if not unnamed.any():
         return result
-    names, rank = ops.name[rows[unnamed]], ops.rank[rows[unnamed]]
+    names, rank = dense(np.stack((label, queue))[:, unnamed]), rank[unnamed]
     cells, of_row, often = np.unique(np.stack((names, rank)), axis=1, return_inverse=True, return_counts=True)
     programs, ranks = np.unique(np.stack((cells[0], often)), axis=1, return_counts=True)
     alone = np.isin(cells[0], programs[0, ranks == 1])
@@ -193,6 +246,17 @@ def _group_size(ops: Operations, rows: Ints) -> Ints:
     """Per row, how many ranks use its process group in this step."""
     group = dense(ops.group[rows][None])
     return np.asarray(np.bincount(group[one_of_each(dense(np.stack((group, ops.rank[rows]))))])[group])
+
+
+def match_warnings(matched: int, rejected: int) -> tuple[KairWarning, ...]:
+    """What is said of a job in which collectives do not fit, or are none."""
+    if not matched and not rejected:
+        return (KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"),)
+    if not rejected:
+        return ()
+    text = f"{rejected} of {matched + rejected} collectives could not be matched across ranks and "
+    text += "were left out" if matched else "who waits for whom is unknown: prices are estimates"
+    return (KairWarning("unmatched_collectives", text),)
 
 
 def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:

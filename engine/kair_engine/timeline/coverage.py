@@ -10,7 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
-from kair_engine.stats import known_median
+from kair_engine.stats import MAD_TO_SIGMA, known_median
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import ByOperator, by_operator
 from kair_engine.trace.model import KairWarning
@@ -111,6 +111,10 @@ def _upper_medians(counts: Floats, role: Ints) -> Floats:
     return usual
 
 
+BEYOND_VARIATION = 3.0
+"""Deviations of a rank's own counts from step to step, which its lack must exceed."""
+
+
 def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
     told = np.zeros(len(ranks), dtype=bool)
     for about in ("communication", "operations", "matched"):
@@ -119,10 +123,17 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
         if about == "operations":
             fewer &= _median(counts[COUNTED.index("of_most_operators")]) < 1 - FEWER[about]
             fewer &= _did_less(counts) <= DID_LESS
+            # Whose work differs from step to step has fewer than its peers in many, and lacks nothing.
+            fewer &= usual - own > BEYOND_VARIATION * _varies(counts[COUNTED.index(about)])
         for place in as_positions(np.flatnonzero(fewer)):
             figures = {"recorded": float(own[place]), "peers": float(usual[place])}
             yield KairWarning("fewer_recorded", figures=figures, ranks=(rank_at(ranks, place),), about=about)
         told |= fewer
+
+
+def _varies(counts: Floats) -> Floats:
+    """Return per rank by how much its counts in single steps lie off its median one: the median, as a deviation."""
+    return MAD_TO_SIGMA * zero_for_nan(known_median(np.abs(counts - known_median(counts))))
 
 
 def _did_less(counts: Floats) -> Floats:

@@ -19,9 +19,8 @@ from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.roles import PeerGroups, logical_keys
 from kair_engine.timeline.self_time import issuing_rows
 from kair_engine.trace.operations import SCOPE, STEP_SCOPE, SYNC, Operations, lane_order, latest_ended
+from kair_engine.trace.side_threads import SHORTEST_WAIT_NS
 
-SHORTEST_WAIT_NS = 500_000
-"""Between two operations of a thread; threads pause for less on busy cores without waiting for anything."""
 NOTED_LATE_NS = 100_000
 """A collective may be recorded as over this much after the thread that waited for it went on."""
 
@@ -78,7 +77,7 @@ def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
     """Finds every operation's binding predecessor."""
     predecessor = np.full(len(ops), NONE, dtype=np.int64)
     cut = ops.end_ns.copy()
-    threads = ops.nesting.order
+    threads = ops.nesting.order[~ops.of_side_threads[ops.nesting.order]]
     follows = np.diff(ops.lane_key[threads]) == 0
     before, after = threads[:-1][follows], threads[1:][follows]
     predecessor[after] = before

@@ -14,6 +14,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of, present
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.roles import main_lane_rows
+from kair_engine.timeline.spans import Clock, Spans
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import GC, INPUT, PHASE_NAMES, RECV, SCOPE, SEND, Operations, lane_order, latest_ended
 
@@ -46,7 +47,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
     Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
     other end is not recorded: how much of them was waiting is not known. What an operator of a thread waited for
-    communication that it issued itself is none of its self time.
+    communication that it issued itself is none of its self time; nor is what a thread does that nobody waits for.
     """
     result = unshared_ns(ops)
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
@@ -62,6 +63,8 @@ def unshared_ns(ops: Operations) -> Ints:
     result[fetch] = ops.duration_ns[fetch]
     result[in_fetch & ~fetch & (ops.kind != GC)] = 0
     result[is_one_of(ops.kind, (SEND, RECV))] = 0
+    # Collecting garbage stops the other threads of a process, whichever thread it is on.
+    result[ops.of_side_threads & (ops.kind != GC)] = 0
     result -= _awaited_inside(ops, result)
     return result
 
@@ -112,15 +115,35 @@ def host_gap_ns(ops: Operations) -> Ints:
 
 
 def tail_gap_ns(ops: Operations) -> Ints:
-    """Per rank, without a device: the main thread's own idle time between its last operation and the step's end."""
+    """Return per rank the idle time between its last operation and the step's end: its host's own time.
+
+    Nothing of the step follows it, so no gap before an operation shows it: a loop logs, saves and evaluates there. On a
+    device that is after its last operation, without what the main thread fetches or collects meanwhile; without one it
+    is the main thread's own.
+    """
+    step_end, last = ops.begin_ns + ops.length_ns, ops.begin_ns.copy()
     if ops.has_device:
-        return np.zeros(len(ops.ranks), dtype=np.int64)
+        busy = ops.on_stream & (ops.kind != SCOPE) | _host_timed(ops)
+        np.maximum.at(last, ops.rank[busy], np.minimum(ops.end_ns[busy], step_end[ops.rank[busy]]))
+        known = np.flatnonzero((last > ops.begin_ns) & (last < step_end))
+        return _idle_between(ops, known, last, step_end)
     busy = main_lane_rows(ops) & (ops.kind != SCOPE) | ops.communication
-    step_end = ops.begin_ns + ops.length_ns
-    last = ops.begin_ns.copy()
     inside = busy & (ops.end_ns <= step_end[ops.rank]) if len(ops) else busy
     np.maximum.at(last, ops.rank[inside], ops.end_ns[inside])
     return np.asarray(step_end - last)
+
+
+def _idle_between(ops: Operations, known: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return per rank the time from `begin` to `end`, without fetches and collections; 0 for ranks not `known`."""
+    result = np.zeros(len(ops.ranks), dtype=np.int64)
+    if not len(known):
+        return result
+    others = np.flatnonzero(((ops.kind == INPUT) & main_lane_rows(ops)) | (ops.kind == GC))
+    clock = Clock.of(ops)
+    spans = Spans.united(*(clock.at(ops.rank[others], of[others]) for of in (ops.start_ns, ops.end_ns)))
+    spent = spans.within(*(clock.at(known, of[known]) for of in (begin, end)))
+    result[known] = np.maximum(end[known] - begin[known] - spent, 0)
+    return result
 
 
 def _stream_gaps(ops: Operations) -> Ints:

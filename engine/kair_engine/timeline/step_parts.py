@@ -210,6 +210,7 @@ def _part(ops: Operations) -> SmallInts:
     part = np.full(len(ops), NONE, dtype=np.int8)
     part[is_one_of(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
     part[fetching & (main_lane_rows(ops) | ops.on_stream)] = _INPUT
+    part[ops.of_side_threads] = NONE
     part[ops.kind == GC] = _HOST
     part[ops.communication | (ops.kind == SCOPE)] = NONE
     return part

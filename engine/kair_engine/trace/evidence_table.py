@@ -80,6 +80,19 @@ class EvidenceRows:
 
 
 @dataclass(frozen=True)
+class NamedDevice:
+    """All names that a source gives one device: rows call it by one of them, which a rank may not be known by."""
+
+    entity: str
+    """The name that rows have: `gpu:GPU-5f3e…`."""
+    host: str | None = None
+    address: str | None = None
+    """Its PCI address, as `pci_address` spells it."""
+    index: int | None = None
+    """The driver's number of it on its host."""
+
+
+@dataclass(frozen=True)
 class EvidenceFile:
     """What one file of evidence holds: rows (SCHEMA), and the sources that their `source` counts."""
 
@@ -87,6 +100,8 @@ class EvidenceFile:
     sources: tuple[EvidenceSource, ...]
     parts: tuple[str, ...] = ()
     """Names of files beside it whose rows it holds: who finds one of them there as well leaves it out."""
+    devices: tuple[NamedDevice, ...] = ()
+    """Those that a source calls by more names than their rows do."""
 
 
 MOST_ROWS: Final = 20_000_000
@@ -97,6 +112,7 @@ _LONGEST_S: Final = 1e9
 """Of a source's bound, interval and holding time: what is longer is damage."""
 METADATA_KEY: Final = b"kair.evidence"
 _PARTS_KEY: Final = b"kair.evidence.parts"
+_DEVICES_KEY: Final = b"kair.evidence.devices"
 _NAMES: Final = pa.array(list(MEASURES))
 
 
@@ -104,7 +120,9 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
     """Writes a file of evidence, whole or not at all. Raises OSError."""
     described = json.dumps([asdict(one) for one in evidence.sources]).encode()
     parts = {_PARTS_KEY: json.dumps(evidence.parts).encode()} if evidence.parts else {}
-    table = evidence.table.replace_schema_metadata({METADATA_KEY: described, **parts})
+    named = [asdict(one) for one in evidence.devices]
+    devices = {_DEVICES_KEY: json.dumps(named).encode()} if named else {}
+    table = evidence.table.replace_schema_metadata({METADATA_KEY: described, **parts, **devices})
     unfinished, descriptor = begin_file(path, modes_below(path.parent))
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor, not a path)
@@ -131,6 +149,7 @@ def read_evidence(path: Path) -> EvidenceFile:
         named = msgspec.json.decode(metadata.get(_PARTS_KEY, b"[]"), type=tuple[str, ...])
         # Beside it and nowhere else: its parts are left out, and taken away.
         parts = tuple(name for name in named if name.endswith(".parquet") and "/" not in name)
+        devices = msgspec.json.decode(metadata.get(_DEVICES_KEY, b"[]"), type=tuple[NamedDevice, ...])
         table = table.select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
     except OSError as error:
@@ -143,7 +162,7 @@ def read_evidence(path: Path) -> EvidenceFile:
     is_number = pc.fill_null(pc.is_finite(table["value"]), True)  # an event needs no value
     fit = pc.and_(pc.and_(pc.is_in(names, value_set=_NAMES), is_number), pc.and_(of_source, is_whole))
     is_all = pc.all(fit, min_count=0).as_py()
-    return EvidenceFile(table if is_all else table.filter(fit), sources, parts)
+    return EvidenceFile(table if is_all else table.filter(fit), sources, parts, devices)
 
 
 def _require_bounded(described: pq.FileMetaData) -> None:
@@ -166,6 +185,7 @@ def together(files: Iterable[EvidenceFile]) -> EvidenceFile:
     """All files as one: the sources are counted on, and the many files that one sampler wrote are one source."""
     tables: list[pa.Table] = []
     sources: list[EvidenceSource] = []
+    devices: dict[NamedDevice, None] = {}
     place: dict[tuple[object, ...], int] = {}
     at = SCHEMA.get_field_index("source")
     for one in files:
@@ -178,10 +198,11 @@ def together(files: Iterable[EvidenceFile]) -> EvidenceFile:
             else:
                 number[own] = place[key] = len(sources)
                 sources.append(source)
+        devices |= dict.fromkeys(one.devices)
         numbers = pa.array(number[one.table["source"].to_numpy()], pa.int32())
         tables.append(one.table.set_column(at, SCHEMA.field("source"), numbers))
     table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
-    return EvidenceFile(table.sort_by("time_ns"), tuple(sources))
+    return EvidenceFile(table.sort_by("time_ns"), tuple(sources), devices=tuple(devices))
 
 
 def _joined(one: EvidenceSource, other: EvidenceSource) -> EvidenceSource:

@@ -24,6 +24,9 @@ class DeviceIdentity:
     """As the rank's process counts, among those that it may see."""
     model: str | None = None
     """`NVIDIA H100 80GB HBM3`."""
+    visible: int | None = field(default=None, compare=False)
+    """How many devices its process sees, where all are of one model: of several models CUDA counts the fastest first,
+    whatever the driver's order is. The others say nothing of which one it is."""
 
 
 @dataclass(frozen=True)

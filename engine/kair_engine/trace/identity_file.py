@@ -41,6 +41,7 @@ def identity_in(content: bytes) -> RankIdentity | None:
         index=of.index,
         ordinal=of.ordinal,
         model=_plain(of.model),
+        visible=of.visible,
     )
     return RankIdentity(**plain)
 

@@ -194,4 +194,14 @@ def _operations(
         inputs=columns.get("inputs_code"),
         inputs_text=texts["inputs"],
         runs_ahead=job.host_times is not None,
+        clock=_clocks(job, ranks),
     )
+
+
+def _clocks(job: Job, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """Per position a number, equal for those that share a clock; None where every rank has its own."""
+    if not job.clock_of:
+        return None
+    own = max(job.clock_of.values()) + 1
+    numbers = [job.clock_of.get(rank, own + at) for at, rank in enumerate(ranks.tolist())]
+    return np.array(numbers, dtype=np.int64)

@@ -247,6 +247,8 @@ class FragmentInfo:
     warnings: tuple[KairWarning, ...]
     only_group: str | None = None
     """The process group of all communication, where the file states that the job has no other."""
+    group_names: dict[str, str] = field(default_factory=dict)
+    """What process groups are called, where the recording describes them: `1 [0, 1, 2, 3]` → `mesh_cp`."""
     process_groups: tuple[ProcessGroup, ...] = ()
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
     calls: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
@@ -298,6 +300,9 @@ class Job:
     """Ranks whose files are cut off: what they communicate is known in part."""
     files: dict[int, int] = field(default_factory=dict)
     """rank → how many files hold its recording."""
+    clock_of: dict[int, int] = field(default_factory=dict)
+    """rank → a number, equal for ranks that one host's recorder wrote into one file: they share its clock. A rank that
+    is not in it has a clock of its own."""
     by_order: dict[int, str] = field(default_factory=dict)
     """rank → its file's name, of ranks that are numbered in the order of the names since no file says its rank."""
     derived: DerivedGroups | None = None
@@ -314,6 +319,8 @@ class Job:
     """rank → its launch queue, where a launch was seen to wait for a place in it."""
     identity: dict[int, RankIdentity] = field(default_factory=dict)
     """rank → who it is: host, process, device, versions, as far as that is known."""
+    group_names: dict[str, str] = field(default_factory=dict)
+    """What process groups are called, where the recording describes them: `1 [0, 1, 2, 3]` → `mesh_cp`."""
     host_times: StepTimes | None = None
     """The steps' times on their hosts, where these run ahead: there `step_times` are the devices'."""
     stored_in: str | None = None

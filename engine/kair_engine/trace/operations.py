@@ -16,6 +16,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of
 from kair_engine.causes import PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
+from kair_engine.trace.side_threads import side_threads
 
 _LARGEST_KEY = 1 << 62
 ROUNDING_NS = 2
@@ -170,6 +171,8 @@ class Operations:
     """Whether some rank has a device that these, a part of the step's ranks, need not have."""
     runs_ahead: bool = False
     """Whether the step's times are its devices', a launch queue behind the hosts that launch for them."""
+    clock: Ints | None = None
+    """Per position in `ranks` a number, equal for those on one clock; None: each has its own."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
     """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
 
@@ -228,6 +231,12 @@ class Operations:
         result = np.zeros(len(self), dtype=bool)
         result[device] = ~held[lane] & ranks[self.rank[device]]
         return result
+
+    @cached_property
+    def of_side_threads(self) -> Bools:
+        """True on threads of a job without devices that nobody waits for, as far as the step shows."""
+        on_threads = ~self.on_stream & (self.kind != SCOPE)
+        return side_threads(self, np.flatnonzero(on_threads), np.flatnonzero(is_one_of(self.kind, (COMPUTE, MEMORY))))
 
     @cached_property
     def nesting(self) -> Nesting:

@@ -27,10 +27,13 @@ from kair_engine.results.whatif import Fix
 from kair_engine.step_bar import bar_of_job, bubble_of
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.roles import roles
+from kair_engine.timeline.unrecorded import unrecorded
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
+from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
+from kair_engine.triage.open_items import Budget, smallest_share, without_unrecorded
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
 from kair_engine.triage.replays import Replays
@@ -56,7 +59,21 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     raised = raise_findings(seen, blamed)
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     left = _left_unexplained(seen, raised, stands)
-    steps, gated = seen.trace.steps, stands.gated
+    longer = tuple(longer_steps(seen.found, stands.gated.findings))
+    missing = unrecorded(seen.trace)
+    steps, gated = seen.trace.steps, without_unrecorded(stands.gated, missing)
+    budget = Budget(
+        seen.trace,
+        seen.found.job,
+        blamed,
+        seen.found.events,
+        seen.found.shared,
+        seen.tables.parts.parts_ns,
+        missing,
+        gated.findings != stands.gated.findings,
+        frozenset(rank for one in seen.explained for rank in one.ranks),
+    )
+    still_open = budget.items(gated.findings, left)
     warnings = (
         *seen.set_aside,
         *seen.explained,
@@ -64,10 +81,11 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         *stands.limits,
         *blamed.warnings,
         *gated.warnings,
+        *longer,
         *left,
     )
     return TriageResult(
-        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits), left, seen.set_aside),
+        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits, *longer), still_open, seen.set_aside),
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
         step_time_us=seen.step_time_ns / 1e3,
@@ -79,6 +97,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         accused_together=stands.costs.accused_together,
         parts=raised.parts,
         bar=_bar(seen),
+        open=still_open,
+        smallest_share=smallest_share(still_open),
         absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
     )
 

@@ -8,9 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from kair_engine.arrays import Bools
 from kair_engine.causes import CAUSES
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.results.triage import Evidence, Finding
+from kair_engine.stats import median
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 from kair_engine.triage.device_tally import DeviceTally
@@ -18,7 +20,7 @@ from kair_engine.triage.findings import new_finding
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
 
 LAUNCH_SHARE: Final = 0.30
-"""Of the step: how long the median rank's device must idle because its host has not launched yet."""
+"""Of the step: how long the median device of those that nobody accuses must idle because its host is late to launch."""
 ONE_BY_ONE_SHARE: Final = 0.10
 """The same, between launches that follow one another."""
 TAKEN_SHARE: Final = 0.05
@@ -26,24 +28,41 @@ TAKEN_SHARE: Final = 0.05
 
 
 def device_findings(
-    trace: Trace, model: Model, devices: DeviceTally, job: JobExcess, step_time_ns: float, *, hosts_stop: bool
+    trace: Trace,
+    model: Model,
+    devices: DeviceTally,
+    job: JobExcess,
+    step_time_ns: float,
+    *,
+    hosts_stop: bool,
+    shared: Bools | slice = slice(None),
 ) -> Iterator[Finding]:
-    """Of a recording with devices, one for each that costs enough. Where hosts stop, they launch late for that."""
+    """Of a recording with devices, one for each that costs enough. Where hosts stop, they launch late for that.
+
+    `shared` says of which ranks nobody is accused: what single ranks lose is told of them alone.
+    """
     if trace.job.has_device and step_time_ns > 0:
-        yield from _launches(trace, devices, job, step_time_ns, hosts_stop=hosts_stop)
-        yield from _taken(trace, model, devices, step_time_ns)
+        yield from _launches(trace, devices, job, step_time_ns, hosts_stop=hosts_stop, shared=shared)
+        yield from _taken(trace, model, devices, step_time_ns, shared)
 
 
 def _launches(
-    trace: Trace, devices: DeviceTally, job: JobExcess, step_time_ns: float, *, hosts_stop: bool
+    trace: Trace,
+    devices: DeviceTally,
+    job: JobExcess,
+    step_time_ns: float,
+    *,
+    hosts_stop: bool,
+    shared: Bools | slice,
 ) -> Iterator[Finding]:
     """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
-    idle = float(np.median(devices.of_device("unlaunched_ns")))
-    late = 0.0 if hosts_stop else min(float(np.median(job.work_ns[CLASSES.index("host")])), idle)
+    idle = float(np.median(devices.of_device("unlaunched_ns")[shared]))
+    between_operations = median(job.every_work_ns[:, CLASSES.index("host")] - job.after_ns, axis=0)
+    late = 0.0 if hosts_stop else min(float(np.median(between_operations[shared])), idle)
     told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
-    between = min(float(np.median(devices.launched("idle_ns"))), idle)
+    between = min(float(np.median(devices.launched("idle_ns")[shared])), idle)
     if between >= ONE_BY_ONE_SHARE * step_time_ns:
-        told[between] = _one_by_one(devices, between, step_time_ns)
+        told[between] = _one_by_one(devices, between, step_time_ns, shared)
     if told:
         yield new_finding(
             trace,
@@ -59,9 +78,10 @@ def _idle(idle_ns: float, step_time_ns: float) -> Evidence:
     return Evidence("device_idle", {"idle_us": idle_ns / 1e3, "share_of_step": idle_ns / step_time_ns})
 
 
-def _one_by_one(devices: DeviceTally, idle_ns: float, step_time_ns: float) -> Evidence:
+def _one_by_one(devices: DeviceTally, idle_ns: float, step_time_ns: float, shared: Bools | slice) -> Evidence:
     launched, length, idle, kernel = (
-        float(np.median(devices.launched(of))) for of in ("launches", "length_ns", "device_idle_ns", "kernel_ns")
+        float(np.median(devices.launched(of)[shared]))
+        for of in ("launches", "length_ns", "device_idle_ns", "kernel_ns")
     )
     figures = {
         "idle_us": idle_ns / 1e3,
@@ -74,13 +94,15 @@ def _one_by_one(devices: DeviceTally, idle_ns: float, step_time_ns: float) -> Ev
     return Evidence("one_by_one", figures)
 
 
-def _taken(trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float) -> Iterator[Finding]:
+def _taken(
+    trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float, shared: Bools | slice
+) -> Iterator[Finding]:
     """Devices that run nothing of their rank though it has launched something.
 
     A wait costs nothing where the host is late anyway: so it counts as far as threads waited for the device. An
     interrupted kernel is only longer: so the most that it costs is a replay without both, or all waits.
     """
-    waited, awaited = (float(np.median(devices.of_device(of))) for of in ("ready_ns", "awaited_ns"))
+    waited, awaited = (float(np.median(devices.of_device(of)[shared])) for of in ("ready_ns", "awaited_ns"))
     if waited < TAKEN_SHARE * step_time_ns:
         return
     asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.UNQUEUED, Undisturbed.ALONE_ON_DEVICE]
@@ -90,7 +112,7 @@ def _taken(trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float
     figures = {
         "waited_us": waited / 1e3,
         "share_of_step": waited / step_time_ns,
-        "waits": float(np.median(devices.of_device("waits"))),
+        "waits": float(np.median(devices.of_device("waits")[shared])),
         "longest_us": devices.longest_wait_ns / 1e3,
     }
     yield new_finding(

@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
+from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.localize import JobPattern
@@ -55,6 +56,42 @@ def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_
     return tuple(shown)
 
 
+def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
+    """What each rank of a role spends on its own work since it became slower, and before."""
+    change, numbers = slower.change, [step.step for step in job.steps]
+    figures: dict[str, float] = {
+        "before_us": change.before / 1e3,
+        "after_us": change.since / 1e3,
+        "steps": change.end - change.begin,
+        "of_steps": len(numbers),
+        "step": numbers[change.begin],
+    }
+    if change.end < len(numbers):
+        figures["until"] = numbers[change.end - 1]
+    ranks = ranks_at(job.ranks, slower.positions)
+    return (Evidence("than_before", figures, None, ranks, CLASSES[slower.class_index]),)
+
+
+def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
+    """What a link takes since it became slow, and before; and which transfers only queue behind it."""
+    figures = {
+        "before_us": slow.expected_ns / 1e3,
+        "after_us": slow.own_ns / 1e3,
+        "steps": steps,
+        "of_steps": all_steps,
+    }
+    if slow.since is not None:
+        figures["step"] = slow.since
+    if slow.until is not None:
+        figures["until"] = slow.until
+    shown = [Evidence("than_before", figures, None, slow.link.ranks, slow.link.name)]
+    behind = [link for link in slow.followers if set(link.ranks) != slow.ends]
+    if behind:
+        ranks = tuple(sorted({rank for link in behind for rank in link.ranks}))
+        shown.append(Evidence("queued_behind", {}, None, ranks, ", ".join(link.name for link in behind[:LINKS_SHOWN])))
+    return tuple(shown)
+
+
 def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[Evidence, ...]:
     """What speaks for a pattern of the whole job."""
     share, figures = {"share_of_step": pattern.lost_us / step_time_us}, pattern.figures
@@ -64,6 +101,11 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
         return (Evidence("uneven_stages", {**of_stages, **share}, _LOCALIZE, about=slowest),)
     if pattern.cause == "sequence_imbalance":
         return Evidence("uneven_batches", dict(figures), _LOCALIZE), Evidence("longest_batch", share, _LOCALIZE)
+    if pattern.cause == "position_imbalance":
+        return (Evidence("uneven_positions", {**figures, **share}, _LOCALIZE, pattern.ranks, about=pattern.group),)
+    if "rate" not in figures:
+        kind: EvidenceKind = "all_pause" if "every" in figures else "longest_changes"
+        return (Evidence(kind, {**figures, "of_steps": steps, **share}, _LOCALIZE, pattern.ranks),)
     seen = {"delays": figures["delays"], "ranks": len(pattern.ranks), "hit_steps": len(pattern.steps), "steps": steps}
     return (
         Evidence("delays_on_changing_ranks", seen, _LOCALIZE, pattern.ranks, about=pattern.cause),
@@ -80,6 +122,22 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     before, after = (float(np.median(own[of])) / 1e3 for of in (~later, later))
     figures = {"step": anomaly.since, "before_us": before, "after_us": after}
     return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+
+
+MOSTLY_AT_END = 0.5
+"""Of a host's excess, the part after a step's last operation from which on that is where it is."""
+
+
+def at_step_end_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
+    """Return that ranks are idle after a step's last operation, where most of their host's excess is there."""
+    members = list(anomaly.positions)
+    peers = np.setdiff1d(np.flatnonzero(job.role == job.role[members[0]]), members)
+    mine = float(job.after_ns[:, members].mean())
+    others = float(job.after_ns[:, peers].mean()) if len(peers) else 0.0
+    if mine - others < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
+        return ()
+    figures = {"after_us_per_step": mine / 1e3, "peers_us": others / 1e3}
+    return (Evidence("at_step_end", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
 def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:

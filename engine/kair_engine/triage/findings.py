@@ -1,6 +1,6 @@
 """From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -12,20 +12,20 @@ from kair_engine.localize.batch_shares import batch_share
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.blame import BlameResult
+from kair_engine.results.blame import STEP_END, BlameResult
 from kair_engine.results.triage import Evidence, Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Trace, hosts_of
-from kair_engine.triage.evidence import file_evidence, rank_evidence, since_evidence
+from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
 from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
 from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
-from kair_engine.triage.ranks.whole_device import slower_throughout
+from kair_engine.triage.ranks.within_rank import slower_throughout
 from kair_engine.triage.ranks.work_reasons import OF_LARGER_BATCHES
 
 
@@ -56,11 +56,12 @@ def rank_finding(
     stops: HostStops | None,
     late: LateLaunches | None,
     measured: KernelEvidence,
+    accused: Collection[Position] = (),
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
     `stops` are those of all threads, `late` tells what the suspect's device waits for, `measured` what is known of
-    ranks beside what the trace shows.
+    ranks beside what the trace shows; who is `accused` too is no peer of the suspect.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
@@ -75,8 +76,10 @@ def rank_finding(
         measured.processor,
         is_stopped=is_stopped(held.values()),
         given=measured.given,
+        accused=accused,
+        recorded=trace.job,
     )
-    throughout = _throughout(job, largest, diagnosis)
+    throughout = _throughout(job, largest, diagnosis, accused)
     # What is slower in every kernel is told once, and not of each.
     in_all = [one for one in suspect.anomalies if one.operator is None]
     against = in_all if throughout and in_all else suspect.anomalies
@@ -99,11 +102,12 @@ def rank_finding(
         evidence=(
             *throughout,
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
-            *diagnosis.evidence,
+            *(one for one in diagnosis.evidence if one not in throughout),
             *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
             *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
+            *(at_step_end_evidence(job, largest) if of_host else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
@@ -115,12 +119,17 @@ def rank_finding(
     )
 
 
-def _throughout(job: JobExcess, largest: Anomaly, diagnosis: Diagnosis) -> tuple[Evidence, ...]:
-    """That a device is slower in all that it runs, where its ranks compute longer and nothing else explains it."""
-    if diagnosis.cause != "compute" or diagnosis.operator is not None:
+def _throughout(
+    job: JobExcess, largest: Anomaly, diagnosis: Diagnosis, accused: Collection[Position]
+) -> tuple[Evidence, ...]:
+    """That devices are slower in all that they run, where their ranks compute longer and nothing else explains it."""
+    if diagnosis.cause == "device_model":
+        return diagnosis.evidence
+    in_part = any(one.kind in {"one_family", "one_kernel"} for one in diagnosis.evidence)
+    if diagnosis.cause != "compute" or diagnosis.operator is not None or in_part:
         return ()
-    found = slower_throughout(job, largest)
-    return () if found is None else (found,)
+    found = slower_throughout(job, largest, accused)
+    return () if found is None else found.evidence
 
 
 def new_finding(
@@ -169,6 +178,8 @@ def _operator(
         if not mine or mine[0].operator is None:
             return None, None
         largest = mine[0]
+        if largest.operator == STEP_END:
+            return None, "idle at the end of the step before"
         edge = f"idle before {largest.operator}" if largest.is_edge else None
         return largest.operator, edge
     return one_operator(job, int(np.searchsorted(job.ranks, ranks[0])), cause), None

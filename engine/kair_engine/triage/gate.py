@@ -21,6 +21,7 @@ from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Absorbed, Finding
 from kair_engine.timeline.host_time import Leads
 from kair_engine.trace.model import KairWarning
+from kair_engine.triage.past_prices import is_by_past
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.replays import excess_of_steps
 from kair_engine.triage.undoing import LAUNCHED_MORE
@@ -70,7 +71,7 @@ class Facts(NamedTuple):
 GATE: Final[tuple[tuple[Mapping[str, bool], Outcome], ...]] = (
     ({"is_baseless": True}, "drop"),
     ({"costs": True, "costs_by_itself": False, "has_remedy": True}, "keep_if_alone"),
-    ({"runs_ahead": True, "is_priced_wrongly": True}, "keep_by_estimate"),
+    ({"is_priced_wrongly": True}, "keep_by_estimate"),
     ({"costs": False, "runs_ahead": True, "is_of_host": True}, "absorbed"),
     ({"costs": False, "runs_ahead": False, "is_waited_for": True}, "contradicted"),
     ({"costs": False}, "drop"),
@@ -159,7 +160,8 @@ class _Seen(NamedTuple):
     def facts(self, finding: Finding, hidden_us: float) -> Facts:
         job, by_itself = self.job, finding.time_lost_us_per_step
         worth, share = max(by_itself, hidden_us), self.waiting.share_for(finding.ranks)
-        of_link = finding.cause == "communication"  # which makes nobody late
+        # A link makes nobody late, and who waits for a whole stage waits in its pipeline's order.
+        of_link = finding.cause == "communication" or is_by_past(finding)
         in_every_step = finding.pattern != "intermittent"  # now and then's delays are waited for in few
         waited = (share or 0.0) * job.step_time_ns / 1e3
         hides = hidden_us - by_itself >= self.least_us
@@ -172,7 +174,7 @@ class _Seen(NamedTuple):
             costs_by_itself=by_itself >= self.least_us,
             has_remedy=CAUSES[finding.cause].remedy is not None,
             runs_ahead=runs_ahead,
-            is_priced_wrongly=runs_ahead and _is_priced_wrongly(finding, worth, job),
+            is_priced_wrongly=job.on_device and _is_priced_wrongly(finding, worth, job),
             is_of_host=is_of_host(finding),
             is_waited_for=(share or 0.0) > NOTABLE_WAITING
             and waited > self.shared_us

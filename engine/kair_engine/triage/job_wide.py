@@ -3,30 +3,44 @@
 A recording of one rank alone: where its step goes, which no peer is needed for.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from kair_engine.causes import Cause
+from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
-from kair_engine.ranks import Rank
+from kair_engine.localize.since import numbers_of
+from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.triage import Evidence, Finding
-from kair_engine.trace.model import Job, Trace, host_of
-from kair_engine.triage.evidence import link_evidence, pattern_evidence
+from kair_engine.trace.model import Job, KairWarning, Trace, host_of
+from kair_engine.triage.evidence import before_evidence, link_evidence, pattern_evidence, role_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
 
+LONGER_STEPS = "longer_steps"
+"""The code of the warning that all steps became longer."""
+EXPLAINED = 0.5
+"""Findings that began within the recording explain how steps became longer if they cost this part of it."""
+_OF_CLASS: Final[Mapping[str, Cause]] = {"compute": "compute", "input": "input"}
 RUNQUEUE_WAIT_RATIO = 2.0
 """A rank must wait for a CPU this many times longer than its peers; below that, the shortage is the host's, not the
 rank's."""
 
 
 def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
-    """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them."""
-    for ranks, links in in_common(found.links):
+    """Slow links, those with a rank in common together: the transfers' own time is on the path of all that use them.
+
+    One that became slow within the recording is a finding by itself, in the steps since then.
+    """
+    for slow in found.links:
+        if slow.since is not None:
+            yield _changed_link(trace, found, slow, step_time_ns)
+    for ranks, links in in_common([slow for slow in found.links if slow.since is None]):
         largest = links[0]
         yield new_finding(
             trace,
@@ -42,6 +56,67 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
         )
 
 
+def _changed_link(trace: Trace, found: Localization, slow: SlowLink, step_time_ns: float) -> Finding:
+    numbers = [step.step for step in found.job.steps]
+    steps = tuple(one for one in numbers if one >= (slow.since or 0) and (slow.until is None or one <= slow.until))
+    ways = (slow.link, *(link for link in slow.followers if set(link.ranks) == slow.ends))
+    return new_finding(
+        trace,
+        cause="communication",
+        pattern="group",
+        ranks=tuple(sorted(slow.link.ranks)),
+        lost_ns=(slow.own_ns - slow.expected_ns) * len(steps) / len(numbers),
+        step_time_ns=step_time_ns,
+        steps=steps,
+        operator=slow.operator,
+        edge=", ".join(link.name for link in ways),
+        p_value=slow.p_value,
+        evidence=before_evidence(slow, len(steps), len(numbers)),
+        since=slow.since,
+    )
+
+
+def role_findings(trace: Trace, found: Localization, step_time_ns: float) -> Iterator[Finding]:
+    """Ranks that are alone in their role, or all of a role, that became slower by their own work."""
+    numbers = [step.step for step in found.job.steps]
+    for slower in found.roles:
+        change, ranks = slower.change, ranks_at(found.job.ranks, slower.positions)
+        steps = numbers_of(change, numbers)
+        yield new_finding(
+            trace,
+            cause=_OF_CLASS[CLASSES[slower.class_index]],
+            pattern="persistent" if len(ranks) == 1 else "group",
+            ranks=ranks,
+            lost_ns=(change.since - change.before) * len(steps) / len(numbers),
+            step_time_ns=step_time_ns,
+            steps=steps,
+            p_value=slower.p_value,
+            evidence=role_evidence(found.job, slower),
+            since=steps[0],
+        )
+
+
+def longer_steps(found: Localization, findings: Sequence[Finding]) -> Iterator[KairWarning]:
+    """That all steps became longer, where no finding explains half of that."""
+    if (longer := found.longer) is None:
+        return
+    change, numbers = longer.change, [step.step for step in found.job.steps]
+    lost_us = (change.since - change.before) * (change.end - change.begin) / len(numbers) / 1e3
+    if sum(one.time_lost_us_per_step for one in findings if one.since is not None) >= EXPLAINED * lost_us:
+        return
+    figures: dict[str, float] = {
+        "step": numbers[change.begin],
+        "before_us": change.before / 1e3,
+        "after_us": change.since / 1e3,
+        "grew_us": longer.grew_ns / 1e3,
+        "steps": change.end - change.begin,
+        "of_steps": len(numbers),
+    }
+    if change.end < len(numbers):
+        figures["until"] = numbers[change.end - 1]
+    yield KairWarning(LONGER_STEPS, figures=figures, about=longer.kind)
+
+
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:
     """What no rank is to blame for."""
     for pattern in patterns:
@@ -52,6 +127,7 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
             lost_ns=pattern.lost_us * 1e3,
             step_time_ns=step_time_ns,
             steps=pattern.steps,
+            operator=pattern.operator,
             evidence=pattern_evidence(pattern, len(trace.steps), step_time_ns / 1e3),
         )
 

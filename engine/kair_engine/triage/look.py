@@ -27,6 +27,7 @@ from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
 from kair_engine.timeline.inputs import batch_bytes, samples_of
+from kair_engine.timeline.recording_begins import without_staggered_begin
 from kair_engine.trace.batches import over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.loading import each_step
@@ -64,7 +65,8 @@ class Looked:
     kernel: KernelEvidence
     found: Localization
     set_aside: tuple[KairWarning, ...]
-    """About steps that are not judged: each outweighs all others, or they are the first of other batch sizes."""
+    """About steps that are not judged: each outweighs all others, they are the first of other batch sizes, or not all
+    ranks' profilers had begun."""
     explained: tuple[KairWarning, ...] = ()
     """Who is slow by no more than by the samples that it is given beyond its peers."""
 
@@ -79,7 +81,9 @@ def look(trace: Trace) -> Looked:
 
     First a step that outweighs all others is set aside, and collectives without names are matched by their order.
     """
+    trace, staggered = without_staggered_begin(trace)
     trace, set_aside = without_new_sizes(trace)
+    set_aside = (*staggered, *set_aside)
     while True:
         trace = read_once(trace)
         replays = Replays(trace)
@@ -89,7 +93,9 @@ def look(trace: Trace) -> Looked:
             set_aside = (*set_aside, giant)
             continue
         kernel = _kernel_evidence(trace, tables.excess)
-        found = conclude(tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held))
+        found = conclude(
+            tables.excess, measured_signals(tables.excess, kernel.processor, kernel.given, kernel.held), trace.job
+        )
         if (marked := with_unnamed_collectives(trace, found)) is None:
             found, explained = without_larger_shares(found, kernel.samples)
             return Looked(trace, replays, tables, kernel, found, set_aside, explained)

@@ -17,6 +17,7 @@ from kair_engine.results.triage import Evidence, Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
+from kair_engine.triage.past_prices import is_by_past, past_prices
 from kair_engine.triage.replays import Estimate, Replays, excess_of_steps
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
 from kair_engine.triage.slow_network import network_price
@@ -95,6 +96,8 @@ def priced(
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
+    by_past = {at: one for at, one in enumerate(ordered[:MOST_FINDINGS]) if is_by_past(one)}
+    past = past_prices(replays, by_past, found)
     of_fix = partial(price, devices=trace.job.world_size, gpu_cost=gpu_cost)
     done, more_us = [], dict[int, float]()
     for at, finding in enumerate(ordered):
@@ -112,6 +115,9 @@ def priced(
                 more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
             done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
+        elif at in past.of:
+            cost = of_fix("", past.before_us * 1e3, (past.before_us - past.of[at].saved_us) * 1e3)
+            done.append(_with(finding, cost, _BY_REPLAY, past.of[at].shown))
         else:
             lost_us, fixes = finding.time_lost_us_per_step, finding.fix
             if at in prices.at_once:
@@ -120,7 +126,7 @@ def priced(
                 lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
             done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
-    in_all = {**prices.hidden_us, **prices.left_us}
+    in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
     # What those cost last that were replayed at once is not known: their excess is the best guess.
     guessed = [ordered[at] if at in prices.at_once else one for at, one in enumerate(done)]
     hidden = [
@@ -131,7 +137,10 @@ def priced(
         if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
             # Evening out moves work about: how much that saves says nothing of how uneven it is.
             hidden[at] = finding.time_lost_us_per_step
-    together = _no_less(prices.together, [done[at] for at in more_us], of_fix)
+    together = prices.together
+    if together is None and len(past.of) >= FEWEST_TOGETHER:
+        together = of_fix("", past.before_us * 1e3, (past.before_us - past.together_us) * 1e3)
+    together = _no_less(together, [done[at] for at in more_us], of_fix)
     accused = [done[at] for at in more_us if ordered[at].pattern != "job_wide"]
     accused_together = _no_less(prices.accused_together, accused, of_fix)
     if accused_together is not None:

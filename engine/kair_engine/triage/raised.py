@@ -24,6 +24,7 @@ from kair_engine.triage.job_wide import (
     job_wide_findings,
     link_findings,
     parts_of_step,
+    role_findings,
     without_late_ends,
     without_shared_cores,
     without_stopped_waits,
@@ -34,7 +35,7 @@ from kair_engine.triage.pricing import scenarios
 from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
 from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import sample_of
-from kair_engine.triage.shared_costs import SharedCosts
+from kair_engine.triage.shared_costs import OF_CALLS, SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
 from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
@@ -66,7 +67,10 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
 
-    shared = SharedCosts(trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted)
+    accused = frozenset(place for suspect in suspected for place in suspect.positions)
+    shared = SharedCosts(
+        trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted, accused=accused
+    )
     parts = parts_of_step(trace)
     wide = _of_all(trace, found, shared, (*networks, *exposed(trace, parts, step_time)), step_time)
     every = about(shared.stops, wide)
@@ -79,7 +83,10 @@ def _of_all(
 ) -> tuple[Finding, ...]:
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
-    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shared.findings(found.job))
+    shares = tuple(shared.findings(found.job))
+    by_replay = {finding.cause for finding in shares} & OF_CALLS
+    patterns = tuple(pattern for pattern in patterns if pattern.cause not in by_replay)
+    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
     known = {finding.cause for finding in wide}
     others = [one for one in more if not one.ranks and one.cause not in known]
     return *wide, *without_stopped_waits(others, wide, step_time_ns)
@@ -92,13 +99,15 @@ def _findings_of(
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
     of_hosts = [one for one in measured.networks if one.ranks]
     links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
+    of_roles = tuple(role_findings(trace, found, step_time_ns(trace, found.job)))
     late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
-    finding = partial(rank_finding, trace, found, blamed, measured=measured)
+    accused = frozenset(place for suspect in suspected for place in suspect.positions)
+    finding = partial(rank_finding, trace, found, blamed, measured=measured, accused=accused)
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
         of_links = without_late_ends(links, of_ranks)
-        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_all
+        return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_roles, *of_all
 
     return about
 

@@ -5,21 +5,23 @@ Peers do not show it. Each is priced by a replay without it, and told where it c
 Between what and what a step loses for want of cores, and how much of that the ranks' own threads take.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import BATCH_SHARE
+from kair_engine.localize.moments import Moment, shared_moments
 from kair_engine.localize.noise import noise_of_mean
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.device_findings import device_findings, price_range
@@ -140,12 +142,17 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
     "profiler": 0.05,
+    "allocator": 0.05,
+    "compilation": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
     "sequence_imbalance": BATCH_SHARE,
 }
 """Of the step, what each must cost that is left once ranks and links are as they should be: collectives and launches
 every job has, fetches should cost nothing."""
+_BY_CALLS: Final[Mapping[Cause, HostKind]] = {"allocator": "allocator", "compilation": "compilation"}
+OF_CALLS: Final = frozenset(_BY_CALLS)
+"""Causes that are calls of the host while its device idles."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 
@@ -156,7 +163,8 @@ Others = Callable[[Model, HostStops | None, Sequence[Finding]], Sequence[Counter
 class SharedCosts:
     """The sampled steps, made ready for replay; steps that are too large for one tell nothing.
 
-    What else will be asked of the same steps, as far as that is known, is replayed with it: `others`.
+    What else will be asked of the same steps, as far as that is known, is replayed with it: `others`. What ranks share
+    is what those have that nobody is `accused` of: one loss is told once.
     """
 
     def __init__(
@@ -168,7 +176,10 @@ class SharedCosts:
         others: Others = lambda *_: (),
         *,
         counted: ProcessorTimes | None = None,
+        accused: Collection[Position] = (),
     ) -> None:
+        everybody = np.arange(len(trace.job.ranks))
+        self._shared = ~np.isin(everybody, sorted(accused)) if 0 < len(accused) < len(everybody) else everybody >= 0
         self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
         self._model, self._counted = _model(replays), counted
         self.stops: HostStops | None = None
@@ -195,19 +206,28 @@ class SharedCosts:
         step_time_ns = self._step_time_ns
         stopped = list(self._contention())
         yield from stopped
-        yield from device_findings(self._trace, self._model, self._devices, job, step_time_ns, hosts_stop=bool(stopped))
+        yield from device_findings(
+            self._trace,
+            self._model,
+            self._devices,
+            job,
+            step_time_ns,
+            hosts_stop=bool(stopped),
+            shared=self._shared,
+        )
         replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
         recorded, *without = (float(of.mean()) for of in replayed.times)
         for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
-            if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause):
+            if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause, self._shared):
                 yield new_finding(
                     self._trace,
                     cause=cause,
                     seen_on=tuple(self._trace.job.ranks),
                     lost_ns=share * step_time_ns,
                     step_time_ns=step_time_ns,
-                    evidence=tuple(_shown(job, cause)),
+                    steps=_steps(job, cause),
+                    evidence=tuple(_shown(job, cause, self._shared)),
                 )
 
     def _contention(self) -> Iterator[Finding]:
@@ -316,24 +336,57 @@ def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
 
 
-def _shown(job: JobExcess, cause: Cause) -> Iterator[Evidence]:
+def _moment(job: JobExcess, cause: Cause) -> Moment | None:
+    """The few steps that most of a cost is in; None where all steps have it."""
+    if cause != "input_bound":
+        return None
+    return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
+
+
+def _steps(job: JobExcess, cause: Cause) -> tuple[int, ...] | None:
+    found = _moment(job, cause)
+    return None if found is None else tuple(job.steps[at].step for at in found.hit)
+
+
+def _shown(job: JobExcess, cause: Cause, shared: Bools) -> Iterator[Evidence]:
     """What speaks for a cost besides its replay."""
+    if (found := _moment(job, cause)) is not None:
+        figures = {
+            "delays": float(len(found.hit)),
+            "every": float(found.every() or 0),
+            "of_steps": float(len(job.steps)),
+            "share_of_step": found.lost_ns / max(float(job.step_times_ns.mean()), 1.0),
+        }
+        yield Evidence("all_pause", figures)
     if cause == "profiler":
-        yield Evidence("profiler", {"held_us_per_step": float(np.median(job.profiling_ns.mean(axis=0))) / 1e3})
+        held_us = float(np.median(job.profiling_ns.mean(axis=0)[shared])) / 1e3
+        yield Evidence("profiler", {"held_us_per_step": held_us})
+    if cause in _BY_CALLS:
+        yield Evidence("in_calls", {"idle_us_per_step": _in_calls_ns(job, cause, shared) / 1e3}, about=cause)
 
 
-def _of_median_rank(job: JobExcess, cause: Cause) -> float:
-    """Of the step, what the median rank spends itself on a cause that single ranks can have, too; 1 for the others."""
+def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
+    """Of the step, what the median rank that nobody is accused of spends itself on a cause that single ranks can have,
+    too; 1 for the others."""
     spent: Floats
+    if cause in _BY_CALLS:
+        return _in_calls_ns(job, cause, shared) / max(float(job.step_times_ns.mean()), 1.0)
     if cause == "garbage_collection":
-        spent = np.mean([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps], axis=0)
+        spent = np.stack([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps])
     elif cause == "profiler":
-        spent = job.profiling_ns.mean(axis=0)
+        spent = job.profiling_ns
     elif cause == "input_bound":
-        spent = job.work_ns[CLASSES.index("input")]
+        spent = job.every_work_ns[:, CLASSES.index("input")]
     else:
         return 1.0
-    return float(np.median(spent)) / job.step_time_ns
+    # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
+    of_steps = np.median(spent[:, shared], axis=1)
+    return float(of_steps.mean() / max(float(job.step_times_ns.mean()), 1.0))
+
+
+def _in_calls_ns(job: JobExcess, cause: Cause, shared: Bools) -> float:
+    """What half of the ranks' devices idle in the mean step while their hosts are in such calls."""
+    return of_half(job.activity_ns[:, HOST_KINDS.index(_BY_CALLS[cause]), shared].mean(axis=0))
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

@@ -9,6 +9,7 @@ from kair_engine.localize.imbalance import UnevenStage
 from kair_engine.localize.localization import Localization
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix
+from kair_engine.triage.past_prices import is_by_past
 from kair_engine.triage.replays import fits
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, fix_of_all
 from kair_engine.triage.slow_network import faster_transfers
@@ -47,6 +48,7 @@ class Question:
             at: fixes
             for at, finding in enumerate(ordered)
             if (not finding.ranks or shows_waiting)
+            and not is_by_past(finding)
             and (not only_some or _shown_by(model, finding))
             and (fixes := _undoing(model, finding, found))
         }

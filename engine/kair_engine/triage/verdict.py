@@ -4,35 +4,39 @@ from collections.abc import Sequence
 from functools import reduce
 
 from kair_engine.localize.analysis import rank_scores
+from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import Finding, RankedRank, Verdict
+from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
+from kair_engine.triage.job_wide import LONGER_STEPS
 from kair_engine.triage.look import verdict_beside_dominant_step
-from kair_engine.triage.unexplained import leaves_verdict_open
+from kair_engine.triage.open_items import leaves_open
 from kair_engine.triage.waiting import leads_by_waiting
+
+_OPEN = (GRAPHS_NOT_RECORDED, GROUPS_DIFFER, LONGER_STEPS)
 
 
 def verdict(
     found: Localization,
     gated: Gated,
     limits: Sequence[KairWarning],
-    left: Sequence[KairWarning],
+    left: Sequence[OpenItem],
     set_aside: Sequence[KairWarning],
 ) -> Verdict:
     """One verdict about all steps.
 
-    `limits` are the recording's, `left` tells what no finding explains, `set_aside` of steps that are not judged.
+    `limits` are the recording's, `left` is what no finding explains, `set_aside` tells of steps that are not judged.
     """
-    of_others = _of_judged_steps(found, gated, limits, is_open=leaves_verdict_open(left))
+    of_others = _of_judged_steps(found, gated, limits, is_open=leaves_open(left))
     return reduce(verdict_beside_dominant_step, reversed(set_aside), of_others)
 
 
 def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
-    """`is_open`: whether a replay finds so much that nothing explains."""
+    """`is_open`: whether so much is left that nothing explains."""
     # What all ranks share makes each of them late now and then.
     shared_ns = 1e3 * makes_late_us(gated.findings, found.job)
     undecided = any(one.excess_ns > shared_ns for one in found.undecided) or any(map(_leaves_open, limits))
@@ -48,7 +52,7 @@ def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWar
 
 
 def _leaves_open(warning: KairWarning) -> bool:
-    return warning.code == GRAPHS_NOT_RECORDED or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
+    return warning.code in _OPEN or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
 
 
 def ranking(

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints, present
+from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.collectives import CollectiveKind, CollectivesResult, GroupTransfers, RankRates
@@ -54,7 +55,8 @@ def collectives(
     rows = sums.transfers.rows(len(trace.steps))
     speeds = _Speeds.of(trace, sums.products)
     tests = sum(not np.isnan(row.p_value) for row in rows) + int((~np.isnan(speeds.comparison.p_value)).sum())
-    told = [_told(row, tests) for row in rows]
+    step_us = step_time_ns(trace, synchronised=len(sums.transfers) > 0) / 1e3
+    told = [_told(row, tests, step_us) for row in rows]
     chosen = [one for one in told if _is_asked_for(one, group, kind, rank)]
     rates = sums.rates(speeds, tests)
     communicating = [one for one in rates if one.overlap is not None]
@@ -62,7 +64,7 @@ def collectives(
     return CollectivesResult(
         ranks=trace.job.ranks,
         steps=trace.steps,
-        step_time_us=step_time_ns(trace, synchronised=len(sums.transfers) > 0) / 1e3,
+        step_time_us=step_us,
         groups=tuple(sorted(chosen, key=_order)[:limit]),
         total_groups=len(chosen),
         compared=tests,
@@ -159,7 +161,8 @@ def _by_role(times: Floats, role: Ints) -> Comparison:
     return Comparison(p_value, steady)
 
 
-def _told(row: Transferred, tests: int) -> GroupTransfers:
+def _told(row: Transferred, tests: int, step_us: float) -> GroupTransfers:
+    costs = row.ratio is not None and (1 - row.ratio) * row.ns_per_step / 1e3 > SMALLEST_SHARE * step_us
     alone = Comparison(np.array([row.p_value]), np.array([row.steady]))
     return GroupTransfers(
         group=row.link.group,
@@ -178,6 +181,7 @@ def _told(row: Transferred, tests: int) -> GroupTransfers:
         ratio=row.ratio,
         p_value=_family_wise(row.p_value, tests),
         slow=bool(is_slow(alone, tests)[0]),
+        differs=row.steady and bool(np.isnan(row.p_value)) and costs,
     )
 
 

@@ -70,7 +70,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         operations_by_kind=dict(sorted(kinds, key=lambda of: (of[1], of[0]), reverse=True)),
         collectives=found,
         matched_collectives=matched,
-        clock=_clock(clocks),
+        clock=_clock(job, clocks),
         warnings=(*odd, *unnamed_collective_warnings(trace)),
         operators=_operators(trace) if operators else (),
         by_rank=_by_rank(trace, counted, odd),
@@ -217,8 +217,10 @@ def _by_host(job: Job) -> dict[str, tuple[int, ...]]:
     return {host: tuple(ranks) for host, ranks in hosts.items()}
 
 
-def _clock(clocks: list[Clocks]) -> ClockInfo:
+def _clock(job: Job, clocks: list[Clocks]) -> ClockInfo:
     residuals = [one.residual_ns for one in clocks if one.residual_ns is not None]
+    if len(job.ranks) > 1 and len({job.clock_of.get(rank, -1 - rank) for rank in job.ranks}) == 1:
+        return ClockInfo("file", float(np.median(residuals)) / 1e3 if residuals else None, 0.0)
     if not residuals:
         return ClockInfo("none", None, 0.0)
     offset = max(float(np.abs(one.offset_ns).max()) for one in clocks)

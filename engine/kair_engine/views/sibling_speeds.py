@@ -19,6 +19,8 @@ from kair_engine.localize.links import FEWEST_SIBLINGS, HEALTHY_SPREAD, SLOWER_B
 from kair_engine.localize.peers import Means, Spread, above_others
 from kair_engine.stats import median
 
+FEWEST_COMPARED: Final = 2
+"""Of two siblings one can be slower; which is usual takes FEWEST_SIBLINGS."""
 _LEVELS: Final = 64
 """Places of a step are told apart this finely: so the sum's distribution stays small with thousands of siblings."""
 
@@ -40,9 +42,11 @@ def compare(times: Floats) -> Comparison:
     """
     whole = times[~np.isnan(times).any(axis=1)] if times.size else times
     siblings = times.shape[1]
-    if siblings < FEWEST_SIBLINGS or len(whole) < FEWEST_STEPS:
+    if siblings < FEWEST_COMPARED or len(whole) < FEWEST_STEPS:
         return Comparison(np.full(siblings, np.nan), np.zeros(siblings, dtype=bool))
     steady = (median(whole, axis=0) > 1 + SLOWER_BY) & ((whole > 1 + SLOWER_BY / 2).mean(axis=0) > STEADY_STEPS)
+    if siblings < FEWEST_SIBLINGS:
+        return Comparison(np.full(siblings, np.nan), steady)
     p_value = _chances(whole)
     slower = np.flatnonzero(steady)
     slower = slower[np.argsort(-whole[:, slower].mean(axis=0), kind="stable")]
@@ -62,7 +66,7 @@ def _chances(times: Floats) -> Floats:
 
 def is_slow(comparison: Comparison, tests: int) -> Bools:
     """Which of them are slow, where so many tests are made in all: that any is by chance is FALSE_ALARM_RATE."""
-    return comparison.steady & (np.nan_to_num(comparison.p_value, nan=1.0) * tests < FALSE_ALARM_RATE)
+    return comparison.steady & (np.nan_to_num(comparison.p_value, nan=np.inf) * max(tests, 1) < FALSE_ALARM_RATE)
 
 
 def chance_of_places(times: Floats) -> Floats:

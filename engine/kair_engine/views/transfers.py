@@ -19,7 +19,7 @@ from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.model import Job, host_of
 from kair_engine.trace.operations import COLLECTIVE, SEND, Operations
-from kair_engine.views.sibling_speeds import compare, others_median
+from kair_engine.views.sibling_speeds import FEWEST_COMPARED, compare, others_median
 from kair_engine.views.transfer_kinds import KINDS, bus_factor, is_rooted, kind_of, members_told
 
 _STATED: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
@@ -230,8 +230,13 @@ class _Timed:
         return cls(entries, own, *others_median(dense(np.stack((entries.step, family, turn))), own))
 
     def times(self, row: Ints) -> Floats:
-        """(steps × rows): the time of each row's transfers over that of siblings; NaN with too few of those."""
+        """(steps × rows): the time of each row's transfers over that of siblings; NaN without any.
+
+        Transfers with siblings enough for a test count alone, where a row has such.
+        """
         compared = self.siblings + 1 >= FEWEST_SIBLINGS
+        untested = np.bincount(row, weights=compared, minlength=int(row.max()) + 1) == 0
+        compared |= untested[row] & (self.siblings + 1 >= FEWEST_COMPARED)
         step = np.unique(self.entries.step, return_inverse=True)[1].reshape(-1)
         shape = int(step.max()) + 1, int(row.max()) + 1
         cell = (step * shape[1] + row)[compared]

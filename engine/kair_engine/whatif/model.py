@@ -4,6 +4,7 @@ Remembers what was replayed, so that one more fix costs one replay.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import field
 from enum import Enum
 from threading import Lock
@@ -76,11 +77,17 @@ class Parts:
 
 
 class Transplanted:
-    """Some parts are as long as in another recording; each is a question of its own."""
+    """Some parts are as long as in another recording, or in other steps; each is a question of its own."""
 
-    def __init__(self, layers: Sequence[Mapping[int, tuple[Ints, Floats]]]) -> None:
-        """Per layer: step → (places among the parts of the step, by how much they are longer, ns)."""
-        self.layers = layers
+    def __init__(
+        self, layers: Sequence[Mapping[int, tuple[Ints, Floats]]], undelayed: AbstractSet[int] | None = None
+    ) -> None:
+        """Per layer: step → (places among the parts of the step, by how much they are longer, ns).
+
+        Where steps are `undelayed`, a model that leaves delays out replays them: in these steps no longer than the same
+        delay is in the other ones.
+        """
+        self.layers, self.undelayed = layers, undelayed
 
     def of_step(self, step: int) -> Iterator[tuple[Ints, Floats]]:
         """What is added to some parts of one step."""

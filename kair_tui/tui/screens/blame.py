@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.geometry import Size
 
-from kair_engine.results.blame import STEP_BEGIN, BlamePath, BlameResult, RootCause
+from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, RootCause
 from kair_tui.render.blame import COLUMNS
 from kair_tui.render.blame_paths import (
     Key,
@@ -397,14 +397,14 @@ class BlameScreen(ScreenOfParts):
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.operator
         cause = self._causes.chosen
-        return None if cause is None or cause.operator == STEP_BEGIN else cause.operator
+        return None if cause is None or cause.operator in (STEP_BEGIN, STEP_END) else cause.operator
 
     @property
     def moment(self) -> Place:
         """The stop where the keyboard is with the paths, else the root cause in the step that waited longest for it."""
         path, node, cause = self._tree.path, self._tree.node, self._causes.chosen
         if self._tree.has_focus and path is not None and node is not None:
-            operator = None if node.operator == STEP_BEGIN else node.operator
+            operator = None if node.operator in (STEP_BEGIN, STEP_END) else node.operator
             return Place("timeline", node.rank, operator, path.step, node.start_us)
         if cause is None:
             return super().moment

@@ -6,6 +6,7 @@ own help (`--help-query-gpu`) and of its XML since driver 450.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +19,7 @@ from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
 from kair_engine.readers.identity import host_of
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, NamedDevice, described
 from kair_engine.trace.identity import pci_address, uuid_of
 from kair_engine.trace.measures import EvidenceSource, gpu, gpu_index, pci
 
@@ -203,7 +204,7 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
         hosts=() if told.host is None else (told.host,),
         notes=tuple(notes),
     )
-    return described(told.rows, source)
+    return replace(described(told.rows, source), devices=tuple(told.devices))
 
 
 class _Told:
@@ -212,6 +213,7 @@ class _Told:
     def __init__(self, path: Path) -> None:
         self.rows = EvidenceRows()
         self.host = host_of(path)
+        self.devices: dict[NamedDevice, None] = {}
         self.passed_over = 0
         self.is_of_zone = self.is_of_file = False
         self._path = path
@@ -227,6 +229,21 @@ class _Told:
             self._written_ns = modified_ns(self._path)
         self.is_of_file = True
         return self._written_ns
+
+    def entity(self, uuid: str, address: str, index: str) -> str | None:
+        """Whom a row is about: by UUID, else PCI address, else the driver's number; all names are kept."""
+        number = int(index) if re.fullmatch(r"\d{1,4}", index.strip()) else None
+        where = pci_address(address)
+        if uuid_of(uuid):
+            entity = gpu(uuid)
+        elif where:
+            entity = pci(where)
+        elif number is not None:
+            entity = gpu_index(number)
+        else:
+            return None
+        self.devices[NamedDevice(entity, self.host, where, number)] = None
+        return entity
 
     def add(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
         """Rows of one device at one time; `place` is where in the file that is."""
@@ -277,15 +294,6 @@ def _number(text: str, unit: str = "") -> float | None:
     return float(match[1]) * _UNITS["" if told == "x" else told]
 
 
-def _entity(uuid: str, address: str, index: str) -> str | None:
-    """Whom a row is about: by UUID, else PCI address, else the driver's number."""
-    if uuid_of(uuid):
-        return gpu(uuid)
-    if pci_address(address):
-        return pci(address)
-    return gpu_index(int(index)) if re.fullmatch(r"\d{1,4}", index.strip()) else None
-
-
 _DEEPEST: Final = 32
 _XML_BEGIN: Final = re.compile(rb"<\?xml\b")
 
@@ -303,9 +311,12 @@ def _take_xml(told: _Told, content: bytes) -> None:
         if log.tag != "nvidia_smi_log" or time_ns is None:
             told.passed_over += 1
             continue
-        for device in log.findall("gpu"):
+        devices = log.findall("gpu")
+        # They stand in the order of their numbers, which are not written: known where all of the host are there.
+        are_all = _text(log, ("attached_gpus",)) == str(len(devices))
+        for number, device in enumerate(devices):
             address = _text(device, ("pci", "pci_bus_id")) or device.get("id", "")
-            entity = _entity(_text(device, ("uuid",)), address, "")
+            entity = told.entity(_text(device, ("uuid",)), address, str(number) if are_all else "")
             if entity is None:
                 told.passed_over += 1
                 continue
@@ -414,7 +425,7 @@ def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
             told.passed_over += 1
             continue
         row = dict(zip(columns, cells, strict=True))
-        entity = _entity(
+        entity = told.entity(
             row.get("uuid") or row.get("gpu_uuid") or "",
             row.get("pci.bus_id") or row.get("gpu_bus_id") or "",
             row.get("index") or "",
@@ -436,7 +447,7 @@ def _take_nvlink(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
     entity: str | None = None
     for number, line in lines:
         if (device := _NVLINK_GPU.match(line)) is not None:
-            entity = _entity(device[2] or "", "", device[1])
+            entity = told.entity(device[2] or "", "", device[1])
         elif (count := _NVLINK_COUNT.fullmatch(line.rstrip())) is not None and entity is not None:
             before, first = counts.get((entity, _NVLINK[count[2]]), (0.0, number))
             counts[entity, _NVLINK[count[2]]] = before + int(count[3]), first

@@ -275,13 +275,17 @@ def _gpu(labels: Mapping[str, str]) -> str | None:
     for text in (labels[name] for name in _UUID_LABELS if name in labels):
         if uuid_of(text):
             return gpu(text)
-    for text in (labels[name] for name in _PCI_LABELS if name in labels):
-        if pci_address(text):
-            return pci(text)
-    for text in (labels[name] for name in _INDEX_LABELS if name in labels):
-        if re.fullmatch(r"[0-9]{1,4}", text):
-            return gpu_index(int(text))
-    return None
+    address, index = device_names(labels)
+    if address is not None:
+        return pci(address)
+    return None if index is None else gpu_index(index)
+
+
+def device_names(labels: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """The PCI address of a device and the driver's number of it, as far as labels tell them."""
+    addresses = (pci_address(labels[name]) for name in _PCI_LABELS if name in labels)
+    numbers = (int(labels[name]) for name in _INDEX_LABELS if re.fullmatch(r"[0-9]{1,4}", labels.get(name, "")))
+    return next((one for one in addresses if one), None), next(numbers, None)
 
 
 @dataclass(frozen=True)

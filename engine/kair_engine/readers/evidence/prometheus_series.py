@@ -20,12 +20,13 @@ from kair_engine.readers.evidence.prometheus_names import (
     PAGE_BYTES,
     Meaning,
     Place,
+    device_names,
     entity_of,
     is_blank,
     meaning_of,
     place_of,
 )
-from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, described
+from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, NamedDevice, described
 from kair_engine.trace.measures import MEASURES, EvidenceSource, shown
 
 _LATEST: Final = 1 << 62
@@ -81,6 +82,7 @@ class Samples:
 
     def __init__(self) -> None:
         self._series: dict[tuple[object, ...], Series] = {}
+        self._devices: dict[tuple[str, Place], tuple[str | None, int | None]] = {}
         self._host_names: dict[str, str] = {}
         self._lone_host_names: set[str] = set()
         self.passed_over = 0
@@ -103,6 +105,8 @@ class Samples:
         text = labels.get(meaning.states, "") if isinstance(meaning.states, str) else ""
         text = labels.get("xid", "") if meaning.form == "codes" else text
         place = place_of(labels)
+        if meaning.of == "gpu":
+            self._devices[entity, place] = device_names(labels)
         if meaning.form == "state":
             part += (labels.get("cpu", ""), text)
         key = (meaning.measure, entity, place, part)
@@ -132,7 +136,12 @@ class Samples:
             observes=tuple(sorted({*source.observes, *_observed(targets)})),
             hosts=tuple(sorted({host for _, _, place in targets if (host := _host(place)) is not None})),
         )
-        return described(_table([(target, rows) for target, rows in found if len(rows.times)]), told)
+        devices = {
+            NamedDevice(shown(entity), _host(self._named(place)), *names): None
+            for (entity, place), names in self._devices.items()
+        }
+        of_rows = described(_table([(target, rows) for target, rows in found if len(rows.times)]), told)
+        return replace(of_rows, devices=tuple(devices))
 
     def _named(self, place: Place) -> Place:
         """The place with the name that node_exporter tells of its address; of a lone scrape, of all of it."""

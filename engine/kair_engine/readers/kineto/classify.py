@@ -86,6 +86,9 @@ _FETCHES: Final = "|".join(
         r"(get|load|fetch|read|next)[ _-]((a|the|next)[ _-])?(data|batch|inputs?)",
     )
 )
+# Besides those that say so: of SYCL's unified runtime and the one before, OpenCL, and Cambricon. What a recording calls
+# often enough is known by what it does, too (blocking_calls.py).
+_WAITS: Final = r"(ur|pi)(QueueFinish|Events?Wait)$|cl(Finish|WaitForEvents)$|cn(rt)?(Queue|Notifier)?(Sync|Wait)\w*$"
 _RULES: Final = tuple(
     (NameClass(name_class), tuple(words.split()), re.compile(pattern, re.IGNORECASE))
     for name_class, words, pattern in (
@@ -114,7 +117,7 @@ _RULES: Final = tuple(
             "backward evaluate_function",
             r"autograd::engine::evaluate_function|(?!.*forward)(.*[^a-z])?backward([^a-z]|$)",
         ),
-        (NameClass.SYNCHRONIZE, "synchronize queue", rf".*synchronize|{QUEUE_FULL}$"),
+        (NameClass.SYNCHRONIZE, "synchronize queue wait finish sync", rf".*synchronize|{QUEUE_FULL}$|{_WAITS}"),
     )
 )
 """(class, prefilter substrings, regex). The prefilter makes matching 3 times faster."""

@@ -203,6 +203,19 @@ def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGr
     return tuple(found)
 
 
+def group_names(distributed: Mapping[str, Any], rank: int) -> dict[str, str]:
+    """Return what the list calls the groups of a rank that it describes, by their text in the operations table."""
+    found = {}
+    for group in _listed(distributed):
+        name, ranks, words = group.get("pg_name"), group.get("ranks"), group.get("pg_desc")
+        if isinstance(ranks, list) and rank in ranks and isinstance(name, str | int) and isinstance(words, str):
+            found[group_text(str(name), str(ranks)) or ""] = words[:_MAX_NAME]
+    return found
+
+
+_MAX_NAME: Final = 200
+
+
 def _listed(distributed: Mapping[str, Any]) -> list[dict[str, Any]]:
     groups = distributed.get("pg_config")
     return [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []

@@ -69,7 +69,11 @@ def _device(header: Mapping[str, Any], device: int | str | None) -> tuple[Device
         # A merged file's numbers are nobody's ordinals.
         return DeviceIdentity(ordinal=None if known else device), {}
     settings = telling(device_memory_bytes=_whole(own.get("totalGlobalMem")), multiprocessors=_whole(own.get("numSms")))
-    return DeviceIdentity(ordinal=device, model=told(own.get("name"))), settings
+    # A list that was cut, or lacks a name, says nothing of how many there are.
+    models = {told(one.get("name")) for one in known}
+    is_whole = {repr(one.get("id")) for one in known} == {repr(number) for number in range(len(known))}
+    visible = len(known) if is_whole and len(models) == 1 and None not in models else None
+    return DeviceIdentity(ordinal=device, model=told(own.get("name")), visible=visible), settings
 
 
 def _whole(value: object) -> str | None:

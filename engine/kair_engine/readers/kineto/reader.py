@@ -24,7 +24,13 @@ from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.kineto.captured import UNTOLD, StepProcessor, limits_of, processor_of, sent_of
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
-from kair_engine.readers.kineto.collectives import layout_of, number_collectives, only_group, process_groups
+from kair_engine.readers.kineto.collectives import (
+    group_names,
+    layout_of,
+    number_collectives,
+    only_group,
+    process_groups,
+)
 from kair_engine.readers.kineto.compiled.backend import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.events import RECORD, Records, RowSpill, chosen, joined
@@ -285,6 +291,8 @@ def _second_pass(
     with closing(RowSpill(out.parent)) as by_step, FragmentWriter(out) as writer:
         partitions = [_partition(spill, by_step, recording.tables, member) for member in members]
         parts = [of_member for of_member, _, _ in partitions]
+        for assembler, (_, launches, _) in zip(assemblers, partitions, strict=True):
+            assembler.take_for_waits(launches.blocking)
         for member, of_member in zip(members, parts, strict=True):
             _require_moderate(source, by_step, of_member, member.windows)
         for _, at, step in sorted(_cells(members)):
@@ -311,6 +319,7 @@ def _second_pass(
             step_times=_step_times(windows, assemblers, operations, ranks, processor_of(header) if alone else {}),
             warnings=(*recording.warnings, *_merged_told(source, ranks), *_launched_before(source, partitions)),
             only_group=group,
+            group_names=group_names(distributed, ranks[0]) if alone else {},
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
             limits={ranks[0]: limits} if limits is not None else {},
             sent={ranks[0]: sent} if sent else {},

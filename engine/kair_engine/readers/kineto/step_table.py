@@ -3,7 +3,7 @@
 Which step each event belongs to: what a device ran, to the step that launched it, whenever it ran.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from itertools import pairwise
 from typing import Final
@@ -14,13 +14,22 @@ import pyarrow as pa
 
 from kair_engine.arrays import Bools, is_one_of, order_by
 from kair_engine.frozen import dataclass
+from kair_engine.readers.blocking_calls import blocking_functions
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, UNKNOWN, Category, NameClass, host_phases, kind_codes
 from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
 from kair_engine.readers.kineto.collectives import StepCollectives
 from kair_engine.readers.kineto.events import Records, joined
 from kair_engine.readers.kineto.steps import OUTSIDE, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
-from kair_engine.readers.launch_queue import Calls, Work, are_earlier, before_their_calls, found_ids, queue_of
+from kair_engine.readers.launch_queue import (
+    LONGEST_USUAL_NS,
+    Calls,
+    Work,
+    are_earlier,
+    before_their_calls,
+    found_ids,
+    queue_of,
+)
 from kair_engine.trace.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.trace.format import KINDS, PHASES, QUEUE_FULL, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import LaunchQueue
@@ -99,6 +108,10 @@ class StepAssembler:
         self.on_device: dict[int, tuple[int, int]] = {}
         """Of the tables made so far, by the index of their step: when its first operation on a device began and its
         last one was over, those that compute or communicate."""
+
+    def take_for_waits(self, functions: Int64s) -> None:
+        """Count calls of these functions, by the numbers of their names, as waits for the device in all tables."""
+        self._name_class[functions] = NameClass.SYNCHRONIZE
 
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
@@ -329,6 +342,8 @@ class LaunchTables:
     queue: LaunchQueue | None = None
     waited: Launches = field(default_factory=lambda: Launches(np.empty(0, np.int64), np.empty(0, np.int64)))
     """The launches that waited for a place, by correlation, and for how long, in place of their steps."""
+    blocking: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """The functions, by the numbers of their names, whose calls wait for the device (blocking_calls.py)."""
 
     def step_indices(self, batch: Records, tables: EventTables) -> tuple[Int64s, int]:
         """The step of every record: host events by their start, device events by their launch, else their own.
@@ -372,7 +387,7 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
     categories = tables.categories()
     on_device = is_one_of(categories, DEVICE_CATEGORIES)
     found: dict[str, list[tuple[Int64s, Int64s]]] = {name: [] for name, _ in _LAUNCHED_BY}
-    calls, work = Calls(), list[tuple[Int64s, ...]]()
+    calls, work, called = Calls(), list[tuple[Int64s, ...]](), list[tuple[Int64s, ...]]()
     for batch in batches:
         of_rows = categories.take(batch["track"])
         for name, category in _LAUNCHED_BY:
@@ -381,6 +396,8 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
             found[name].append((batch[name][chosen], windows.index_at(batch["start"][chosen])))
             if category is Category.RUNTIME:
                 calls.see(*(batch[of][chosen] for of in ("correlation", "name", "start", "duration")))
+        chosen = np.flatnonzero((of_rows == Category.RUNTIME) & (batch["duration"] > LONGEST_USUAL_NS))
+        called.append(tuple(batch[of][chosen] for of in ("name", "correlation", "start", "duration")))
         rows = np.flatnonzero(on_device.take(batch["track"]))
         names = ("correlation", "external_id", "track", "start", "duration")
         work.append(tuple(batch[name][rows] for name in names))
@@ -393,10 +410,25 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
     stream = _streams(tables)[track]
     earlier = are_earlier(correlation, stream, start, launched)
     found_waits = queue_of(calls, by_correlation.ids, Work(correlation, stream, over, earlier))
+    blocking = _blocking(tables, called, np.unique(correlation), stream, np.stack((start, over)))
     numbers = np.sort(correlation[earlier])
     if found_waits is None:
-        return LaunchTables(windows, by, numbers)
-    return LaunchTables(windows, by, numbers, found_waits.queue, Launches(found_waits.ids, found_waits.waited_ns))
+        return LaunchTables(windows, by, numbers, blocking=blocking)
+    waited = Launches(found_waits.ids, found_waits.waited_ns)
+    return LaunchTables(windows, by, numbers, found_waits.queue, waited, blocking)
+
+
+def _blocking(
+    tables: EventTables, called: Sequence[tuple[Int64s, ...]], launched: Int64s, stream: Int64s, ran: Int64s
+) -> Int64s:
+    """The functions of the runtime whose long calls wait for the device, though their names do not say so."""
+    name, correlation, start, duration = (np.concatenate(column) for column in zip(*called, strict=True))
+    name = name.astype(np.int64)
+    plain = tables.name_classes() == NameClass.PLAIN
+    launching = np.unique(name[found_ids(launched, correlation)[1]])
+    known = np.union1d(launching, np.flatnonzero(~plain))
+    names = tables.names.items_
+    return blocking_functions(names, name, start, start + duration, launching=known, stream=stream, ran_ns=ran)
 
 
 def _streams(tables: EventTables) -> Int64s:

@@ -10,10 +10,17 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kair_engine.readers.rank_identity import telling, told
-from kair_engine.readers.xplane.hlo import Instruction, Module, Operation, collective_part, leaves
+from kair_engine.readers.xplane.hlo import (
+    Instruction,
+    Module,
+    Operation,
+    collective_part,
+    device_kind,
+    leaves,
+)
 from kair_engine.readers.xplane.space import Event, Line, Plane, Space
 from kair_engine.trace.identity import DeviceIdentity
 
@@ -25,6 +32,17 @@ _STEPS: Final = "Steps"
 _STREAM: Final = re.compile(r"^Stream #(\d+)")
 _NUMBER: Final = re.compile(r"^\D*(\d{1,9})\D*$")
 _UNKNOWN: Final = Instruction("")
+_PROGRAM: Final = re.compile(r"\(\d+\)$")
+"""The number of a program behind its module's name: `jit_train_step(1219076091)`."""
+
+
+class _Execution(NamedTuple):
+    """One run of a module on a device."""
+
+    start: int
+    end: int
+    number: int
+    module: str
 
 
 @dataclass
@@ -40,6 +58,29 @@ class Device:
     identity: DeviceIdentity = field(default_factory=DeviceIdentity)
     """Empty for the host's processors."""
     settings: dict[str, str] = field(default_factory=dict)
+
+
+LEAST_BUSY: Final = 0.01
+"""Of the busiest device's time. A device that is a rank computes in each step, or waits in its collectives, which takes
+its time too; moving a batch or an initial value to a device takes less of it."""
+
+
+def that_ran_steps(devices: Sequence[Device]) -> list[Device]:
+    """Return those that are ranks: devices that computed, and in steps where the others' planes tell steps.
+
+    A process sees devices that its job does not use, and may have put some arrays there. Where no device computes all
+    are alike.
+    """
+    busy = {id(one): _busy_ns(one) for one in devices}
+    least = LEAST_BUSY * max(busy.values(), default=0)
+    tell_steps = any(one.steps for one in devices)
+    kept = [one for one in devices if busy[id(one)] > least and (one.steps or not tell_steps)]
+    return kept or list(devices)
+
+
+def _busy_ns(device: Device) -> int:
+    """Return what its operations take, without copies."""
+    return sum(one.duration for one in device.operations if device_kind(one.instruction.opcode, one.name) != "memory")
 
 
 class Modules:
@@ -106,7 +147,7 @@ def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
     streams = [line for line in plane.lines if _STREAM.match(line.name)]
     lines = streams or [line for line in plane.lines if line.name in (_OPERATIONS, _ASYNCHRONOUS)]
     executions = sorted(
-        (start, start + event.duration_ps // 1000, number)
+        _Execution(start, start + event.duration_ps // 1000, number, _PROGRAM.sub("", event.kind.name))
         for line in plane.lines
         if line.name == _MODULES
         for number, (event, start) in enumerate(_timed(plane, line))
@@ -138,7 +179,7 @@ def _timed(plane: Plane, line: Line) -> Iterator[tuple[Event, int]]:
 
 
 def _operation(
-    event: Event, start: int, lane: str, modules: Modules, executions: Sequence[tuple[int, int, int]] = ()
+    event: Event, start: int, lane: str, modules: Modules, executions: Sequence[_Execution] = ()
 ) -> Operation:
     module_name, module = modules.find(event)
     hlo = event.stat("hlo_op")
@@ -147,8 +188,10 @@ def _operation(
     instruction = module.instructions.get(key, _UNKNOWN) if module is not None else _UNKNOWN
     origin = event.stat("tf_op") or event.stat("name") or instruction.op_name
     run = event.stat("run_id")
-    if not isinstance(run, int) and executions:
-        run = _execution_at(executions, start)
+    within = _execution_at(executions, start) if executions else None
+    if within is not None:
+        run = run if isinstance(run, int) else within.number
+        module_name = module_name or within.module
     correlation = event.stat("correlation_id")
     return Operation(
         lane=lane,
@@ -163,10 +206,10 @@ def _operation(
     )
 
 
-def _execution_at(executions: Sequence[tuple[int, int, int]], start: int) -> int | None:
-    """The number of the execution that was under way at a time; they are in order, one after another."""
-    at = bisect_right(executions, (start, 1 << 63, 0)) - 1
-    return executions[at][2] if at >= 0 and start < executions[at][1] else None
+def _execution_at(executions: Sequence[_Execution], start: int) -> _Execution | None:
+    """The execution that was under way at a time; they are in order, one after another."""
+    at = bisect_right(executions, start, key=lambda one: one.start) - 1
+    return executions[at] if at >= 0 and start < executions[at].end else None
 
 
 def _on_threads(plane: Plane, modules: Modules) -> list[Device]:

@@ -18,11 +18,11 @@ from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, 
 from kair_engine.readers.identity import host_of, rank_from_name
 from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
-from kair_engine.readers.xplane.devices import Device, Modules, devices_of
+from kair_engine.readers.xplane.devices import Device, Modules, devices_of, that_ran_steps
 from kair_engine.readers.xplane.hlo import Groups, Operation, device_kind, host_kind, phase_of, read_module
 from kair_engine.readers.xplane.space import Plane, Space, WireError, read_space
 from kair_engine.trace.identity import RankIdentity
-from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
+from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning
 
 Mark = tuple[int, int, int]
 """A step: (number, begin, end)."""
@@ -150,20 +150,34 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         raise NotATraceError("no planes in it")
     try:
         modules = Modules([read_module(data, span) for span in _module_spans(space)])
-        devices, host = devices_of(space, modules), host_threads(space)
+        found, host = devices_of(space, modules), host_threads(space)
     except WireError as error:
         raise InputError(f"{source.name} is damaged: an event of it is {error}", "record it again") from error
-    if not devices:
+    if not found:
         hint = "record with jax.profiler.trace or tf.profiler.experimental, on a device that XLA compiles for"
         raise InputError(f"{source.name} holds no operations of a device", hint)
-    first = rank_hint if rank_hint is not None else rank_from_name(source)
+    devices = that_ran_steps(found)
+    # A file of several devices is called by its host: a number in that is no rank.
+    named = rank_from_name(source) if len(devices) == 1 else None
+    first = rank_hint if rank_hint is not None else named
+    if len(devices) > 1 and not host.marks:
+        host = HostThreads()  # one thread drives them all, and nothing says what it did in whose steps
     profile = _Profile(host, modules, _base_ns(space), _host_name(source, space), _process(space), _versions(space))
-    recordings = [_recording((first or 0) + at, device, profile) for at, device in enumerate(devices)]
+    before = [_meetings_before(device) for device in devices]
+    if len({len(one) for one in before}) > 1:
+        before = [[] for _ in devices]  # their steps would be numbered apart
+    recordings = [
+        _recording((first or 0) + at, device, profile, of)
+        for at, (device, of) in enumerate(zip(devices, before, strict=True))
+    ]
     steps = recordings[0].steps
     warnings: tuple[KairWarning, ...] = steps.warnings(source, "StepTraceAnnotation")
     if is_damaged or space.is_cut:
         text = f"{source.name} is cut off or damaged; the planes before that place are used"
         warnings += (short_warning("truncated_file", text),)
+    if idle := [one.number for one in found if one not in devices]:
+        text = f"{source.name}: device {listed(idle)} ran no step, and is no rank"
+        warnings += (short_warning("idle_devices", text),)
     about = About(
         format="xplane",
         rank_known=first is not None,
@@ -225,16 +239,16 @@ def _host_name(source: Path, space: Space) -> str | None:
     return host_of(source, stated) or named or None
 
 
-def _recording(rank: int, device: Device, profile: _Profile) -> RankRecording:
+def _recording(rank: int, device: Device, profile: _Profile, before: Sequence[tuple[int, int]]) -> RankRecording:
     rows, host, base = Rows(), profile.host, profile.base
     launched = _launches_of_runs(device, host)
-    steps = _steps(device, host, launched)
+    steps, are_of_device = _steps(device, host, launched, before)
     # Runs' own numbers may be anything; calls of the driver have small ones.
     number_of_run = {run: _RUNS + number for number, run in enumerate(launched)}
     for one in device.operations:
         launch = launched.get(one.run) if one.run is not None else None
         call = host.calls.get(one.correlation) if one.correlation is not None else None
-        moment = one.start if device.steps else _first_start(call, launch, one.start)
+        moment = one.start if are_of_device else _first_start(call, launch, one.start)
         correlation = one.correlation if launch is None or one.run is None else number_of_run[one.run]
         _add(rows, one, rank, profile, moment=moment, correlation=correlation)
     number_of = {id(event): number_of_run[run] for run, event in launched.items()}
@@ -307,25 +321,30 @@ def _launches_of_runs(device: Device, host: HostThreads) -> dict[int, HostEvent]
     return launched
 
 
-def _steps(device: Device, host: HostThreads, launched: dict[int, HostEvent]) -> Steps:
+def _steps(
+    device: Device, host: HostThreads, launched: dict[int, HostEvent], before: Sequence[tuple[int, int]]
+) -> tuple[Steps, bool]:
     """Where the steps are: the device's own line, the host's marks, the executions of the main module, or nowhere.
 
-    Whichever is the first to tell any at times that a clock reads.
+    Whichever is the first to tell any at times that a clock reads; and whether their times are of what the device ran,
+    which the host may have launched long before. `before`: steps of their own where executions tell the steps.
     """
     of_device, marked = steps_of(device.steps), steps_of(host.marks)
     if len(of_device.number):
-        return of_device
+        return of_device, True
     windows = _executions(device)
     if len(marked.number):
         if len(windows) == len(marked.number) and not _fits(windows, marked, launched):
             # The host ran ahead, and nothing links what it launched to what ran: both count the same steps.
-            return steps_of((number, *window) for number, window in zip(marked.number.tolist(), windows, strict=True))
-        return marked
+            counted = steps_of((number, *of) for number, of in zip(marked.number.tolist(), windows, strict=True))
+            return counted, True
+        return marked, False
+    windows = [*before, *windows]
     counted = steps_of(((at, *window) for at, window in enumerate(windows)), _main_module(device.operations))
     if len(counted.number) >= 2:
-        return counted
+        return counted, True
     last = max(one.end for one in device.operations)
-    return one_step((min(one.start for one in device.operations), last))
+    return one_step((min(one.start for one in device.operations), last)), True
 
 
 def _fits(windows: Sequence[tuple[int, int]], marked: Steps, launched: dict[int, HostEvent]) -> bool:
@@ -349,6 +368,19 @@ def _executions(device: Device) -> list[tuple[int, int]]:
     ordered = sorted(runs.values())
     begins = [begin for begin, _ in ordered]
     return [(begin, begins[at + 1] if at + 1 < len(begins) else end) for at, (begin, end) in enumerate(ordered)]
+
+
+def _meetings_before(device: Device) -> list[tuple[int, int]]:
+    """The executions with collectives before the main module's first one: what tells how devices' clocks agree."""
+    module = _main_module(device.operations)
+    first = min((one.start for one in device.operations if one.module == module), default=0)
+    runs: dict[int, tuple[int, int, bool]] = {}
+    for one in device.operations:
+        if one.run is not None and one.module != module and one.start < first:
+            begin, end, meets = runs.get(one.run, (one.start, one.end, False))
+            meets = meets or device_kind(one.instruction.opcode, one.name) == "collective"
+            runs[one.run] = min(begin, one.start), max(end, one.end), meets
+    return [(begin, min(end, first)) for begin, end, meets in sorted(runs.values()) if meets]
 
 
 def _main_module(operations: Sequence[Operation]) -> str:

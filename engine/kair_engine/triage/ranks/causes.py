@@ -1,6 +1,8 @@
 """Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -9,16 +11,18 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
-from kair_engine.ranks import Rank, ranks_at
+from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.host_time import ProcessorTimes
+from kair_engine.trace.model import Job
 from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
     Diagnosis,
     all_over,
+    held_by_calls,
     held_by_profiler,
     idle_device,
     idle_host,
@@ -27,6 +31,7 @@ from kair_engine.triage.ranks.diagnosis import (
     stopped,
 )
 from kair_engine.triage.ranks.kernel_times import beside_peers
+from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout
 from kair_engine.triage.ranks.work_reasons import (
     Batch,
     batch_beside_peers,
@@ -57,13 +62,16 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     *,
     is_stopped: bool = False,
     given: Floats | None = None,
+    accused: Collection[Position] = (),
+    recorded: Job | None = None,
 ) -> Diagnosis:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
     Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
     whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before
     all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
-    What they gave their models in a step, `given` (steps × ranks), tells larger batches.
+    What they gave their models in a step, `given` (steps × ranks), tells larger batches. All that are `accused` are
+    nobody's peers where kernels are compared; `recorded` tells the models of devices.
     """
     if is_stopped and stops is not None:
         ranks = ranks_at(job.ranks, largest.positions)
@@ -77,7 +85,8 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     if measured is not None and measured.lacks_cores:
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
-    reason = _why(job, blamed, None if computes else stops, largest, late, batch)
+    beside = partial(_within_rank, job, largest, accused, recorded)
+    reason = _why(job, blamed, None if computes else stops, largest, late, batch, beside)
     periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
@@ -94,6 +103,7 @@ def _why(  # noqa: PLR0917  (each of another type)
     largest: Anomaly,
     late: LateLaunches | None,
     batch: Batch | None,
+    within_rank: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
     """By the class of their largest excess; where delays are all over it is the processor that they run on.
 
@@ -103,8 +113,8 @@ def _why(  # noqa: PLR0917  (each of another type)
     """
     name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
     if name == "host":
-        if profiled := held_by_profiler(job, largest, ranks):
-            return profiled
+        if held := held_by_profiler(job, largest, ranks) or held_by_calls(job, largest, ranks):
+            return held
         if late is not None:
             found = idle_device(job, stops, largest, ranks, late)
         else:
@@ -112,20 +122,33 @@ def _why(  # noqa: PLR0917  (each of another type)
         return found or idle_host(job, blamed, largest, ranks)
     if name != "compute":
         return all_over(job, stops, largest, ranks) or Diagnosis(name)
-    return _of_compute(job, stops, largest, ranks, batch)
+    return _of_compute(job, stops, largest, ranks, batch, within_rank)
 
 
-def _of_compute(
-    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], batch: Batch | None
+def _of_compute(  # noqa: PLR0917  (each of another type)
+    job: JobExcess,
+    stops: HostStops | None,
+    largest: Anomaly,
+    ranks: tuple[Rank, ...],
+    batch: Batch | None,
+    within_rank: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
     inputs = inputs_of(job, largest)
     of_operator = largest.operator is not None and not calls_more(job, largest)
+    # Without devices what compiles is computing, too.
+    compiling = None if job.on_device else held_by_calls(job, largest, ranks)
     more = None if of_operator else more_calls(job, largest)
-    if found := more or larger_inputs(job, largest, inputs, ranks) or all_over(job, stops, largest, ranks):
+    beside = within_rank()
+    found = compiling or more or larger_inputs(job, largest, inputs, ranks)
+    if found is None and beside is not None and beside.cause != "compute":
+        found = beside
+    if found := found or all_over(job, stops, largest, ranks):
         return found
     if of_operator:
-        return Diagnosis("compute")
+        return beside or Diagnosis("compute")
     same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
+    if beside is not None:  # a longer batch takes longer in all that is computed with it
+        return replace(beside, evidence=(*same, *beside.evidence))
     # A stall of the whole process lands in whatever operator it hits.
     stalled = largest.kind == "intermittent"
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
@@ -133,6 +156,16 @@ def _of_compute(
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns
     longer = None if is_told else longer_batch(job, largest)
     return stopped(job, stops, largest, ranks) or longer or Diagnosis("compute", None, same)
+
+
+def _within_rank(
+    job: JobExcess, largest: Anomaly, accused: Collection[Position], recorded: Job | None
+) -> Diagnosis | None:
+    """By what takes the ranks' devices as long as their peers', and what does not."""
+    whole = slower_throughout(job, largest, accused, recorded)
+    if whole is not None and whole.cause == "device_model":
+        return whole
+    return slow_copies(job, largest, accused) or one_family(job, largest, accused)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:

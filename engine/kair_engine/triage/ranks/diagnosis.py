@@ -5,8 +5,9 @@ Ranks whose device or host idles: for the profiler, for launches, for a batch, f
 Ranks whose threads stand still for longer than their peers': the processor that they run on, whatever it slows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -16,11 +17,12 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.noise import above_peers
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Position, Rank, as_positions
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.timeline.host_activity import HOST_KINDS, HostKind
 from kair_engine.triage.late_launches import LateLaunches
 
 MIN_EXPLAINED = 0.5
@@ -50,6 +52,14 @@ def peers_of(job: JobExcess, largest: Anomaly) -> list[int]:
     return [int(rank) for rank in job.ranks[others]]
 
 
+def unaccused(job: JobExcess, places: Sequence[int], accused: Collection[int]) -> list[Position]:
+    """Return the positions of their role's other ranks that nobody accuses; of all others, where everybody is."""
+    role = np.flatnonzero(job.role == job.role[places[0]])
+    others: Ints = np.setdiff1d(role, np.array(places))
+    healthy: Ints = np.setdiff1d(others, np.array(sorted(accused), dtype=np.int64))
+    return list(as_positions(healthy if len(healthy) else others))
+
+
 def from_median(job: JobExcess, places: Sequence[int]) -> int:
     """How far a rank lies from its peers, in distances from its role's median: of two that is halfway."""
     return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
@@ -65,6 +75,24 @@ def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) 
         return None
     figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
     return Diagnosis("profiler", None, (Evidence("profiler", figures, None, ranks),))
+
+
+_CALLS: Final[tuple[tuple[HostKind, Cause], ...]] = (("compilation", "compilation"), ("allocator", "allocator"))
+"""What hosts do while devices idle, and the causes that it is."""
+
+
+def held_by_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+    """Return the cause of ranks whose hosts compile, or allocate, for longer than peers' by most of what they lose."""
+    of_steps = job.activity_ns[steps_since(job, largest)].mean(axis=0)
+    peers = np.searchsorted(job.ranks, peers_of(job, largest))
+    for kind, cause in _CALLS:
+        of_rank = of_steps[HOST_KINDS.index(kind)]
+        mine = float(of_rank[list(largest.positions)].mean())
+        usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
+        if mine > usual and mine - usual >= MIN_EXPLAINED * largest.excess_ns:
+            figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
+            return Diagnosis(cause, None, (Evidence("in_calls", figures, None, ranks, about=cause),))
+    return None
 
 
 def idle_device(

@@ -1,7 +1,7 @@
 """Suspects: anomalies about the same ranks put together, since what one thing makes slow is one finding."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
@@ -31,7 +31,7 @@ def suspects(job: Job, found: Localization) -> list[Suspect]:
     """
     on_links = {rank for slow in found.links for rank in slow.link.ranks}
     anomalies = [a for a in found.anomalies if not _of_links(found.job, a, on_links)]
-    anomalies = list(_hosts_as_groups(job, found.job, anomalies))
+    anomalies = list(_with_groups(job, found.job, anomalies))
     groups = sorted((frozenset(a.positions) for a in anomalies if a.kind == "group"), key=len, reverse=True)
     of: dict[frozenset[Position], list[Anomaly]] = defaultdict(list)
     for anomaly in anomalies:
@@ -43,16 +43,20 @@ def suspects(job: Job, found: Localization) -> list[Suspect]:
     ]
 
 
-def _hosts_as_groups(job: Job, excess: JobExcess, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
-    """The anomalies; where all ranks of a host are slow in one class, a group in their place.
+def _with_groups(job: Job, excess: JobExcess, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+    """Yield the anomalies; where all ranks of a host are slow in one class, a group in their place.
 
-    Tests take ranks out by themselves where each stands out enough, and cannot know that a host has them in common.
-    Where no rank is slow in its class beyond chance, one operator that is slow on all of them says the same.
+    So are all that have one model of device, where they compute longer. Tests take ranks out by themselves where each
+    stands out enough, and cannot know what they have in common. Where no rank is slow in its class beyond chance, one
+    operator that is slow on all of them says the same.
     """
     steady = [a for a in anomalies if a.kind != "intermittent"]
     merged: set[Anomaly] = set()
-    for members in _hosts(job, excess):
-        for row in range(len(CLASSES)):
+    hosts, compute = _hosts(job, excess), CLASSES.index("compute")
+    every_class = [(members, range(len(CLASSES))) for members in hosts]
+    computing = [(members, range(compute, compute + 1)) for members in _models(job, excess) if members not in hosts]
+    for members, rows in (*every_class, *computing):
+        for row in rows:
             here = [a for a in steady if a.class_index == row and members >= set(a.positions)]
             for group, parts in (_by_class(here, members), _by_operators(here, members)):
                 if group is not None:
@@ -94,12 +98,26 @@ def _group(members: set[Position], row: int, p_value: float, excess_ns: float, o
 
 
 def _hosts(job: Job, excess: JobExcess) -> list[set[Position]]:
-    """The positions of each host's ranks, of hosts that are not the whole job."""
-    of: dict[str, set[Position]] = defaultdict(set)
+    """Return the positions of each host's ranks, of hosts that are not the whole job."""
+    return _parts(excess, lambda rank: host_of(job, rank))
+
+
+def _models(job: Job, excess: JobExcess) -> list[set[Position]]:
+    """Return the positions of the ranks of each model of device, of models that are not the whole job's."""
+
+    def model_of(rank: int) -> str | None:
+        known = job.identity.get(rank)
+        return None if known is None else known.device.model
+
+    return _parts(excess, model_of)
+
+
+def _parts(excess: JobExcess, of_rank: Callable[[int], str | None]) -> list[set[Position]]:
+    found: dict[str, set[Position]] = defaultdict(set)
     for position, rank in enumerate(excess.ranks.tolist()):
-        if (host := host_of(job, rank)) is not None:
-            of[host].add(Position(position))
-    return [members for members in of.values() if len(members) < len(excess.ranks)]
+        if (part := of_rank(rank)) is not None:
+            found[part].add(Position(position))
+    return [members for members in found.values() if len(members) < len(excess.ranks)]
 
 
 def _of_links(job: JobExcess, anomaly: Anomaly, on_links: set[Rank]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
-from kair_engine.timeline.graph import NOTED_LATE_NS, SHORTEST_WAIT_NS, synchronisations
+from kair_engine.timeline.graph import NOTED_LATE_NS, synchronisations
 from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.timeline.self_time import issuing_rows, recorded_late_ns, under_way_ns
 from kair_engine.trace.operations import (
@@ -26,6 +26,7 @@ from kair_engine.trace.operations import (
     latest_ended,
     latest_of_begun,
 )
+from kair_engine.trace.side_threads import SHORTEST_WAIT_NS
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class HostEvents:
 
 
 def host_events(ops: Operations) -> HostEvents:
-    """The events of all threads of a step, and what they waited for."""
-    rows = ops.nesting.order
+    """The events of all threads of a step that anybody waits for, and what they waited for."""
+    rows = ops.nesting.order[~ops.of_side_threads[ops.nesting.order]]
     start = ops.start_ns[rows]
     same = ops.lane_key[rows][1:] == ops.lane_key[rows][:-1]
     let_go = _let_go(ops, rows, same)

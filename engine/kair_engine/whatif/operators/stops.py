@@ -118,9 +118,11 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     """Per part, how much longer than usual for that operation its thread took; 0 where that is no stop.
 
     Usual is what the operation takes at most other times on any rank, and on this one: an operator that is slow on a
-    rank in most steps is a slow operator. Looked at are the program's threads, or other parts, `among` which to look.
+    rank in most steps is a slow operator. Looked at are the program's threads, or other parts, `among` which to look;
+    never at fetches, which wait for whoever loads the data.
     """
-    rows = np.flatnonzero(parts.thread & (parts.kind != NONE) if among is None else among)
+    chosen = parts.thread & (parts.kind != NONE) if among is None else among
+    rows = np.flatnonzero(chosen & (parts.kind != FIX_KINDS.index("input")))
     result = np.zeros(len(parts.value_ns))
     # What takes less than the shortest stop holds none: of most steps that leaves few operations to look at.
     long = np.unique(parts.key[rows[parts.value_ns[rows] > SHORTEST_NS]])

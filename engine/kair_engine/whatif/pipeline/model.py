@@ -48,6 +48,7 @@ from kair_engine.whatif.pipeline.rows import (
 from kair_engine.whatif.pipeline.times import (
     AT_ONCE,
     PipelineTimes,
+    delays_as_elsewhere,
     launch_steps,
     parts_of,
     ranks_of_workers,
@@ -219,7 +220,8 @@ class PipelineModel:
         if counterfactual is Baseline.IDEAL:
             return self._times.steps_with(self._times.ideal_ns)
         if isinstance(counterfactual, Transplanted):
-            return self._times.steps_with(self._durations.transplanted(counterfactual))
+            durations, steps = self._durations.transplanted(counterfactual), counterfactual.undelayed
+            return self._times.steps_with(durations, None if steps is None else delays_as_elsewhere(self._times, steps))
         fixes = counterfactual if isinstance(counterfactual, tuple) else ()
         return self._times.steps_with(self._durations.of(fixes))
 

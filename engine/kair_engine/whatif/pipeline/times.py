@@ -6,13 +6,15 @@ Makes a pipeline recording ready for replay, and says what of it the replay cann
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by, present
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
 from kair_engine.errors import InputError
+from kair_engine.stats import median_by
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.whatif.pipeline.dependencies import AlikeSteps, alike_steps
 from kair_engine.whatif.pipeline.rows import (
@@ -211,6 +213,16 @@ def launch_delays(times: PipelineTimes) -> Floats:
             ready[at] = np.maximum(ready[at], rows.end_ns[of_turn])
     delay = rows.start_ns - np.where(np.isinf(ready), 0.0, ready)
     return np.where(delay <= -NEGATIVE_NS, 0.0, delay)
+
+
+def delays_as_elsewhere(times: PipelineTimes, steps: AbstractSet[int]) -> Floats:
+    """Per row its delay; in some steps no longer than the same operation's in the others, in the median."""
+    rows, delays = times.rows, launch_delays(times)
+    of = np.isin(np.array(rows.steps)[rows.step], sorted(steps))
+    same = dense(np.stack((rows.dp, rows.stage, rows.type, rows.turn)).astype(np.int64))
+    usual = np.full(int(same.max(initial=0)) + 1, np.inf)
+    usual[same[~of]] = median_by(same[~of], delays[~of])
+    return np.where(of, np.minimum(delays, usual[same]), delays)
 
 
 THRESHOLD = 1.03

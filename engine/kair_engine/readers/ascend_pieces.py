@@ -1,0 +1,132 @@
+"""What msprof calls its files and folders: a device's recording may come in pieces, of several kinds.
+
+`PROF_000001_…/device_1/timeline/msprof_1_0_7.json` is device 1, model 0, iteration 7. `hccl_1_0_7.json` beside it has
+the communication, `task_time_1_0_7.json` the tasks, `step_trace_1_0_7.json` the iterations, all of which `msprof_…` may
+have, too. Read is one file of an iteration, with what only another one has.
+
+Newer versions write `PROF_…/mindstudio_profiler_output/msprof_20260314093042.json` beside `PROF_…/device_1`, and cut a
+large one by its size: `msprof_slice_0_20260314093042.json`. Slices are read as one file.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kair_engine.errors import InputError
+from kair_engine.frozen import dataclass
+from kair_engine.readers.blocks import open_file
+
+PIECE: Final = re.compile(
+    r"^(?P<kind>msprof|task_time|hccl|step_trace)_(?P<number>\d{1,5}(?:_\d{1,9}){1,2})(?P<end>\.json.*)$"
+)
+"""Kind; device and iteration, with the model between them; the file's ending."""
+SLICE: Final = re.compile(r"^msprof_slice_(?P<at>\d{1,6})(?P<end>_\d{8,20}\.json.*)$")
+READ_ALONE: Final = ("msprof", "task_time", "hccl")
+"""Kinds that have operations: the first that is there is read, and takes what it lacks from the others."""
+_DEVICE: Final = re.compile(r"^device_(\d{1,5})$")
+_LARGEST_INFO: Final = 4 << 20
+_MOST_SLICES: Final = 1000
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device that a file of msprof's is of."""
+
+    number: int
+    folder: Path | None
+    """The one that is called by it."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What `info.json.N` in its folder says of host, process and rank; empty where it is not."""
+        if self.folder is None:
+            return {}
+        path = self.folder / f"info.json.{self.number}"
+        with suppress(OSError, InputError, ValueError, RecursionError), open_file(path) as file:
+            document = msgspec.json.decode(file.read(_LARGEST_INFO))
+            return document if isinstance(document, dict) else {}
+        return {}
+
+    @property
+    def rank(self) -> int:
+        """The rank that its information states, else its number: a job without ranks states 0 for all devices."""
+        stated = self.info.get("rank_id")
+        if isinstance(stated, int) and not isinstance(stated, bool) and 0 < stated < 1 << 20:
+            return stated
+        return self.number
+
+
+def device_of(path: Path) -> Device | None:
+    """The device whose folder a file is in, else the only one beside its folder, else the one of a piece's name."""
+    path = path.absolute()
+    folders = [folder for folder in path.parents[:2] if _DEVICE.match(folder.name)] or _folders_in(path.parent.parent)
+    numbers = {folder: int(match[1]) for folder in folders if (match := _DEVICE.match(folder.name))}
+    if len(numbers) == 1:
+        ((folder, number),) = numbers.items()
+        return Device(number, folder)
+    piece = PIECE.match(path.name)
+    return None if piece is None else Device(int(piece["number"].partition("_")[0]), None)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [one for one in folder.iterdir() if _DEVICE.match(one.name)]
+    except OSError:
+        return []
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file of an iteration."""
+
+    path: Path
+    kind: str
+    number: str
+    """What all files of its iteration have in their names."""
+    end: str
+
+    @property
+    def iteration(self) -> int:
+        """The last number of its name."""
+        return int(self.number.rpartition("_")[2])
+
+    def beside(self, kind: str) -> Path | None:
+        """The file of another kind of the same iteration; None where there is none."""
+        path = self.path.with_name(f"{kind}_{self.number}{self.end}")
+        return path if _is_there(path) else None
+
+    @property
+    def read_with(self) -> Path | None:
+        """The file that this one is read with; None where it is read by itself."""
+        before = READ_ALONE[: READ_ALONE.index(self.kind)] if self.kind in READ_ALONE else READ_ALONE
+        return next((path for kind in before if (path := self.beside(kind)) is not None), None)
+
+
+def piece_of(path: Path) -> Piece | None:
+    """The piece that a file is by its name; None of other files."""
+    match = PIECE.match(path.name)
+    return None if match is None else Piece(path, match["kind"], match["number"], match["end"])
+
+
+def slices_of(path: Path) -> list[Path]:
+    """All slices of the recording that a file is a slice of, in order; the file alone where it is none."""
+    match = SLICE.match(path.name)
+    if match is None:
+        return [path]
+    named = (path.with_name(f"msprof_slice_{at}{match['end']}") for at in range(_MOST_SLICES))
+    found = []
+    for one in named:
+        if one == path or _is_there(one):
+            found.append(one)
+        elif found and path in found:
+            break
+    return found or [path]
+
+
+def _is_there(path: Path) -> bool:
+    with suppress(OSError, InputError), open_file(path):
+        return True
+    return False
