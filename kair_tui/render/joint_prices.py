@@ -19,6 +19,7 @@ from kair_tui.render.units import (
     plural,
     ratio,
 )
+from kair_tui.render.within_rank import family_of
 
 _UNITS = ("ns", "µs", "ms", "s")
 _MOST_RUNS = 8
@@ -145,7 +146,7 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
     """`ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
     causes: dict[tuple[Rank, ...], list[str]] = {}
     for one in findings:
-        words = CAUSES[one.cause].words
+        words = CAUSES[one.cause].words + (f" in {what} alone" if (what := family_of(one)) is not None else "")
         if one.ranks and words not in causes.setdefault(one.ranks, []):
             causes[one.ranks].append(words)
     ranks_of: dict[str, set[Rank]] = {}
