@@ -38,16 +38,20 @@ _MOST_NAMED = 3
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
-_WHY_INCONCLUSIVE = (
+_LIMITS = (
     "several_runs",
     "price_and_waiting",
     "graphs_not_recorded",
     *_NOT_COMPARED,
-    "waited_for",
     "other_run",
+    "one_rank",
+)
+"""Codes of warnings that say why a recording cannot tell: they come before how much is open."""
+_WHY_INCONCLUSIVE = (
+    *_LIMITS,
+    "waited_for",
     "longer_steps",
     "groups_differ",
-    "one_rank",
     "few_steps",
     "few_peers",
     "unexplained",
@@ -77,11 +81,12 @@ def summary(result: TriageResult) -> str:
     if result.verdict == "inconclusive":
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
-        if (largest := largest_open(result)) is not None:
+        largest, limit = largest_open(result), _first(result.warnings, _LIMITS)
+        if largest is not None and limit is None:
             return f"inconclusive: {largest}{_most_of_step(result)}{told}"
-        why = _why_open(result) or "too few peers for a test"
-        if _first(result.warnings, ("price_and_waiting",)) is None and _first(result.warnings, _NOT_COMPARED):
-            waited = _first(result.warnings, ("waited_for",))
+        why = limit or _why_open(result) or "too few peers for a test"
+        if _first(result.warnings, ("price_and_waiting",)) is None and limit is not None:
+            waited = _first(result.warnings, ("waited_for",)) or largest
             why += f"; {waited}" if waited else ""
         scope = scope if not result.parts else f"1 rank, {plural(len(result.steps), 'step')}"  # its step is told below
         return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"

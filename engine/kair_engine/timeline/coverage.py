@@ -132,8 +132,10 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
 
 
 def _varies(counts: Floats) -> Floats:
-    """Return per rank by how much its counts in single steps lie off its median one: the median, as a deviation."""
-    return MAD_TO_SIGMA * zero_for_nan(known_median(np.abs(counts - known_median(counts))))
+    """Return per rank how far its counts in single steps lie off its median, as a deviation; no less than most ranks'.
+    """
+    of_rank = MAD_TO_SIGMA * zero_for_nan(known_median(np.abs(counts - known_median(counts))))
+    return np.maximum(of_rank, np.median(of_rank))
 
 
 def _did_less(counts: Floats) -> Floats:
