@@ -17,6 +17,7 @@ from kair_tui.cli.job import sources_of, step_text
 from kair_tui.cli.places import store_root
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo
+from kair_tui.render.joint_prices import fixed_first
 from kair_tui.render.report.content import Report
 from kair_tui.render.report.triage import Ask, Found, around, triage_report
 from kair_tui.render.triage import TriageInWords
@@ -65,10 +66,10 @@ def _timeline_of(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
 
 
 def _fixed_timeline(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
-    """The slowest step with the first finding fixed; None where that cannot be replayed."""
+    """The slowest step with all that are accused fixed, or the first finding; None where that cannot be replayed."""
     from kair_tui.commands import timeline
 
-    fixes = triaged.findings[0].fix if triaged.findings and trace.steps else ()
+    fixes = fixed_first(triaged)[1] if trace.steps else ()
     if not fixes:
         return None
     plain, scales = ([fix_text(one) for one in fixes if one.is_scale is scaled] for scaled in (False, True))

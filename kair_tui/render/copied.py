@@ -5,7 +5,7 @@ from typing import Final
 
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
-from kair_tui.render.ticket import strongest_proofs
+from kair_tui.render.ticket import strongest_proofs, together_lines
 from kair_tui.render.triage import FindingInWords, TriageInWords, facts, part_lines, title
 
 _PROOFS: Final = 2
@@ -17,7 +17,7 @@ def finding_as_text(triage: TriageInWords, finding: FindingInWords, ask: Ask) ->
     explained = replace(finding, explanations=tuple(one for one in finding.explanations if one.word == "explains"))
     lines = [
         title(finding, wide=True, alone=len(triage.ranking) == 1),
-        *(f"cost: {one}" for one in facts(finding, wide=True)[:1]),
+        *(f"cost: {one}" for one in (*together_lines(triage, finding), *facts(finding, wide=True)[:1])),
         *(f"proof: {one.sentence}" for one in proofs),
         *part_lines(explained, wide=True),
         *([f"what to do: {finding.suggestion}"] if finding.suggestion else []),

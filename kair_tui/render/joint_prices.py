@@ -10,7 +10,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.ranks import Rank, runs
 from kair_engine.results.triage import Evidence, Finding, TriageResult
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (
     and_more,
     duration,
@@ -19,6 +19,7 @@ from kair_tui.render.units import (
     plural,
     ratio,
 )
+from kair_tui.render.within_rank import family_of
 
 _UNITS = ("ns", "µs", "ms", "s")
 _MOST_RUNS = 8
@@ -50,6 +51,13 @@ def joint_of(result: TriageResult) -> Joint | None:
     if result.accused_together is None or len(findings) < 2:
         return None
     return Joint(findings, result.accused_together, result.step_time_us)
+
+
+def fixed_first(result: TriageResult) -> tuple[str, tuple[Fix, ...]]:
+    """Return what a reader would fix, in words, and what undoes it: all that are accused, else the first finding."""
+    if (joint := joint_of(result)) is not None:
+        return joint.who, tuple(fix for one in joint.findings for fix in one.fix)
+    return "the first finding", result.findings[0].fix if result.findings else ()
 
 
 def headline_of(joint: Joint, peers: int) -> str:
@@ -138,7 +146,7 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
     """`ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
     causes: dict[tuple[Rank, ...], list[str]] = {}
     for one in findings:
-        words = CAUSES[one.cause].words
+        words = CAUSES[one.cause].words + (f" in {what} alone" if (what := family_of(one)) is not None else "")
         if one.ranks and words not in causes.setdefault(one.ranks, []):
             causes[one.ranks].append(words)
     ranks_of: dict[str, set[Rank]] = {}

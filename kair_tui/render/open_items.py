@@ -75,8 +75,8 @@ def next_to_bar(bar: StepBar | None) -> str:
     if job_wide > _NOTABLE_JOB_WIDE:
         said.append(f"all ranks spend {percent(job_wide)} of the step on launches, input and waiting for cores")
     if waiting > _NOTABLE_WAITING:
-        among = ", the pipeline's bubble included" if bar.bubble_from is None else ""
-        said.append(f"ranks wait {percent(waiting)} of their time, for no rank in particular{among}")
+        among = ", and the pipeline's bubble" if bar.bubble_from is None else ""
+        said.append(f"ranks wait {percent(waiting)} of their time, now for one and now for another{among}")
     return "".join(f"; {one}" for one in said)
 
 

@@ -98,7 +98,7 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
     return replace(
         bare,
         title=f"[kair] {why}, {cost_in_words(finding, triage)}",
-        price=(*_together(triage, finding), *facts(finding)),
+        price=(*together_lines(triage, finding), *facts(finding)),
         proofs=tuple(strongest_proofs(triage, finding, ask)[:_PROOFS]),
         against=tuple(_against(triage, finding)),
         devices=finding.devices,
@@ -111,7 +111,7 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
     )
 
 
-def _together(triage: TriageInWords, finding: Finding) -> Iterator[str]:
+def together_lines(triage: TriageInWords, finding: Finding) -> Iterator[str]:
     """What it costs together with the others that are accused, first."""
     joint = joint_of(triage)
     if joint is not None and finding in joint.findings:

@@ -228,7 +228,8 @@ def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
 def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
     if (whole := of_devices(finding)) is not None:
-        return f"{whole}; step {duration(result.step_time_us)}"
+        verb = "it costs" if len(finding.ranks) == 1 else "they cost"
+        return f"{whole}; {verb} {_of_step(finding, result)}"
     alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
     return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
 

@@ -9,7 +9,7 @@ from support.cli_samples import triage
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_tui.render.joint_prices import between, ranks_named
+from kair_tui.render.joint_prices import between, fixed_first, ranks_named
 from kair_tui.render.oneline import oneline
 from kair_tui.render.triage import facts, gain_in_words, triage_in_words
 from kair_tui.render.verdict import costs, summary
@@ -136,3 +136,11 @@ def test_ranks_are_named_as_in_a_sentence() -> None:
         "ranks 0-3, 8 and 11",
         "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more",
     ]
+
+
+def test_a_report_shows_the_step_with_all_of_them_fixed() -> None:
+    """With the first one alone fixed it would look as before."""
+    who, fixes = fixed_first(found(*HIDDEN))
+    assert who == "ranks 1 and 6"
+    assert {rank for fix in fixes for rank in fix.ranks} == {1, 6}
+    assert fixed_first(found(HIDDEN[0], accused_together=None)) == ("the first finding", HIDDEN[0].fix)

@@ -171,7 +171,7 @@ def test_no_straggler_says_what_its_bar_shows() -> None:
     said = summary(found(verdict="no_straggler", bar=bar(job_wide=0.38, stragglers=0.07)))
     assert said.endswith(
         "; all ranks spend 38.0 % of the step on launches, input and waiting for cores; ranks wait 7.0 % of their "
-        "time, for no rank in particular"
+        "time, now for one and now for another"
     )
     quiet = summary(found(verdict="no_straggler", bar=bar(job_wide=0.09, stragglers=0.04)))
     assert quiet.endswith("no rank differs from its peers beyond chance")

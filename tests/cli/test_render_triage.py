@@ -106,7 +106,7 @@ def test_a_slow_device_is_told_as_how_much_longer_it_takes() -> None:
     throughout = Evidence("whole_device", figures, ShownBy("localize"), (Rank(1),))
     assert summary(found(accused(operator=None, evidence=(throughout,)))) == (
         "straggler: rank 1 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code; "
-        "step 105 ms"
+        "it costs 5.10 of the 105 ms step"
     )
     assert sentence_of(throughout).endswith("not the code (1.24× to 1.34× in the 17 kernels that take most)")
 

@@ -13,7 +13,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
-from kair_tui.render.joint_prices import joint_of, last_us
+from kair_tui.render.joint_prices import fixed_first, joint_of, last_us
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.content import (
     Block,
@@ -161,9 +161,10 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
     if found.timeline is not None:
         yield _timeline(found.timeline, found.triage, ask)
     if found.fixed is not None and found.fixed.fixed is not None:
-        words = [word for fix in found.triage.findings[0].fix for word in fix_words(fix)]
+        who, fixes = fixed_first(found.triage)
+        words = [word for fix in fixes for word in fix_words(fix)]
         drawn = before_and_after(found.fixed, found.fixed.fixed)
-        yield Section("The same step with the first finding fixed", (drawn, Command(ask("timeline", *words))))
+        yield Section(f"The same step with {who} fixed", (drawn, Command(ask("timeline", *words))))
     if still_open := open_lines(found.triage):
         yield Section("What is open", (Tree(tuple(Node(line.removeprefix("open: ")) for line in still_open)),))
     if found.triage.absorbed:
