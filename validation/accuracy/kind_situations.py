@@ -23,6 +23,8 @@ LEAST_SHARE: Final = 0.03
 """A culprit that costs less of the step is drawn anew: the smallest size that was asked for."""
 SHARED_SHARE: Final = 0.06
 """The same of what no rank is to blame for: the verdict need not speak of shares below a twentieth."""
+ROLE_SHARE: Final = 0.02
+"""The same of a rank of a pipeline, whose stages hide a part of it."""
 FREE_SHARE: Final = 0.004
 """What may cost nothing costs less than this."""
 MODELS: Final = (
@@ -111,12 +113,12 @@ def draw(kind: str, seed: int, take: int, folder: Path) -> Truth:
 
 
 def any_job(random: Random, layouts: Sequence[str] = ALL_LAYOUTS, **fixed: Any) -> Job:  # noqa: ANN401
-    """A layout of 2 to 16 ranks that runs ahead or not, on hosts with names or without."""
+    """A layout of 4 to 16 ranks that runs ahead or not, on hosts with names or without."""
     layout = str(random.choice(layouts))
     group = int(random.choice([2, 4])) if layout in ("tp", "cp") else 1
     chosen: dict[str, Any] = {
         "layout": layout,
-        "ranks": int(random.choice([2, 4, 8, 8, 16] if group == 1 else [2 * group, 8, 16])),
+        "ranks": int(random.choice([4, 8, 8, 16] if group == 1 else [2 * group, 8, 16])),
         "group": group,
         "layers": int(random.integers(2, 4)),
         "steps": int(random.integers(9, 13)),
@@ -139,11 +141,6 @@ def any_job(random: Random, layouts: Sequence[str] = ALL_LAYOUTS, **fixed: Any) 
 def synced(random: Random, layouts: Sequence[str] = ALL_LAYOUTS, **fixed: Any) -> Job:  # noqa: ANN401
     """The same, whose hosts wait for the device in every step."""
     return any_job(random, layouts, read_every=1, **fixed)
-
-
-def several(random: Random, layouts: Sequence[str] = ALL_LAYOUTS, **fixed: Any) -> Job:  # noqa: ANN401
-    """The same, of four ranks or more: who is not there, or uneven, needs some that are."""
-    return any_job(random, layouts, ranks=int(random.choice([4, 8, 8, 16])), **fixed)
 
 
 def many(random: Random) -> Job:
@@ -178,6 +175,11 @@ def _recorded(job: Job) -> range:
     return range(job.first, job.first + job.steps)
 
 
+def _enough(job: Job) -> int:
+    """So often the same of so many ranks is no chance: at most once in a hundred."""
+    return 1 + int(np.ceil(np.log(100) / np.log(job.ranks)))
+
+
 def _middle(random: Random, job: Job) -> int:
     return job.first + int(random.integers(3, job.steps - 3))
 
@@ -196,10 +198,11 @@ class Every:
         return step % self.period == self.phase
 
 
-def _every(random: Random, job: Job, least: int = 2, most: int = 8) -> Every:
-    """At least two are recorded."""
-    period = int(random.integers(least, min(most, job.steps // 2) + 1))
-    phase = int(random.integers(period))
+def _every(random: Random, job: Job, least: int = 2, most: int = 8, hits: int = 2) -> Every:
+    """At least so many are recorded, and not the last: what ends the recording costs no step of it."""
+    period = int(random.integers(least, max(least, min(most, job.steps // hits)) + 1))
+    last = job.first + job.steps - 1
+    phase = (last + int(random.integers(1, max(2, period)))) % period
     return Every(period, phase, tuple(step for step in _recorded(job) if step % period == phase))
 
 
@@ -207,7 +210,27 @@ def _every(random: Random, job: Job, least: int = 2, most: int = 8) -> Every:
 
 
 def _healthy(random: Random) -> Situation:
-    return Situation(any_job(random), healthy())
+    """Also of two ranks, which have but one peer."""
+    pair = {"ranks": 2} if random.random() < 0.15 else {}
+    return Situation(any_job(random, SHARDED if pair else ALL_LAYOUTS, **pair), healthy())
+
+
+def _noise(random: Random) -> Situation:
+    """Hosts stand still now and then, anyone's at any time, as on machines that do other things too."""
+    job = any_job(random)
+    stops = random.random((job.first + job.steps, job.ranks)) < random.uniform(0.02, 0.08)
+    ns = np.exp(random.normal(np.log(0.6 * MS), 0.7, stops.shape))
+    fault = added(
+        lambda rank, step: pause(float(ns[step, rank])) if stops[step, rank] else (), random.uniform(0.1, 1.0)
+    )
+    return Situation(job, healthy(f"{stops.mean():.0%} of steps with a stop"), (fault,), least=-1.0, most=0.04)
+
+
+def _hosts_differ(random: Random) -> Situation:
+    """Some hosts launch more slowly, which devices that have enough to do never see."""
+    job = any_job(random, scale=1.5)
+    hosts = tuple(random.uniform(0.8, 1.5, job.ranks).tolist())
+    return Situation(job, healthy("hosts differ, devices do not wait"), hosts=hosts, least=-1.0, most=FREE_SHARE)
 
 
 def _healthy_many(random: Random) -> Situation:
@@ -242,17 +265,18 @@ def _short_batch(random: Random) -> Situation:
 
 
 def _eval_on_all(random: Random) -> Situation:
-    """All evaluate alike in one step: no fault at all."""
+    """All evaluate or save alike in one step: no fault at all."""
     job = any_job(random)
-    step, kernels = _middle(random, job), int(random.integers(20, 80))
-    fault = added(lambda _, at: batch(kernels, 0.3 * MS) if at == step else ())
-    truth = healthy(f"all evaluate in step {step}", ("no_straggler", "job_wide", "inconclusive"))
+    step, ns = _middle(random, job), random.uniform(6, 24) * MS
+    what, work = ("save", pause(ns, "save")) if random.random() < 0.4 else ("evaluate", batch(round(ns / 3e5), 3e5))
+    fault = added(lambda _, at: work if at == step else ())
+    truth = healthy(f"all {what} in step {step}", ("no_straggler", "job_wide", "inconclusive"))
     return Situation(job, truth, (fault,), least=-1.0)
 
 
 def _healthy_missing(random: Random) -> Situation:
     """Nobody waits for who left no trace."""
-    job = several(random)
+    job = any_job(random)
     missing = _rank(random, job)
     truth = healthy(f"rank {missing} left no trace", ("no_straggler", "job_wide", "inconclusive"))
     return Situation(job, truth, left_out=(missing,))
@@ -267,6 +291,9 @@ def _slow_device(random: Random, job: Job, least: float = 0.04) -> Situation:
 
 
 def _device(random: Random) -> Situation:
+    """One of two ranks only where it is slow beyond what devices differ by."""
+    if random.random() < 0.1:
+        return _slow_device(random, any_job(random, SHARDED, ranks=2), 0.2)
     return _slow_device(random, any_job(random))
 
 
@@ -283,14 +310,14 @@ def _hot_gpu(random: Random) -> Situation:
 
 
 def _missing_culprit(random: Random) -> Situation:
-    drawn = _slow_device(random, several(random, SHARDED), 0.08)
+    drawn = _slow_device(random, any_job(random, SHARDED), 0.08)
     (rank,) = drawn.truth.ranks
     truth = Truth(f"{drawn.truth.about}, it left no trace", ("inconclusive",), told=(rf"\brank {rank}\b",))
     return replace(drawn, truth=truth, left_out=(rank,), least=SHARED_SHARE)
 
 
 def _missing_healthy(random: Random) -> Situation:
-    drawn = _slow_device(random, several(random))
+    drawn = _slow_device(random, any_job(random))
     missing = (drawn.truth.ranks[0] + 1 + int(random.integers(drawn.job.ranks - 1))) % drawn.job.ranks
     truth = replace(drawn.truth, about=f"{drawn.truth.about}, healthy rank {missing} left no trace")
     return replace(drawn, truth=truth, left_out=(missing,))
@@ -366,7 +393,7 @@ def _input_of_one(random: Random) -> Situation:
 def _end_of_step(random: Random, most: int) -> Situation:
     """One rank logs or saves at the end of every step (`most` 1) or of every n-th."""
     job = synced(random) if most == 1 else synced(random, steps=int(random.integers(12, 21)), layers=2)
-    rank, every = _rank(random, job, often_first=True), _every(random, job, min(most, 2), most)
+    rank, every = _rank(random, job, often_first=True), _every(random, job, min(most, 2), most, _enough(job))
     ns = _excess_ns(job, _share(random, 0.06)) * every.period
     mark, scalars = str(random.choice(["", "log_metrics", "save_checkpoint"])), int(random.integers(0, 24))
     work = [*(batch(scalars, 4e3) if scalars else ()), *pause(ns, mark)]
@@ -379,7 +406,7 @@ def _end_of_step(random: Random, most: int) -> Situation:
 def _evaluates_often(random: Random) -> Situation:
     """Rank 0 runs evaluation batches on its device at the end of every n-th step."""
     job = synced(random, steps=int(random.integers(12, 19)), layers=2)
-    every = _every(random, job, 1, 5)
+    every = _every(random, job, 1, 5, _enough(job))
     count = max(1, round(_excess_ns(job, _share(random, 0.08)) * every.period / EVALUATION_BATCH_NS))
     work = batches(count, EVALUATION_BATCH_NS)
     fault = added(lambda rank, step: work if rank == 0 and every.hits(step) else ())
@@ -410,9 +437,11 @@ def _once(random: Random, what: Literal["saves", "evaluates", "compiles"]) -> Si
 
 def _recompiles(random: Random) -> Situation:
     job = any_job(random)
-    rank, count = _rank(random, job), int(random.integers(max(4, job.steps // 3), job.steps // 2 + 1))
+    rank, count = _rank(random, job), _enough(job) + int(random.integers(0, 3))
     steps = tuple(sorted(random.choice(_recorded(job), count, replace=False).tolist()))
-    ns = _excess_ns(job, _share(random, 0.1)) * job.steps / count * (1.5 if job.runs_ahead else 1.0)
+    ns = _excess_ns(job, _share(random, 0.1)) * job.steps / count
+    if job.runs_ahead:  # Its queue hides about a step or two of it.
+        ns += 1.5 * _excess_ns(job, 0.5)
     fault = added(lambda number, step: compiling(ns) if number == rank and step in steps else (), 0.1)
     about = f"rank {rank} compiles {ns / MS:.0f} ms in {steps}"
     return Situation(job, culprit(about, [rank], "host|pause|compil", told=("compil",)), (fault,))
@@ -447,7 +476,7 @@ def _input_of_all(random: Random) -> Situation:
 
 def _rollout(random: Random) -> Situation:
     """Ranks generate sequences of different lengths, drawn anew in each step; even if all were as long as the mean."""
-    job = several(random, SHARDED, steps=int(random.integers(8, 13)))
+    job = any_job(random, SHARDED, steps=int(random.integers(8, 13)))
     least, most = int(random.integers(8, 16)), int(random.integers(28, 44))
     count = random.integers(least, most, (job.warm_up + job.steps, job.ranks))
     each, mean = job.scale * random.uniform(0.05, 0.2) * MS, round(float(count.mean()))
@@ -478,10 +507,12 @@ ROLES: Final = {"healthy_roles": False, "device_in_role": True}
 
 def _of_roles(random: Random, seed: int, folder: Path, *, slow: bool) -> Truth:
     layout = STANDARD[str(random.choice(["3d16", "3d16", "3d16 in 16 microbatches"]))]
-    rank, factor = int(random.integers(layout.ranks)), 1.1 if random.integers(2) else float(random.uniform(1.08, 1.4))
-    spec = JobSpec(layout, 8, seed, (SlowGpu(rank, factor),) if slow else ())
-    faulty, without = simulate([spec, spec.healthy()])
-    means = [float(one.step_end[-1].max() - one.step_begin[0].min()) / 8 / MS for one in (faulty, without)]
+    means = [0.0, 0.0]
+    while not means[0] or (slow and means[0] - means[1] < ROLE_SHARE * means[0]):
+        rank, factor = int(random.integers(layout.ranks)), float(random.choice([1.1, random.uniform(1.08, 1.4)]))
+        spec = JobSpec(layout, 8, seed, (SlowGpu(rank, factor),) if slow else ())
+        faulty, without = simulate([spec, spec.healthy()])
+        means = [float(one.step_end[-1].max() - one.step_begin[0].min()) / 8 / MS for one in (faulty, without)]
     paths = write_kineto(faulty, folder, compress=False)
     if random.integers(2):
         for number, path in enumerate(paths):
@@ -499,6 +530,8 @@ KINDS: Final[dict[str, Callable[[Random], Situation]]] = {
     "healthy_warm_up": _warm_up,
     "healthy_spread": _spread,
     "healthy_short_batch": _short_batch,
+    "healthy_noise": _noise,
+    "healthy_hosts_differ": _hosts_differ,
     "healthy_eval_on_all": _eval_on_all,
     "healthy_missing": _healthy_missing,
     "device": _device,
