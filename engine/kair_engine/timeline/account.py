@@ -55,7 +55,7 @@ _COPIES = KINDS.index("copies")
 _FIRST_HOST = len(KINDS) - len(HOST_KINDS)
 _WITHIN, _BEFORE, _BETWEEN, _AFTER = range(len(PLACES))
 _STEPS_BACK: Final = 64
-"""Operations begun before a moment among which the one under way is looked for; of what began earlier no name is told."""
+"""Operations begun before a moment among which the one under way is looked for; earlier ones have no name."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class AccountOfSteps:
 
     def __init__(self) -> None:
         self._rest: dict[int, tuple[int, int, Account]] = {}
-        """Rank → when the step before was over, when its device was done with it, and the rows of what is in between."""
+        """Rank → when the step before was over, when its device was done with it, the rows in between."""
 
     def of_step(self, ops: Operations, sync: Synchronisation | None = None) -> Account:
         """Return the step's rows, which add up to its length on every rank."""
@@ -189,12 +189,13 @@ def _under_way(ops: Operations, own: Ints, rank: Ints, time: Ints, part: SmallIn
         else:
             rows = np.flatnonzero(part_of == one)
         at = np.flatnonzero(part == one)
-        found[at] = _latest(ops.rank[rows], begin[rows], end[rows], rows, rank[at], time[at])
+        found[at] = _latest(ops, rows, (begin, end), rank[at], time[at])
     return found
 
 
-def _latest(of_rank: Ints, begin: Ints, end: Ints, rows: Ints, rank: Ints, time: Ints) -> Ints:
-    """Return per time the row that began last of those that are not over."""
+def _latest(ops: Operations, rows: Ints, spans: tuple[Ints, Ints], rank: Ints, time: Ints) -> Ints:
+    """Return per time the row that began last of those that are not over; `spans` has begin and end of every row."""
+    of_rank, begin, end = ops.rank[rows], spans[0][rows], spans[1][rows]
     if not len(rows):
         return np.full(len(rank), NONE, dtype=np.int64)
     low = min(int(begin.min()), int(time.min(initial=0)))
