@@ -79,7 +79,9 @@ def known_of(store: Path) -> Iterator[Known]:
         evidence, _ = evidence_of(trace.job, ())
         identities, course = identities_of(trace.job), course_of_job(trace.job)
         if course is not None and len(evidence.table):
-            yield Known(evidence, Joins(identities, trace.job.hosts, evidence.devices), course, identities, trace.job.has_device)
+            yield Known(
+                evidence, Joins(identities, trace.job.hosts, evidence.devices), course, identities, trace.job.has_device
+            )
 
 
 def accused(known: Known, chosen: random.Random) -> TriageResult:
