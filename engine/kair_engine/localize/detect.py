@@ -210,7 +210,9 @@ class _Looks:
     def _all_are_slow(self, units: Sequence[Ints], chosen: Bools) -> bool:
         """Return whether every rank of a set is slower than the others: else some of its ranks are, and no set."""
         own = self._own_means
-        mine, others = (own[np.concatenate([units[at] for at in np.flatnonzero(of)])] for of in (chosen, ~chosen))
+        mine, others = (
+            own[np.concatenate([units[at] for at in np.flatnonzero(of).tolist()])] for of in (chosen, ~chosen)
+        )
         usual = float(median(others))
         return float(mine.min()) - usual > LEAST_OF_SET * (float(mine.mean()) - usual)
 

@@ -132,7 +132,7 @@ def _flights_ns(sync: Synchronisation, edges: Ints) -> Floats:
     rows = np.where(ops.kind[rows[:, :1]] == RECV, rows[:, ::-1], rows)
     offset = sync.clocks.offset_ns[ops.rank[rows]]
     flight = ops.end_ns[rows[:, 1]] - offset[:, 1] - (ops.start_ns[rows[:, 0]] - offset[:, 0])
-    return np.maximum(flight, sync.own_ns[edges].astype(float))
+    return np.asarray(np.maximum(flight, sync.own_ns[edges].astype(float)))
 
 
 def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:

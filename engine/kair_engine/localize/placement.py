@@ -155,12 +155,10 @@ def _carried_by(excess: JobExcess, code: Ints, apart_ns: float) -> tuple[str | N
     def by_place(values: Floats) -> Floats:
         return np.asarray(np.bincount(code, weights=values) / sizes)
 
-    best: tuple[float, str | None] = (_MOST * apart_ns, None)
-    for name in excess.operators:
-        per_place = by_place(trimmed_mean(excess.operator_ns(name)[0], TRIM))
-        best = max(best, (float(per_place.max() - per_place.min()), name), key=lambda one: one[0])
-    name = best[1]
-    if name is None:
+    of_operator = {name: by_place(trimmed_mean(excess.operator_ns(name)[0], TRIM)) for name in excess.operators}
+    apart = {name: float(np.ptp(of_place)) for name, of_place in of_operator.items()}
+    name = max(apart, key=lambda one: apart[one], default=None)
+    if name is None or apart[name] < _MOST * apart_ns:
         work = np.delete(excess.every_work_ns, CLASSES.index("communication"), axis=1)
         return None, by_place(work.sum(axis=1).mean(axis=0))
     per_step, typical = excess.operator_ns(name)

@@ -75,11 +75,9 @@ class Account:
 
     def chosen(self, rows: Bools | Ints) -> "Account":
         """Return some of the rows."""
-        return Account(*(of[rows] for of in self._columns))
-
-    @property
-    def _columns(self) -> tuple[Ints, ...]:
-        return self.rank, self.kind, self.place, self.operator, self.owner, self.ns
+        return Account(
+            self.rank[rows], self.kind[rows], self.place[rows], self.operator[rows], self.owner[rows], self.ns[rows]
+        )
 
     def in_parts(self, ranks: int) -> Floats:
         """Return the sums by part of a step as `kair rank` divides it: (PARTS and UNKNOWN × ranks), ns."""
@@ -90,11 +88,11 @@ class Account:
     @classmethod
     def joined(cls, parts: Sequence["Account"]) -> "Account":
         """Return the rows of all, those that agree in all but their length added up."""
-        columns = [np.concatenate(of) for of in zip(*(part._columns for part in parts), strict=True)]
-        key = np.stack([of.astype(np.int64) for of in columns[:-1]])
-        distinct, of_row = np.unique(key, axis=1, return_inverse=True)
+        names = ("rank", "kind", "place", "operator", "owner", "ns")
+        *key, lengths = (np.concatenate([getattr(part, name) for part in parts]).astype(np.int64) for name in names)
+        distinct, of_row = np.unique(np.stack(key), axis=1, return_inverse=True)
         ns = np.zeros(distinct.shape[1], dtype=np.int64)
-        np.add.at(ns, of_row.reshape(-1), columns[-1])
+        np.add.at(ns, of_row.reshape(-1), lengths)
         rank, kind, place, operator, owner = distinct
         return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
 
@@ -265,7 +263,7 @@ def frame_of(rows: Account, ops: Operations) -> "pl.DataFrame":
     """Return a step's rows as a frame."""
     import polars as pl
 
-    def texts(codes: Ints, of: Iterable[tuple[int, str]]) -> list[str | None]:
+    def texts(codes: Ints | SmallInts, of: Iterable[tuple[int, str]]) -> list[str | None]:
         known: dict[int, str] = dict(of)
         return [known.get(code) for code in codes.tolist()]
 

@@ -132,7 +132,7 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
 
 
 def _varies(counts: Floats) -> Floats:
-    """Return per rank how far its counts in single steps lie off its median, as a deviation; no less than most ranks'."""
+    """Return per rank the deviation of its counts in single steps from its median one, no less than most ranks'."""
     of_rank = MAD_TO_SIGMA * zero_for_nan(known_median(np.abs(counts - known_median(counts))))
     return np.maximum(of_rank, np.median(of_rank))
 

@@ -46,7 +46,7 @@ def unrecorded(trace: Trace) -> Unrecorded | None:
 
     A lower bound: what is always waited for, in every collective of a size, looks like its transfer. Reads all steps.
     """
-    missing = set(trace.job.missing_ranks)
+    missing: set[int] = set(trace.job.missing_ranks)
     if not missing or not trace.job.has_device:
         return None
     alike: dict[_Key, list[tuple[Floats, Floats]]] = defaultdict(list)
@@ -54,9 +54,9 @@ def unrecorded(trace: Trace) -> Unrecorded | None:
     steps = 0
     for ops in each_step(trace):
         steps += 1
-        for key, own, exposed, ranks in _of_step(ops, synchronise(ops), missing):
+        for key, own, exposed, lacking in _of_step(ops, synchronise(ops), missing):
             alike[key].append((own, exposed))
-            members |= ranks
+            members |= lacking
     waited = at_most = 0.0
     for parts in alike.values():
         own, exposed = (np.concatenate(of) for of in zip(*parts, strict=True))
