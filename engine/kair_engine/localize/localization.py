@@ -188,9 +188,12 @@ def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator
 def _cause_of_pause(job: JobExcess, moment: Moment) -> Cause:
     """Return what hosts do in the steps in which all pause, by half of what that costs; a pause of the program else."""
     hit = list(moment.hit)
-    lost_ns = moment.lost_ns * len(job.steps) / len(hit)
-    of_kinds = dict(zip(HOST_KINDS, np.median(job.activity_ns[hit], axis=2).mean(axis=0).tolist(), strict=True))
-    return next((kind for kind in CALLS if 2 * of_kinds[kind] >= lost_ns), "periodic_pause")
+    half_ns = moment.lost_ns * len(job.steps) / len(hit) / 2
+    of_causes: dict[Cause, Floats] = {kind: job.activity_ns[hit, HOST_KINDS.index(kind)] for kind in CALLS}
+    of_causes["profiler"] = job.profiling_ns[hit]
+    of_causes["garbage_collection"] = np.stack([zero_for_nan(job.steps[at].garbage_ns) for at in hit])
+    spent = {cause: float(np.median(of_ranks, axis=1).mean()) for cause, of_ranks in of_causes.items()}
+    return next((cause for cause, spent_ns in spent.items() if spent_ns >= half_ns), "periodic_pause")
 
 
 def _cause(scattered: Scattered) -> Cause:

@@ -92,10 +92,11 @@ def _of_all(
 ) -> tuple[Finding, ...]:
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
-    in_calls = tuple(shared_calls(trace, found.job, accused, step_time_ns))
-    known = {finding.cause for finding in in_calls}
-    patterns = tuple(pattern for pattern in patterns if pattern.cause not in known)
-    wide = (*job_wide_findings(trace, patterns, step_time_ns), *in_calls, *shared.findings(found.job))
+    shares = (*shared_calls(trace, found.job, accused, step_time_ns), *shared.findings(found.job))
+    known = {finding.cause for finding in shares}
+    # A pause of all ranks is told by what makes it, where that is told.
+    patterns = tuple(one for one in patterns if "every" not in one.figures or one.cause not in known)
+    wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
     known = {finding.cause for finding in wide}
     others = [one for one in more if not one.ranks and one.cause not in known]
     return *wide, *without_stopped_waits(others, wide, step_time_ns)
