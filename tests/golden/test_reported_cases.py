@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from kinds import in_words
-from support.places import REPORTED
+from support.places import CASES2
 
 from kair_engine.recording.opening import open_trace
 from kair_tui.commands.triage import run
 from kair_tui.render.triage import TriageInWords
 
-pytestmark = pytest.mark.skipif(not REPORTED.is_dir(), reason="the cases are not beside the checkout")
+pytestmark = pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _open(name: str) -> tuple[pytest.MarkDecorator, ...]:
 @pytest.mark.parametrize("case", [pytest.param(name, marks=_open(name)) for name in CASES])
 def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> None:
     right = CASES[case]
-    result = run(open_trace(REPORTED / case / "input", cache=tmp_path, workers=1))
+    result = run(open_trace(CASES2 / case / "input", cache=tmp_path, workers=1))
     accusing = [finding for finding in result.findings if finding.ranks and finding.pattern != "job_wide"]
     assert (result.verdict, sorted({rank for finding in accusing for rank in finding.ranks})) == (
         right.verdict,
@@ -144,14 +144,14 @@ def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> 
 @pytest.mark.xfail(strict=False, reason=OPEN["one loss"])
 def test_one_loss_is_told_once(tmp_path: Path) -> None:
     """The median of two ranks is half of what the slow one has: no loss of its own."""
-    result = run(open_trace(REPORTED / "two_ranks_counted_twice" / "input", cache=tmp_path, workers=1))
+    result = run(open_trace(CASES2 / "two_ranks_counted_twice" / "input", cache=tmp_path, workers=1))
     assert [finding.ranks for finding in result.findings] == [(1,)]
 
 
 @pytest.mark.xfail(strict=False, reason=OPEN["step in the middle"])
 def test_a_step_in_the_middle_is_read(tmp_path: Path) -> None:
     """All four ranks recorded step 19 whole; its length is that of rank 0's evaluation."""
-    trace = open_trace(REPORTED / "eval_on_rank0_set_aside" / "input", cache=tmp_path, workers=1)
+    trace = open_trace(CASES2 / "eval_on_rank0_set_aside" / "input", cache=tmp_path, workers=1)
     assert 19 in run(trace).steps
 
 

@@ -13,4 +13,3 @@ CASES = ROOT.parent / "shared" / "cases"
 CASES2 = ROOT.parent / "shared" / "cases2"
 RUN_AHEAD = CASES / "run_ahead"
 """Simulated jobs whose hosts run ahead of their devices."""
-REPORTED = CASES2

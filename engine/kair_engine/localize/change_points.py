@@ -17,6 +17,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.noise import autocorrelation, inflation_of
 from kair_engine.localize.peers import Spread, moderated, tails
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, median
@@ -91,6 +92,16 @@ def change_points(values: Floats, spread: Spread, *, relative: bool = False) -> 
     ]
 
 
+def varying(values: Floats, by: float) -> Ints:
+    """Columns of (steps × things) that take so much longer in some part of the steps than in another, as a share.
+
+    The parts are so short that every change has most of the steps of one.
+    """
+    parts = np.array_split(values, max(len(values) // FEWEST_EACH_SIDE, 1))
+    medians = np.stack([median(part, axis=0) for part in parts])
+    return np.flatnonzero(medians.max(axis=0) > (1 + by) * medians.min(axis=0))
+
+
 def _candidates(steps: int) -> list[Candidate]:
     first, last = FEWEST_EACH_SIDE, steps - FEWEST_EACH_SIDE
     if last < first:
@@ -113,13 +124,14 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
     t = rise / np.sqrt(np.maximum(variance, 1e-18))
     by_noise = np.minimum(tests * tails(t, max(len(logs) - 2.0, 1.0)), NO_CHANGE)
     chance, middle = np.maximum(by_prior, by_noise), (low + high) / 2
-    asked = np.flatnonzero(chance < BY_ORDER)
+    asked = np.flatnonzero(chance < FALSE_ALARM_RATE)
+    if not len(asked):
+        return chance
     ordered = _chance_of_order(
         (inside > middle)[:, asked].sum(axis=0), (outside > middle)[:, asked].sum(axis=0), within
     )
-    result = np.full(len(rise), NO_CHANGE)
-    result[asked] = np.where(tests * ordered < BY_ORDER, chance[asked], NO_CHANGE)
-    return result
+    chance[asked] = np.where(tests * ordered < BY_ORDER, chance[asked], NO_CHANGE)
+    return chance
 
 
 def _above_calm(rise: Floats, variance: Floats, spread: Spread) -> Floats:
@@ -144,7 +156,7 @@ def _chance_of_order(slow_inside: Ints, slow_outside: Ints, within: Bools) -> Fl
     slow = slow_inside + slow_outside
     total = of[steps] - of[slow] - of[steps - slow]
     result = np.zeros(len(slow))
-    for inside in range(size + 1):
+    for inside in range(int(slow_inside.min()), size + 1):
         outside = slow - inside
         fits = (inside >= slow_inside) & (outside >= 0) & (outside <= steps - size)
         others = np.clip(outside, 0, steps - size)

@@ -13,7 +13,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.input_growth import Dimension, Growth, growths
-from kair_engine.localize.links import Link, LinkTime, OwnTime, link_times, own_times
+from kair_engine.localize.links import Link, LinkTime, OwnTime, calls_of, link_times, own_times
 from kair_engine.localize.rank_times import RankTimes, joined, rank_times
 from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.clocks import Synchronisation, synchronise
@@ -342,6 +342,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         result[..., place] = values
         return result
 
+    calls = calls_of(sync, role)
     held_up = pauses(times.stretches, ops.step_time_ns, role)
     spent = np.stack([times.compute_ns, times.input_ns, times.host_ns, _transfers_ns(sync, (SEND, RECV))])
     passes = [PHASE_NAMES.index(name) for name in PASSES]
@@ -369,8 +370,8 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         tells_inputs=zero_for_nan(per_rank((times.shapes.calls.sum(axis=0) > 0).astype(float))),
         transfers_ns=per_rank(_transfers_ns(sync, (COLLECTIVE, SEND, RECV))),
         operators=_by_operator(times, ops.step_time_ns, role, per_rank),
-        links=own_times(sync, role),
-        transfers=link_times(sync, role),
+        links=own_times(sync, calls),
+        transfers=link_times(sync, calls),
         recorded=per_rank(recorded(times.counted, sync, role, computed_ns=times.compute_ns, idle_ns=times.host_ns)),
     )
 

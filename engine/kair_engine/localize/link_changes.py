@@ -11,7 +11,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.frozen import dataclass
-from kair_engine.localize.change_points import Change, change_points, same_time
+from kair_engine.localize.change_points import Change, change_points, same_time, varying
 from kair_engine.localize.links import (
     FEWEST_SIBLINGS,
     HEALTHY_SPREAD,
@@ -87,7 +87,10 @@ def changed_links(
 def _changes(links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]) -> Iterator[tuple[Link, Change]]:
     """Of links the change of what they spend in all; of edges only where every transfer takes longer as well."""
     own = np.array([[step[link].own_ns for link in links] for step in steps])
-    for link, change in zip(links, change_points(own, Spread(HEALTHY_SPREAD, HEALTHY_SPREAD)), strict=True):
+    asked = varying(own, SLOWER_BY)
+    changes = change_points(own[:, asked], Spread(HEALTHY_SPREAD, HEALTHY_SPREAD))
+    for at, change in zip(asked.tolist(), changes, strict=True):
+        link = links[at]
         if change is None:
             continue
         if link.group is not None or _all_take_longer([step[link].flights_ns for step in steps], change):
@@ -166,14 +169,13 @@ def differing(steps: Sequence[Mapping[Link, LinkTime]], step_time_ns: float, sha
 
     In nearly all steps, as of links that are accused (links.py).
     """
-    links = [link for link in (steps[0] if steps else ()) if all(link in step for step in steps)]
     families: dict[tuple[int, ...], list[Link]] = {}
-    for link in links:
-        if all(step[link].compared_ns > 0 for step in steps):
-            families.setdefault(steps[0][link].family, []).append(link)
+    for link, time in steps[0].items() if steps else ():
+        if time.compared_ns > 0:
+            families.setdefault(time.family, []).append(link)
     found: list[Differing] = []
     for of in families.values():
-        if not 1 < len(of) < FEWEST_SIBLINGS:
+        if not 1 < len(of) < FEWEST_SIBLINGS or not all(link in step for step in steps for link in of):
             continue
         own = np.array([[step[link].compared_ns for link in of] for step in steps])
         order = np.argsort(-own.mean(axis=0), kind="stable")

@@ -80,6 +80,21 @@ class SlowLink:
 
 
 @dataclass(frozen=True)
+class Calls:
+    """Per transfer of one step: its link, its operator, and what its siblings took."""
+
+    link: Ints
+    name: Ints
+    own: Floats
+    expected: Floats
+    siblings: Ints
+    family: Ints
+    """(3 × transfers): size (0 for an edge) and the two roles."""
+    is_known: Bools
+    """Whether a group or an edge tells it from others."""
+
+
+@dataclass(frozen=True)
 class LinkTime:
     """All transfers of one link in one step, siblings or not."""
 
@@ -94,9 +109,8 @@ class LinkTime:
     family: Family
 
 
-def link_times(sync: Synchronisation, role: Ints) -> dict[Link, LinkTime]:
+def link_times(sync: Synchronisation, calls: Calls | None) -> dict[Link, LinkTime]:
     """What every link spent in transfers in one step; process groups that hold all ranks of the step are no links."""
-    calls = _calls(sync, role)
     if calls is None:
         return {}
     collectives, ops = sync.collectives, sync.collectives.ops
@@ -108,13 +122,12 @@ def link_times(sync: Synchronisation, role: Ints) -> dict[Link, LinkTime]:
     own, shared = calls.own[kept], calls.siblings[kept] > 1
     own_ns, compared_ns = np.bincount(link, weights=own), np.bincount(link, weights=np.where(shared, own, 0.0))
     operator = _slowest_operators(link, calls.name[kept], own)
-    order = np.argsort(link, kind="stable")
-    each = np.split(kept[order], np.cumsum(np.bincount(link))[:-1])
+    flights = np.split(*_flights_ns(sync, kept, link, is_edge[kept]))
     return {
         _link(sync, int(kept[first[at]])): LinkTime(
             own_ns=float(own_ns[at]),
             compared_ns=float(compared_ns[at]),
-            flights_ns=_flights_ns(sync, each[at]) if is_edge[kept[first[at]]] else np.zeros(0),
+            flights_ns=flights[at],
             operator=ops.name_text[int(operator[at])],
             family=tuple(calls.family[:, kept[first[at]]].tolist()),
         )
@@ -122,26 +135,28 @@ def link_times(sync: Synchronisation, role: Ints) -> dict[Link, LinkTime]:
     }
 
 
-def _flights_ns(sync: Synchronisation, edges: Ints) -> Floats:
-    """Of transfers between two ranks: from the send's begin to the receive's end, no less than their own time.
+def _flights_ns(sync: Synchronisation, kept: Ints, link: Ints, is_edge: Bools) -> tuple[Floats, Ints]:
+    """(of calls on edges, link after link: from the send's begin to the receive's end; where the next link begins).
 
-    A buffered send is on its way from its begin on, whatever the receiver does meanwhile.
+    No less than their own time. A buffered send is on its way from its begin on, whatever the receiver does meanwhile.
     """
     collectives, ops = sync.collectives, sync.collectives.ops
+    order = np.argsort(link[is_edge], kind="stable")
+    edges = kept[is_edge][order]
     rows = collectives.row[collectives.starts[edges][:, None] + np.arange(2)]
     rows = np.where(ops.kind[rows[:, :1]] == RECV, rows[:, ::-1], rows)
     offset = sync.clocks.offset_ns[ops.rank[rows]]
     flight = ops.end_ns[rows[:, 1]] - offset[:, 1] - (ops.start_ns[rows[:, 0]] - offset[:, 0])
-    return np.asarray(np.maximum(flight, sync.own_ns[edges].astype(float)))
+    calls = np.bincount(link[is_edge], minlength=int(link.max()) + 1)
+    return np.maximum(flight, sync.own_ns[edges].astype(float)), np.cumsum(calls)[:-1]
 
 
-def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
+def own_times(sync: Synchronisation, calls: Calls | None) -> dict[Link, OwnTime]:
     """What every link with siblings spent in transfers itself in one step.
 
     Siblings of a transfer are the n-th of that operator on other links of the same size between the same roles
-    (`role`: a code per rank of the step); pipeline stages reduce gradients of different sizes.
+    (`calls_of` has their codes); pipeline stages reduce gradients of different sizes.
     """
-    calls = _calls(sync, role)
     if calls is None:
         return {}
     kept = np.flatnonzero(calls.siblings >= FEWEST_SIBLINGS)
@@ -237,22 +252,8 @@ def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[Rank, ...], tuple[S
     return clusters
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Per transfer of one step: its link, its operator, and what its siblings took."""
-
-    link: Ints
-    name: Ints
-    own: Floats
-    expected: Floats
-    siblings: Ints
-    family: Ints
-    """(3 × transfers): size (0 for an edge) and the two roles."""
-    is_known: Bools
-    """Whether a group or an edge tells it from others."""
-
-
-def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
+def calls_of(sync: Synchronisation, role: Ints) -> Calls | None:
+    """The transfers of a step by link, and what their siblings take; `role` is a code per rank of the step."""
     collectives, ops = sync.collectives, sync.collectives.ops
     if not len(collectives):
         return None
@@ -270,7 +271,7 @@ def _calls(sync: Synchronisation, role: Ints) -> _Calls | None:
     cell = dense(np.stack((kind, turn)))
     own = sync.own_ns.astype(float)
     siblings = np.bincount(cell)[cell]
-    return _Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family, known)
+    return Calls(link, np.asarray(ops.name[first]), own, median_by(cell, own), siblings, family, known)
 
 
 def _ends(sync: Synchronisation, value: Ints) -> tuple[Ints, Ints]:

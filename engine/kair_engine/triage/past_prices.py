@@ -154,8 +154,8 @@ def _concerned(parts: Parts, about: Slower) -> Bools:
     """Which parts are of it: all members of a link's transfers, or what ranks spend on their own work of a kind."""
     if not about.links:
         kinds = [FIX_KINDS.index(kind) for kind in FIX_KINDS if kind == about.kind]
-        of_ranks = np.isin(parts.rank, sorted(about.ranks))
-        return np.asarray(of_ranks & np.isin(parts.kind, kinds) & (parts.transfer == NONE))
+        mine = np.isin(parts.rank, sorted(about.ranks)) & np.isin(parts.kind, kinds)
+        return np.asarray(mine & (parts.transfer == NONE))
     result, rows = np.zeros(len(parts.step), dtype=bool), np.flatnonzero(parts.transfer != NONE)
     if not len(rows):
         return result
