@@ -66,8 +66,8 @@ class SlowLink:
     """Family-wise."""
 
 
-def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
-    """What every link with siblings spent in transfers itself in one step.
+def own_times(sync: Synchronisation, role: Ints, fewest: int = FEWEST_SIBLINGS) -> dict[Link, OwnTime]:
+    """What every link with siblings, `fewest` with itself, spent in transfers itself in one step.
 
     Siblings of a transfer are the n-th of that operator on other links of the same size between the same roles
     (`role`: a code per rank of the step); pipeline stages reduce gradients of different sizes.
@@ -75,7 +75,7 @@ def own_times(sync: Synchronisation, role: Ints) -> dict[Link, OwnTime]:
     calls = _calls(sync, role)
     if calls is None:
         return {}
-    kept = np.flatnonzero(calls.siblings >= FEWEST_SIBLINGS)
+    kept = np.flatnonzero(calls.siblings >= fewest)
     if not len(kept):
         return {}
     link, first = _numbered(calls.link[kept])

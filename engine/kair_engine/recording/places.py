@@ -49,7 +49,8 @@ def _stages(following: Mapping[int, int], starts: Collection[int], stated: Layou
     """Every rank's stage, along chains of first sends; empty where these are not pipelines of the stated length."""
     stages: dict[int, int] = {}
     for start in sorted(starts):
-        rank, stage = start, 0
+        rank: int | None = start
+        stage = 0
         while rank is not None and rank not in stages:
             stages[rank] = stage
             rank, stage = following.get(rank), stage + 1
