@@ -121,12 +121,13 @@ class Tally:
         for rank, late_ns in self.began_late_ns.items():
             assert self.begins is not None
             reason = why_late(before, self.begins, rank, late_ns) or Reason(STEP_BEGIN, "unknown", is_edge=True)
-            old, new = (rank, FIRST_BEGIN, _UNKNOWN, True), (rank, *reason)
-            for counts in (self.blamed, self.syncs):
-                counts[new] += counts.pop(old)
-            for counts in (self.late, self.late_syncs):
-                for late in [late for late, key in counts if key == old]:
-                    counts[late, new] += counts.pop((late, old))
+            old: _Key = (rank, FIRST_BEGIN, _UNKNOWN, True)
+            new: _Key = (rank, *reason)
+            self.blamed[new] += self.blamed.pop(old)
+            self.syncs[new] += self.syncs.pop(old)
+            for late in [late for late, key in self.late if key == old]:
+                self.late[late, new] += self.late.pop((late, old))
+                self.late_syncs[late, new] += self.late_syncs.pop((late, old))
             self.steps[new] |= self.steps.pop(old)
             self.paths = [_renamed(path, old, new) for path in self.paths]
         self.began_late_ns = {}

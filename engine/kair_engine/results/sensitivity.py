@@ -82,6 +82,7 @@ class UntestedLinks:
     """Process groups or pipeline edges that do the same transfers, and are too few to be compared."""
 
     links: tuple[str, ...]
+    """By their names, as slow ones are named."""
     us_per_step: float
     """What the transfers of the slowest of them take a step. Slow ones among them are not found at any size."""
 
