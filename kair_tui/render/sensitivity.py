@@ -177,9 +177,37 @@ def _body(result: SensitivityInWords, page: Page) -> None:
         of_hosts = [_name(fault) for fault in result.faults if fault.fault in OF_HOSTS]
         if of_hosts and (absorbs := absorbs_in_words(result)) is not None:
             page.bullet(f"{', '.join(of_hosts)}: {absorbs}")
+        for line in _of_untested(result, wide=page.options.wide):
+            page.bullet(line)
         page.line()
     for line in _notes(result, wide=page.options.wide):
         page.line(line)
+
+
+_ARROW: Final = "→"
+"""Between the two ends of a pipeline edge."""
+_LISTED: Final = 3
+"""Kinds of links, and links of each, that are listed unless all are asked for."""
+
+
+def _of_untested(result: SensitivityInWords, *, wide: bool) -> list[str]:
+    """Links of which the recording can tell nothing."""
+    if result.untested_links is None:
+        return ["slow link: steps are too large to list the links that are compared with no others"]
+    kinds = result.untested_links if wide else result.untested_links[:_LISTED]
+    lines = []
+    for one in kinds:
+        names = one.links if wide else one.links[:_LISTED]
+        more = f" and {len(one.links) - len(names)} more" if len(names) < len(one.links) else ""
+        verb = "takes" if len(one.links) == 1 else "take"
+        listed = ", ".join(name if _ARROW in name else f"group {short_name(name)}" for name in names)
+        lines.append(
+            f"slow link: nothing can be said of {listed}{more}, which {verb} "
+            f"{duration(one.us_per_step)} a step: too few others do the same transfers"
+        )
+    if rest := len(result.untested_links) - len(kinds):
+        lines.append(f"slow link: nor of {plural(rest, 'more kind')} of links (-o wide lists them)")
+    return lines
 
 
 def _by_reason(result: SensitivityInWords) -> dict[str, list[str]]:

@@ -121,7 +121,8 @@ class Tally:
         for rank, late_ns in self.began_late_ns.items():
             assert self.begins is not None
             reason = why_late(before, self.begins, rank, late_ns) or Reason(STEP_BEGIN, "unknown", is_edge=True)
-            old, new = (rank, FIRST_BEGIN, _UNKNOWN, True), (rank, *reason)
+            old: _Key = (rank, FIRST_BEGIN, _UNKNOWN, True)
+            new: _Key = (rank, *reason)
             self.blamed[new] += self.blamed.pop(old)
             self.syncs[new] += self.syncs.pop(old)
             for late in [late for late, key in self.late if key == old]:

@@ -21,7 +21,7 @@ from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
 from kair_engine.timeline.host_time import pauses
 from kair_engine.timeline.kernel_families import by_family
-from kair_engine.timeline.roles import Role, role_codes, roles, tensor_groups
+from kair_engine.timeline.roles import Role, replicas, role_codes, roles, tensor_groups
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Trace, host_numbers
@@ -137,6 +137,8 @@ class JobExcess:
     """Whether the recording has device operations: without, a host's idle time in the backward pass is not seen."""
     host: Ints | None = None
     """Per rank a number, equal for those of one host; None: unknown."""
+    replica: Ints | None = None
+    """Per rank a number, equal for those that run one batch through all stages; None: unknown."""
 
     @cached_property
     def work_ns(self) -> Floats:
@@ -315,6 +317,7 @@ def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess
         tensor_groups(trace.job),
         trace.job.has_device,
         host_numbers(trace.job),
+        replicas(trace.job),
     )
 
 

@@ -11,7 +11,7 @@ from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
 from kair_engine.localize.noise import inflation
 from kair_engine.ranks import Position, as_positions
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, known_median, trimmed_mean
 from kair_engine.timeline.roles import Role
 
 STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
@@ -144,13 +144,19 @@ def _through_stages(job: JobExcess, total: Floats, ranks: Ints) -> float | None:
     """How much the passes of a stage vary together with those of the other stages: each batch goes through all of them,
     a rank's speed is its own.
 
-    `total` is (steps × ranks), relative, NaN where a step is a slow moment. Ranks at one place in their stages are
-    taken to be of one replica. Pearson's, the median of stages; None of one stage, or of stages of different size.
+    `total` is (steps × ranks), relative, NaN where a step is a slow moment. Ranks of one replica run the same batch;
+    where the layout does not tell those, ranks at one place in their stages are taken for such. Pearson's, the median
+    of stages; None of one stage, or of stages that have not the same replicas.
     """
     of_stage = [ranks[job.role[ranks] == code] for code in np.unique(job.role[ranks])]
-    if len(of_stage) < 2 or len({len(stage) for stage in of_stage}) > 1:
+    found = [np.arange(len(stage)) if job.replica is None else job.replica[stage] for stage in of_stage]
+    if len(of_stage) < 2 or len({tuple(np.unique(of).tolist()) for of in found}) > 1:
         return None
-    values = np.stack([total[:, stage].reshape(-1) for stage in of_stage])
+    by_replica = (
+        [known_median(total[:, stage[of == one]].T) for one in np.unique(of)]
+        for stage, of in zip(of_stage, found, strict=True)
+    )
+    values = np.array([np.concatenate(of) for of in by_replica])
     values = values[:, ~np.isnan(values).any(axis=0)]
     if values.shape[1] < _STEPS_TO_CORRELATE:
         return None

@@ -151,15 +151,15 @@ def _flights_ns(sync: Synchronisation, kept: Ints, link: Ints, is_edge: Bools) -
     return np.maximum(flight, sync.own_ns[edges].astype(float)), np.cumsum(calls)[:-1]
 
 
-def own_times(sync: Synchronisation, calls: Calls | None) -> dict[Link, OwnTime]:
-    """What every link with siblings spent in transfers itself in one step.
+def own_times(sync: Synchronisation, calls: Calls | None, fewest: int = FEWEST_SIBLINGS) -> dict[Link, OwnTime]:
+    """What every link with siblings, `fewest` with itself, spent in transfers itself in one step.
 
     Siblings of a transfer are the n-th of that operator on other links of the same size between the same roles
     (`calls_of` has their codes); pipeline stages reduce gradients of different sizes.
     """
     if calls is None:
         return {}
-    kept = np.flatnonzero(calls.siblings >= FEWEST_SIBLINGS)
+    kept = np.flatnonzero(calls.siblings >= fewest)
     if not len(kept):
         return {}
     link, first = _numbered(calls.link[kept])

@@ -13,6 +13,8 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.readers.formats import ONE_CLOCK
 from kair_engine.recording.fragments import Fragment, Sorted, at_one_time, sort_out, span_of, with_calls_once
+from kair_engine.recording.peers import peers_are_ranks
+from kair_engine.recording.places import joined_layout
 from kair_engine.recording.step_numbers import (
     borne_out,
     counted_differently,
@@ -27,7 +29,6 @@ from kair_engine.trace.model import (
     FragmentInfo,
     Job,
     KairWarning,
-    Layout,
     ProcessGroup,
     StepTimes,
     Trace,
@@ -97,7 +98,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
     apart = _set_apart(unmarked, matched, times, hosts if on_one_clock else {})
     shift = {rank: more for rank, more in {**by_time, **matched, **apart}.items() if more}
     times = renumbered(times, shift)
-    truncated = _truncated(infos)
+    truncated, as_ranks = _truncated(infos), peers_are_ranks(infos, paths)
     usable = usable_steps(times, ranks, on_all=bool(matched), truncated=truncated)
     on_devices = steps_on_devices(times)
     job = Job(
@@ -107,7 +108,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         world_size=max(stated, max(ranks) + 1),
         ranks=ranks,
         hosts=hosts,
-        layout=_joined_layout([info.layout for info in infos if info.layout is not None]),
+        layout=joined_layout(infos, as_ranks),
         device=next((info.device for info in infos if info.device is not None), None),
         has_device=any(info.has_device for info in infos),
         absolute_time=all(info.absolute_time for info in infos),
@@ -119,6 +120,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         cut_off=usable.cut_off,
         step_shift=shift,
         truncated=truncated,
+        peers_are_ranks=as_ranks,
         progress={rank: calls for info in infos for rank, calls in sorted(info.calls.items())},
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
@@ -374,19 +376,6 @@ def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], lis
 def _names(fragments: Sequence[Fragment]) -> str:
     names = sorted(Path(fragment.info.source).name for fragment in fragments)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _joined_layout(layouts: Sequence[Layout]) -> Layout | None:
-    """The places that the fragments state, together; a size is the first that any of them states."""
-    if not layouts:
-        return None
-    return Layout(
-        dp=next((layout.dp for layout in layouts if layout.dp is not None), None),
-        pp=next((layout.pp for layout in layouts if layout.pp is not None), None),
-        tp=next((layout.tp for layout in layouts if layout.tp is not None), None),
-        pipeline_stage={rank: place for layout in layouts for rank, place in layout.pipeline_stage.items()},
-        dp_rank={rank: place for layout in layouts for rank, place in layout.dp_rank.items()},
-    )
 
 
 def _joined_step_times(infos: Sequence[FragmentInfo]) -> StepTimes:

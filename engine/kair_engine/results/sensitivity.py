@@ -78,6 +78,16 @@ class DetectableFault:
 
 
 @dataclass(frozen=True)
+class UntestedLinks:
+    """Process groups or pipeline edges that do the same transfers, and are too few to be compared."""
+
+    links: tuple[str, ...]
+    """By their names, as slow ones are named."""
+    us_per_step: float
+    """What the transfers of the slowest of them take a step. Slow ones among them are not found at any size."""
+
+
+@dataclass(frozen=True)
 class SensitivityResult:
     """What a recording can show: the smallest faults that triage would find in it."""
 
@@ -100,3 +110,6 @@ class SensitivityResult:
     absorbs_once_us: float | None = None
     """The same of a single delay: how far every host is ahead at all times. Null where one is not at times, or where
     hosts do not run ahead."""
+    untested_links: tuple[UntestedLinks, ...] | None = ()
+    """Links that the smallest slow link does not hold for, those with the longest transfers first; null where that is
+    not known."""

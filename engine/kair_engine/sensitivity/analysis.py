@@ -51,6 +51,7 @@ from kair_engine.sensitivity.injection import (
     with_stalls,
     without_faults,
 )
+from kair_engine.sensitivity.untested_links import untested_links
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.whatif.analysis import leads
 
@@ -246,11 +247,14 @@ def sensitivity(
     is none.
     """
     require_steps(trace)
-    job = job_excess(with_collectives_marked(trace))
+    trace = with_collectives_marked(trace)
+    job = job_excess(trace)
     step_ns = step_time_ns(trace, job)
     found = sensitivity_of(
         job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen, report=report
     )
+    if "slow_link" in chosen:
+        found = replace(found, untested_links=untested_links(trace))
     if (ahead := leads(trace)) is None:
         return found
     ranks = trace.job.ranks

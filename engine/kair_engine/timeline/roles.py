@@ -67,6 +67,17 @@ def tensor_groups(job: Job) -> Ints | None:
     return np.array([number[of] for of in place], dtype=np.int64) if len(number) < len(place) else None
 
 
+def replicas(job: Job) -> Ints | None:
+    """Per rank of the job its data-parallel position: those of one run the same batch through all stages.
+
+    None where the layout does not tell that of all.
+    """
+    layout = job.layout
+    if layout is None or not all(rank in layout.dp_rank for rank in job.ranks):
+        return None
+    return np.array([layout.dp_rank[rank] for rank in job.ranks], dtype=np.int64)
+
+
 def _of_stage(stage: int | None) -> Role:
     return Role(f"stage {'?' if stage is None else stage}", stage)
 

@@ -11,6 +11,7 @@ from kair_engine.arrays import NONE, is_one_of
 from kair_engine.cancelling import checkpoint
 from kair_engine.trace.batches import require_memory, step_batches
 from kair_engine.trace.columns import Columns, read_columns
+from kair_engine.trace.group_names import listed_ranks
 from kair_engine.trace.model import DerivedGroups, Job, Trace
 from kair_engine.trace.operations import (
     COLLECTIVE,
@@ -100,9 +101,27 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
             columns["message_bytes"] = bytes_
     if not texts["inputs"]:
         del columns["inputs_code"]
+    if trace.job.peers_are_ranks:
+        columns["peer"] = _stated_peers(columns, texts["group"], trace.job.peers_are_ranks)
     if trace.job.derived is not None:
         columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     return columns, texts
+
+
+def _stated_peers(
+    columns: dict[str, npt.NDArray[Any]], groups: dict[int, str], ranks: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """The other ends of transfers as these ranks' recordings number them: places in their groups that are ranks."""
+    peer = columns["peer"].copy()
+    rows = np.flatnonzero((peer >= 0) & np.isin(columns["rank"], ranks))
+    for code, text in groups.items():
+        of_group = rows[columns["group_code"][rows] == code]
+        members = np.array(listed_ranks(text), dtype=np.int64)
+        if len(of_group) and len(members):
+            order = np.argsort(members)
+            place = order[np.minimum(np.searchsorted(members[order], peer[of_group]), len(members) - 1)]
+            peer[of_group] = np.where(members[place] == peer[of_group], place, peer[of_group])
+    return peer
 
 
 def _with_derived_groups(

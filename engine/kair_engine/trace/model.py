@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
@@ -225,6 +225,19 @@ class SentToHost:
     """In the mean, so long there was something that was not acknowledged yet, though the receiver had room for it."""
 
 
+PeersCounted = Literal["ranks", "places", "either"]
+"""Whether numbers of other ends are ranks of the job, or places in the process group; or nothing tells it."""
+
+
+@dataclass(frozen=True)
+class FirstSend:
+    """Where a rank sends first in a step, and whether it received nothing before: then a pipeline begins with it."""
+
+    group: str
+    peer: int
+    begins: bool
+
+
 @dataclass(frozen=True)
 class FragmentInfo:
     """What one fragment of the operations table holds; kept in its Parquet metadata."""
@@ -261,6 +274,12 @@ class FragmentInfo:
     """rank → its launch queue, where a launch was seen to wait for a place in it."""
     identity: dict[int, RankIdentity] = field(default_factory=dict)
     """rank → who it is, where the recording says more than its host."""
+    peers: dict[int, PeersCounted] = field(default_factory=dict)
+    """rank → how it counts the other ends of sends and receives; those that may be either were taken for places."""
+    first_send: dict[int, FirstSend] = field(default_factory=dict)
+    """rank → the first send of most of its steps."""
+    same_batches: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """rank → the ranks of its pipeline and tensor groups, where those are listed: they run the same batches."""
 
 
 def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
@@ -298,6 +317,9 @@ class Job:
     """rank → how much higher it numbers its steps than the job does; those of other ranks are the job's."""
     truncated: tuple[Rank, ...] = ()
     """Ranks whose files are cut off: what they communicate is known in part."""
+    peers_are_ranks: tuple[Rank, ...] = ()
+    """Ranks whose fragments took the other ends of transfers for places in the group, though they are ranks: the other
+    ranks' recordings show that."""
     files: dict[int, int] = field(default_factory=dict)
     """rank → how many files hold its recording."""
     clock_of: dict[int, int] = field(default_factory=dict)

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from kair_engine.readers.kineto.events import EventArgs
 from kair_engine.trace.format import KINDS
+from kair_engine.trace.group_names import listed_ranks
+from kair_engine.trace.model import PeersCounted
 
 _ELEMENT_BYTES: Final = {
     **dict.fromkeys(("double", "long", "long int", "int64", "float64", "complexfloat"), 8),
@@ -113,7 +115,6 @@ def json_list(text: bytes) -> list[Any]:
 _MAX_GROUP_LENGTH: Final = 200
 # A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
 _GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
-_RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
 _SEQUENCE: Final = re.compile(r"\d{1,18}")
 _PEER: Final = re.compile(r"\d{1,9}")
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -227,15 +228,34 @@ def group_text(name: str | None, ranks: str | None) -> str | None:
     return text if len(text) <= _MAX_GROUP_LENGTH else f"{text[: _MAX_GROUP_LENGTH - 1]}…"
 
 
-def global_peers(peers: Sequence[int], group: str | None, rank: int) -> list[int]:
+def peers_counted(details: Details, rank: int) -> PeersCounted | None:
+    """How a rank's recording counts the other ends of sends and receives; None where it names none in a listed group.
+
+    A number that is no place in the group, or the rank's own, shows that they are ranks of the job; one that is no rank
+    of the group shows that they are places.
+    """
+    found: set[PeersCounted] = set()
+    for one in details.different:
+        ranks = listed_ranks(one.group)
+        if one.peer is None or not ranks:
+            continue
+        if one.peer >= len(ranks) or ranks[one.peer] == rank:
+            found.add("ranks")
+        else:
+            found.add("either" if one.peer in ranks else "places")
+    clear = found - {"either"}
+    return clear.pop() if len(clear) == 1 else "either" if found else None
+
+
+def global_peers(peers: Sequence[int], group: str | None, rank: int, counted: PeersCounted | None) -> list[int]:
     """The other ends of one group's sends and receives on a rank, as ranks of the job.
 
     Most recordings count them within the process group, whose ranks the group's text lists; others state ranks of the
-    job. A number that is no place in the group, or is the rank's own, shows that all of them are such.
+    job. `counted` says what the whole recording shows; where that is nothing, these peers may.
     """
-    listed = _RANKS.search(group or "")
-    ranks = [int(number) for number in listed[1].split(",")] if listed else []
-    if any(peer >= len(ranks) or ranks[peer] == rank for peer in peers):
+    ranks = listed_ranks(group)
+    of_job = any(peer >= len(ranks) or ranks[peer] == rank for peer in peers)
+    if counted == "ranks" or of_job:
         return list(peers)
     return [ranks[peer] for peer in peers]
 

@@ -174,6 +174,16 @@ def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
     )
 
 
+def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
+    """The ranks of the rank's pipeline and tensor groups, as `distributedInfo.pg_config` lists them; itself too."""
+    found = {rank}
+    for group in _listed(distributed):
+        members = group.get("ranks")
+        if _dimension(group.get("pg_desc")) in ("pp", "tp") and isinstance(members, list) and rank in members:
+            found.update(one for one in members if type(one) is int and 0 <= one < MAX_RANKS)
+    return tuple(sorted(found))
+
+
 def only_group(distributed: Mapping[str, Any]) -> str | None:
     """The process group of every collective, where the job has no other of two ranks and more."""
     groups = [group for group in _listed(distributed) if group.get("pg_size") != 1]

@@ -30,6 +30,7 @@ from kair_engine.readers.kineto.collectives import (
     number_collectives,
     only_group,
     process_groups,
+    same_batches,
 )
 from kair_engine.readers.kineto.compiled.backend import scanner_for
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
@@ -323,6 +324,17 @@ def _second_pass(
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
             limits={ranks[0]: limits} if limits is not None else {},
             sent={ranks[0]: sent} if sent else {},
+            peers={
+                rank: assembler.peers
+                for rank, assembler in zip(ranks, assemblers, strict=True)
+                if assembler.peers is not None
+            },
+            first_send={
+                rank: assembler.first_send
+                for rank, assembler in zip(ranks, assemblers, strict=True)
+                if assembler.first_send is not None
+            },
+            same_batches={ranks[0]: same_batches(distributed, ranks[0])} if alone else {},
             launch_queue={
                 rank: launches.queue
                 for rank, (_, launches, _) in zip(ranks, partitions, strict=True)

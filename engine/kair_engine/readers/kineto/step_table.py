@@ -3,6 +3,7 @@
 Which step each event belongs to: what a device ran, to the step that launched it, whenever it ran.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from itertools import pairwise
@@ -16,7 +17,7 @@ from kair_engine.arrays import Bools, is_one_of, order_by
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocking_calls import blocking_functions
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, UNKNOWN, Category, NameClass, host_phases, kind_codes
-from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers
+from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers, peers_counted
 from kair_engine.readers.kineto.collectives import StepCollectives
 from kair_engine.readers.kineto.events import Records, joined
 from kair_engine.readers.kineto.steps import OUTSIDE, StepWindows
@@ -32,7 +33,7 @@ from kair_engine.readers.launch_queue import (
 )
 from kair_engine.trace.columns import dictionary, nullable, numbers, occurrences
 from kair_engine.trace.format import KINDS, PHASES, QUEUE_FULL, SCHEMA, STEP_SCOPE
-from kair_engine.trace.model import LaunchQueue
+from kair_engine.trace.model import FirstSend, LaunchQueue
 
 Int64s = npt.NDArray[np.int64]
 
@@ -82,6 +83,7 @@ class StepAssembler:
         self._rank, self.base_ns, self._groups_listed = rank, base_ns, groups_listed
         self._details = DetailColumns(tables.details)
         self._groups = [*self._details.groups, *([default_group] if default_group else [])]
+        self.peers = peers_counted(tables.details, rank)
         self._no_group = self._groups.index(default_group) if default_group else -1
         self._category = tables.categories().astype(np.int64)
         self._name_class = tables.name_classes().astype(np.int64)
@@ -103,6 +105,7 @@ class StepAssembler:
         self._bytes_of_inputs = np.array(tables.inputs.bytes_, np.int64)
         self._shapes = tables.inputs.shapes
         self._has_shapes = np.array(list(map(bool, self._shapes)), np.bool_)
+        self._first_sends: Counter[FirstSend] = Counter()
         self.groups_missing = False
         """Whether communication timed on the host, in the tables made so far, does not say its process group."""
         self.on_device: dict[int, tuple[int, int]] = {}
@@ -113,10 +116,16 @@ class StepAssembler:
         """Count calls of these functions, by the numbers of their names, as waits for the device in all tables."""
         self._name_class[functions] = NameClass.SYNCHRONIZE
 
+    @property
+    def first_send(self) -> FirstSend | None:
+        """The first send of most of the tables made so far; None without any."""
+        return self._first_sends.most_common(1)[0][0] if self._first_sends else None
+
     def table(self, records: Records, step: int) -> pa.Table:
         """The table of the step with index `step`, its scope row among the others."""
         records = self._without_marks(records)
         columns, groups = self._columns(records)
+        self._see_first_send(columns, groups)
         works = self._on_device.take(records["track"]) & (columns.kind != KINDS.index("memory"))
         if works.any():
             over = columns.start[works] + columns.duration[works]
@@ -124,6 +133,15 @@ class StepAssembler:
         columns = self._in_order(columns, step)
         number = int(self._windows.number[step])
         return self._arrow(columns, groups, number)
+
+    def _see_first_send(self, columns: _Columns, groups: list[str]) -> None:
+        sends = np.flatnonzero((columns.kind == KINDS.index("send")) & (columns.peer >= 0) & (columns.group >= 0))
+        if not len(sends):
+            return
+        first = sends[np.argmin(columns.start[sends])]
+        received = columns.start[columns.kind == KINDS.index("recv")]
+        begins = not np.any(received < columns.start[first])
+        self._first_sends[FirstSend(groups[columns.group[first]], int(columns.peer[first]), begins)] += 1
 
     def _without_marks(self, records: Records) -> Records:
         steps = np.flatnonzero(self._is_mark.take(records["name"]))
@@ -226,7 +244,7 @@ class StepAssembler:
         for one in sorted(set(group[told].tolist())):
             of_group = told & (group == one)
             name = self._groups[one] if one >= 0 else None
-            columns.peer[rows[of_group]] = global_peers(peers[of_group].tolist(), name, self._rank)
+            columns.peer[rows[of_group]] = global_peers(peers[of_group].tolist(), name, self._rank, self.peers)
         return [self._groups[one] for one in groups]
 
     def _main_lane(self) -> int:
