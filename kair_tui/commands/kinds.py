@@ -35,14 +35,14 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "delays_on_changing_ranks": (
         "Delays that no rank has more often than chance. About: cause. Figures: delays, ranks, hit_steps, steps."
     ),
+    "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "uneven_positions": (
         "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
         "each position, in µs per step; share_of_step."
     ),
-    "at_step_end": "Idle after a step's last operation, until it ends. Figures: after_us_per_step, peers_us.",
     "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
+    "at_step_end": "Idle after a step's last operation, until it ends. Figures: after_us_per_step, peers_us.",
     "all_pause": "All ranks pause in the same steps. Figures: delays, every, of_steps, share_of_step.",
-    "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "host_stops": (
         "Threads stand still in the middle of operations; together is 1 where ranks do so at moments of their own, "
         "more where they do so together. Figures: per_step, median_us, longest_us, share_of_step, slowest_rank_us, "

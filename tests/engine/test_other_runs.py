@@ -36,7 +36,7 @@ def told(trace: Trace, code: str) -> str:
 
 
 def culprit(result: TriageResult) -> Finding:
-    (finding,) = result.findings
+    (finding,) = (one for one in result.findings if one.ranks)
     return finding
 
 

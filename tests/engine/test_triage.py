@@ -67,7 +67,7 @@ def training(
 def test_a_healthy_job_has_no_straggler(tmp_path: Path) -> None:
     result = triage(training(tmp_path, seed=0))
     assert (result.verdict, result.findings) == ("no_straggler", ())
-    assert summary(result) == "no straggler: 8 ranks, 20 steps of 685 µs, no rank differs from its peers beyond chance"
+    assert summary(result) == "no straggler: 8 ranks, 20 steps of 685 µs; nothing of 1 % of the step or more is unexplained"
     assert sorted(row.rank for row in result.ranking) == list(range(8))
     assert not any(row.flagged for row in result.ranking)
     assert result.steps == tuple(range(20))
@@ -299,4 +299,4 @@ def test_in_one_step_the_rank_that_is_waited_for_most_leads_and_is_named(tmp_pat
         """
     result = triage(trace(tmp_path, table))
     assert (result.verdict, result.ranking[0].rank) == ("inconclusive", 7)
-    assert "rank 7 took 10.0 % of the step longer than its peers (compute), but in 1 step" in summary(result)
+    assert "the others wait 600 µs of the 6.00 ms step (10.0 %) for rank 7" in summary(result)

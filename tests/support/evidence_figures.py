@@ -79,7 +79,8 @@ def _whole_device(evidence: Data, data: Data) -> None:
     """Localize shows the excess that the ratio is made of, and the peers; what these take is in no table of it."""
     scores, figures, ranks = {score["rank"]: score for score in data["scores"]}, evidence["figures"], evidence["ranks"]
     role = scores[ranks[0]]["role"]
-    assert len([score for score in scores.values() if score["role"] == role]) - len(ranks) == figures["peers"]
+    healthy = [score for score in scores.values() if score["role"] == role and not score["flagged"]]
+    assert len([score for score in healthy if score["rank"] not in ranks]) == figures["peers"]
     excess = _mean(scores[rank]["excess_us"]["compute"] for rank in ranks)
     assert 0 < excess < (figures["ratio"] - 1) * data["step_time_us"]
     assert figures["least_ratio"] <= figures["ratio"] <= figures["most_ratio"]

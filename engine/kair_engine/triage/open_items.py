@@ -103,6 +103,8 @@ class Budget:
         took = self._took_ns(of)
         longest = max(of.hit, key=lambda at: took[at])
         others = np.delete(took, list(of.hit))
+        # Where steps are marked at one time on all ranks, their lengths do not show who was late.
+        is_longer = len(others) > 0 and took[longest] - median(others) > of.lost_ns
         cause, operator = _cause_of_class(of.class_index), None
         if looked_at and of.positions:
             cause, operator = self._ran(self.job.steps[longest].step, of)
@@ -113,8 +115,8 @@ class Budget:
             steps=steps,
             cause=cause,
             operator=operator,
-            took_us=float(took[longest]) / 1e3,
-            usual_us=float(median(others)) / 1e3 if len(others) else None,
+            took_us=float(took[longest]) / 1e3 if is_longer else None,
+            usual_us=float(median(others)) / 1e3 if is_longer else None,
         )
 
     def _took_ns(self, of: Moment) -> Floats:
