@@ -191,7 +191,7 @@ def test_no_straggler_says_how_much_could_be_hidden_and_nothing_larger_is_open(o
     assert all(one.share_of_step <= of.triage.smallest_share for one in of.triage.open)
 
 
-@law({"what is open has no item yet": ("nsys_graph_level",)})
+@law()
 def test_an_open_answer_leads_with_its_largest_item(of: Answer) -> None:
     if of.triage.verdict != "inconclusive" or not of.trace.steps:
         return
@@ -210,7 +210,13 @@ def test_next_to_no_straggler_ranks_without_a_trace_are_accounted_for(of: Answer
         assert of.triage.smallest_share is not None or missing <= named
 
 
-@law({"what comes every few steps is told without its steps": ("end_of_step_logging_marked",)})
+@law(
+    {
+        "others wait in the step after the one in which a rank pauses, and that one is told": (
+            "end_of_step_logging_marked",
+        )
+    }
+)
 def test_a_step_that_takes_twice_as_long_is_told(of: Answer) -> None:
     """In a finding, an open item, the first line or a warning."""
     if of.steps is None:

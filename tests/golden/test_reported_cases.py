@@ -89,32 +89,9 @@ CASES = {
     ),
     "xpu_blocking_call": Right("straggler", (2,), "compute|device", ms=(6.5, 7.3)),
 }
-OPEN = {
-    "cp_unbalanced_causal": "no contrast by place in a process group",
-    "cuda_free_on_all": "calls of the allocator are nobody's time",
-    "culprit_trace_missing": "the verdict never asks for whom recorded ranks wait",
-    "end_of_step_host": "the host's time behind the last device operation is nobody's",
-    "end_of_step_logging_marked": "the host's time behind the last device operation is nobody's",
-    "eval_on_rank0_set_aside": "a long step in the middle passes for cut off",
-    "half_the_gpus_older": "ratios are against a median that the accused are half of, and models are not told",
-    "loader_every_8th_all_ranks": "shares are medians over steps",
-    "recompile_one_step": "a single event is told without its step and operation",
-    "rl_rollout_lengths": "uneven numbers of operations are no contrast",
-    "smi_csv_not_tied": "a device's number is not tied to the host's GPU",
-    "two_slow_ranks_price": "the headline prices culprits one by one",
-    "varlen_attention_persistent": "the cause is taken from the class of time alone",
-    "xpu_blocking_call": "waiting calls are known by the word synchronize alone",
-    "one loss": "the median of two ranks is the mean of both",
-    "step in the middle": "a long step in the middle passes for cut off",
-}
-"""What is not answered rightly yet, and why."""
 
 
-def _open(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.xfail(strict=False, reason=OPEN[name]),) if name in OPEN else ()
-
-
-@pytest.mark.parametrize("case", [pytest.param(name, marks=_open(name)) for name in CASES])
+@pytest.mark.parametrize("case", list(CASES))
 def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> None:
     right = CASES[case]
     result = run(open_trace(CASES2 / case / "input", cache=tmp_path, workers=1))
@@ -141,14 +118,12 @@ def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> 
         assert not re.search(pattern, text, re.IGNORECASE), pattern
 
 
-@pytest.mark.xfail(strict=False, reason=OPEN["one loss"])
 def test_one_loss_is_told_once(tmp_path: Path) -> None:
     """The median of two ranks is half of what the slow one has: no loss of its own."""
     result = run(open_trace(CASES2 / "two_ranks_counted_twice" / "input", cache=tmp_path, workers=1))
     assert [finding.ranks for finding in result.findings] == [(1,)]
 
 
-@pytest.mark.xfail(strict=False, reason=OPEN["step in the middle"])
 def test_a_step_in_the_middle_is_read(tmp_path: Path) -> None:
     """All four ranks recorded step 19 whole; its length is that of rank 0's evaluation."""
     trace = open_trace(CASES2 / "eval_on_rank0_set_aside" / "input", cache=tmp_path, workers=1)

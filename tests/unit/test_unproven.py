@@ -8,9 +8,9 @@ from support.excess_builder import HOST, INPUT, STEP_NS, Percents, job, nothing
 from support.trace_builder import trace
 
 from kair_engine.localize.analysis import localize
-from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.large_delays import large_delays, unproven
+from kair_engine.localize.large_delays import large_delays
 from kair_engine.localize.localization import conclude
+from kair_engine.localize.moments import Moment, events
 from kair_engine.triage.analysis import triage
 from kair_tui.render.verdict import summary
 
@@ -23,34 +23,33 @@ def delayed(cells: dict[tuple[int, int], float], *, steps: int = 6, ranks: int =
     return percents
 
 
-def test_one_costly_delay_in_a_short_recording_is_left_open() -> None:
+def events_in(percents: Percents) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(ranks, steps) of each."""
+    found = conclude(job(percents))
+    assert found.anomalies == ()
+    return [(one.positions, one.hit) for one in found.events]
+
+
+def test_a_costly_delay_is_an_event_of_its_rank_and_step() -> None:
     found = conclude(job(delayed({(2, 3): 40}, row=INPUT)))
-    assert found.anomalies == ()
+    assert (found.anomalies, found.undecided) == ((), ())
     # 40 % of one step of six.
-    lost = pytest.approx(0.4 * STEP_NS / 6)
-    assert found.undecided == (Anomaly("intermittent", (3,), INPUT, 1.0, lost, (1, 1)),)
+    assert found.events == (Moment((3,), INPUT, (2,), pytest.approx(0.4 * STEP_NS / 6)),)
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [{}, {(2, 3): 29}, {(2, 3): 40, (4, 1): 40}, {(1, 0): 40, (2, 1): 40, (3, 2): 40, (4, 3): 40}, {(2, 3): 9}],
-    ids=["none", "4.8 % of the recording", "one each on two ranks", "everybody's", "less than a tenth of a step"],
-)
-def test_what_leaves_no_doubt(cells: dict[tuple[int, int], float]) -> None:
-    assert conclude(job(delayed(cells))).undecided == ()
+@pytest.mark.parametrize("cells", [{}, {(2, 3): 9}], ids=["none", "less than a tenth of a step"])
+def test_what_is_no_event(cells: dict[tuple[int, int], float]) -> None:
+    assert events_in(delayed(cells)) == []
 
 
-def test_most_of_a_few_delays_leave_it_open_too() -> None:
-    found = conclude(job(delayed({(1, 3): 15, (4, 3): 15, (3, 0): 15}, steps=12)))
-    assert found.anomalies == ()
-    (open_,) = found.undecided
-    assert (open_.positions, open_.events) == ((3,), (2, 3))
+def test_events_are_of_each_rank() -> None:
+    assert events_in(delayed({(1, 3): 15, (4, 3): 15, (3, 0): 15}, steps=12)) == [((0,), (3,)), ((3,), (1, 4))]
 
 
-def test_a_rank_that_was_found_already_leaves_nothing_open() -> None:
+def test_a_rank_that_was_found_already_has_no_event() -> None:
     made = job(delayed({(2, 3): 40}))
-    assert unproven(made, ()) is not None
-    assert unproven(made, {3}) is None
+    assert [one.positions for one in events(made, ())] == [(3,)]
+    assert list(events(made, {3})) == []
 
 
 def test_large_delays_are_steps_that_take_a_tenth_longer() -> None:

@@ -98,7 +98,7 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
             delays[rank] = max(delays[rank], anomaly.events[0])
     for role in found.roles:
         flagged[list(role.positions)] = True
-    suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
+    suspected = {rank for one in (*found.undecided, *found.events) for rank in one.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
         RankScore(
@@ -156,18 +156,8 @@ def _too_few_steps(job: JobExcess) -> Iterator[KairWarning]:
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
-    steps = len(job.steps)
-    if anomaly.kind == "intermittent":
-        delays, of_all = anomaly.events
-        figures: dict[str, float] = {
-            "delays": delays,
-            "of_all": of_all,
-            "steps": steps,
-            "steps_more": max(2 * steps, 20),
-        }
-    else:
-        share = anomaly.excess_ns / job.step_time_ns
-        figures = {"share_of_step": share, "steps": steps, "fewest_steps": FEWEST_STEPS}
+    share = anomaly.excess_ns / job.step_time_ns
+    figures = {"share_of_step": share, "steps": len(job.steps), "fewest_steps": FEWEST_STEPS}
     rank = rank_at(job.ranks, anomaly.positions[0])
     return KairWarning("few_steps", figures=figures, ranks=(rank,), about=CLASSES[anomaly.class_index])
 

@@ -1,13 +1,13 @@
 """The robust tests of who is slow in some steps: large delays are events, counted at several sizes."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, NO_TEST, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
@@ -16,8 +16,6 @@ from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, l
 
 STALL_SHARE = 0.10
 """An excess of this share of the step, in one step, is an event."""
-LONE_SHARE = 0.05
-"""A single delay that costs this share of the recording leaves the verdict open."""
 STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
 """Events are counted at these sizes, as shares of the step: the rarer the larger."""
 OUT_OF_NOISE = 5.0
@@ -89,21 +87,6 @@ def events_of(job: Excesses, values_ns: Floats) -> list[Events]:
     delays = Delays.of(job, values_ns)
     out_of_noise = counted_from(delays.total_ns)
     return Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
-
-
-def unproven(job: JobExcess, accused: Collection[Position]) -> Anomaly | None:
-    """The rank with most of the job's large delays, where those are too few to be beyond chance; None without one."""
-    if len(job.steps) < FEWEST_STEPS:
-        return None
-    events = stalls(job)
-    counts, total = events.sum(axis=0), int(events.sum())
-    rank = Position(int(np.argmax(counts)))
-    hit = zero_for_nan(job.by_step_ns)[events[:, rank], :, rank].sum(axis=0)
-    lost = float(hit.sum() / len(job.steps))
-    enough = LONE_SHARE if counts[rank] == 1 else SMALLEST_SHARE
-    if rank in accused or 2 * counts[rank] <= total or lost <= enough * job.step_time_ns:
-        return None
-    return Anomaly("intermittent", (rank,), int(np.argmax(hit)), NO_TEST, lost, (int(counts[rank]), total))
 
 
 def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:

@@ -29,7 +29,7 @@ from kair_engine.localize.imbalance import (
     uneven_batches,
     uneven_stage,
 )
-from kair_engine.localize.large_delays import host_pauses, unproven
+from kair_engine.localize.large_delays import host_pauses
 from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.moments import UNEVEN_SHARE, ChangingWork, Moment, changing_work, events, shared_moments
@@ -38,7 +38,7 @@ from kair_engine.localize.signals import Measured
 from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results.localize import JobPattern
-from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.timeline.self_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Job, Trace
@@ -61,7 +61,7 @@ class Localization:
     longer: SlowerSteps | None = None
     """How all steps became longer, whoever is to blame."""
     undecided: tuple[Anomaly, ...] = ()
-    """Ranks that were slow in all of too few steps, or had most of too few delays."""
+    """Ranks that were slow in all of too few steps."""
     stage: UnevenStage | None = None
     batches: UnevenBatches | None = None
     scattered: Scattered | None = None
@@ -93,7 +93,7 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
     rare = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
-    steady = median(zero_for_nan(job.by_step_ns).sum(axis=1), axis=0)
+    steady = np.zeros(len(job.ranks)) if places is None else places.of_rank_ns
     told = batches is not None or rare is not None
     roles = slower_roles(job, accused)
     slower = {position for role in roles for position in role.positions}
@@ -107,13 +107,12 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         differing=None if links else differing(transfers, job.step_time_ns, SMALLEST_SHARE),
         roles=roles,
         longer=slower_steps(job),
-        undecided=(few,) if (few := unproven(job, accused | slower)) else (),
         stage=uneven_stage(job, accused),
         batches=batches,
         scattered=rare,
         placement=places,
         changing=None if told else changing_work(job, steady, accused),
-        events=tuple(events(job, accused)),
+        events=tuple(events(job, accused | slower)),
         shared=tuple(shared_moments(job)),
     )
 

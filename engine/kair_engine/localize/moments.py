@@ -12,7 +12,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import OUT_OF_NOISE, STALL_SHARE, stalls
 from kair_engine.ranks import Position, as_positions
-from kair_engine.stats import MAD_TO_SIGMA, binomial_tail, median
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, median, trimmed_mean
 
 UNEVEN_SHARE: Final = 0.05
 """Of the step, what waiting for whoever is longest must cost where that is another rank each time: as much as a verdict
@@ -53,7 +53,7 @@ class ChangingWork:
     positions: tuple[Position, ...]
     """The ranks that were longest in some step."""
     lost_ns: float
-    """By how much the longest exceeds the mean rank in the median step: a few large delays are none of it."""
+    """By how much the longest exceeds the mean rank, the trimmed mean over steps: a few large delays are none of it."""
 
 
 def shared_moments(job: JobExcess) -> Iterator[Moment]:
@@ -99,7 +99,7 @@ def changing_work(job: JobExcess, steady_ns: Floats, explained: Collection[Posit
     own = of_class.sum(axis=1) - steady_ns
     own[:, list(explained)] = 0.0
     longest = own.argmax(axis=1)
-    lost = float(median(own.max(axis=1) - own.mean(axis=1)))
+    lost = float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
     noise = STEP_NOISE * math.sqrt(2 * math.log(len(job.ranks)))
     if lost < max(UNEVEN_SHARE, noise) * job.step_time_ns or _is_of_one(longest, len(job.ranks)):
         return None

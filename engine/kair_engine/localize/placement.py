@@ -67,6 +67,11 @@ class Placement:
     lost_ns: float
     """By how much the slowest place exceeds the mean place, per step."""
 
+    @property
+    def of_rank_ns(self) -> Floats:
+        """Per rank what its place takes beyond the fastest one."""
+        return np.array(self.of_place_ns)[self.partition.code]
+
     def positions_of(self, place: int) -> Ints:
         """The ranks of a place."""
         return np.flatnonzero(self.partition.code == place)

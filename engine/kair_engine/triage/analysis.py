@@ -72,7 +72,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         gated.findings != stands.gated.findings,
         frozenset(rank for one in seen.explained for rank in one.ranks),
     )
-    still_open = budget.items(gated.findings, left)
+    still_open = budget.items(gated.findings, (*raised.untold, *stands.limits, *longer, *left))
     warnings = (
         *seen.set_aside,
         *seen.explained,

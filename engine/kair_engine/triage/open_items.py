@@ -14,9 +14,10 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.moments import Moment
 from kair_engine.ranks import Rank, ranks_at
-from kair_engine.results.triage import Finding, OpenItem
+from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time, idle_stretches
@@ -25,7 +26,9 @@ from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
+from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
+from kair_engine.triage.job_wide import LONGER_STEPS
 
 LEAVES_OPEN: Final = 0.05
 """Of the step: an item as large leaves a verdict open that would otherwise be that there is no straggler."""
@@ -186,12 +189,29 @@ def smallest_share(items: Sequence[OpenItem]) -> float:
     return max((SMALLEST_SHARE, *(one.share_of_step for one in items)))
 
 
+_ITEM_OF: Final[dict[str, OpenKind]] = {
+    "unexplained": "uneven",
+    GRAPHS_NOT_RECORDED: "idle",
+    GROUPS_DIFFER: "groups_differ",
+}
+"""Codes of warnings that are items of their own."""
+
+
 def _of_warnings(warnings: Sequence[KairWarning], job: JobExcess) -> Iterator[OpenItem]:
-    """What a replay finds that nothing explains."""
+    """What warnings say of time that nothing explains."""
+    step_us = job.step_time_ns / 1e3
     for one in warnings:
-        if one.code == "unexplained":
+        if one.code in _ITEM_OF:
             share = one.figures["share_of_step"]
-            yield OpenItem("uneven", (), (), share * job.step_time_ns / 1e3, share, cause=one.about)
+            cause = one.about if one.code == "unexplained" else None
+            where = one.about if one.code == GROUPS_DIFFER else None
+            yield OpenItem(_ITEM_OF[one.code], one.ranks, (), share * step_us, share, cause=cause, where=where)
+        elif one.code == LONGER_STEPS:
+            since, until = (int(one.figures.get(name, job.steps[-1].step)) for name in ("step", "until"))
+            steps = tuple(of.step for of in job.steps if since <= of.step <= until)
+            took, usual = one.figures["after_us"], one.figures["before_us"]
+            lost = (took - usual) * len(steps) / len(job.steps)
+            yield OpenItem("changed", (), steps, lost, lost / step_us, took_us=took, usual_us=usual)
 
 
 def _cause_of_class(class_index: int) -> Cause:
