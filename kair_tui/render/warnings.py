@@ -199,10 +199,11 @@ def _longer_steps(one: KairWarning) -> str:
     since = f"in {until}" if until else f"since step {_number(one, 'step')}"
     before, after = one.figures["before_us"], one.figures["after_us"]
     kind = {"communication": "the transfers", "host": "the hosts' time"}.get(str(one.about), str(one.about))
+    grew = f"{kind} grew most, by up to {duration(one.figures['grew_us'])}"
+    where = f"{grew} on {_who(one)}" if one.ranks else f"on all ranks: {grew}"
     return (
         f"the step takes {duration(after)} {since}, {after / before:.2f} times the {duration(before)} of the other "
-        f"steps, on all ranks: {kind} grew most, by {duration(one.figures['grew_us'])} on the median rank; no rank, "
-        "link or stage changed by itself"
+        f"steps, {where}; no rank, link or stage changed by itself beyond chance"
     )
 
 

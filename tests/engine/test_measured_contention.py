@@ -341,7 +341,8 @@ def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
         16 + 4 * (step >= 6) * (1 if rank % 2 else -1) for rank, step in zip(times.rank, times.step, strict=True)
     )
     told = replace(made, job=replace(made.job, step_times=replace(times, samples=sizes)))
-    assert [one.ranks for one in triage(made).findings] == [(2,)]
+    (slow,) = triage(made).findings
+    assert (slow.ranks, slow.since, slow.steps) == ((2,), 6, tuple(range(6, 11)))
     result = triage(told)
     assert (result.findings, result.verdict, result.steps) == ((), "no_straggler", (*range(6), *range(11, 16)))
     (about,) = (one for one in warnings_in_words(result.warnings) if one.code == "new_sizes")
@@ -349,3 +350,16 @@ def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
         "from step 6 on ranks take other numbers of samples than before: 5 steps from there on, in which that may be "
         "compiled anew, are left out"
     )
+
+
+def test_a_rank_that_is_given_more_samples_from_some_step_on_did_not_become_slower(tmp_path: Path) -> None:
+    """From the sixth step of 16 on rank 2 is given three times as many samples, and takes three times as long."""
+    made = steps(tmp_path, {(step, 2): 2_000.0 for step in range(6, 16)}, count=16, meet=2000)
+    times = made.job.step_times
+    sizes = tuple(
+        48 if (rank, step >= 6) == (2, True) else 16 for rank, step in zip(times.rank, times.step, strict=True)
+    )
+    (slow,) = triage(made).findings
+    assert (slow.ranks, slow.since) == ((2,), 6)
+    told = replace(made, job=replace(made.job, step_times=replace(times, samples=sizes)))
+    assert triage(told).findings == ()

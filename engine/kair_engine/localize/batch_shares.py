@@ -3,6 +3,7 @@
 Who is given how many is what the job itself says (`kair_capture.samples`), not what its tensors or times look like.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.change_points import Change
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
 from kair_engine.localize.signals import WIDE_OF_WORK
@@ -77,6 +79,8 @@ def without_larger_shares(found: Localization, samples: Floats | None) -> tuple[
     )
     left = replace(
         found,
+        roles=tuple(one for one in found.roles if not _given_more(samples, one.change, list(one.positions))),
+        longer=None if found.longer is not None and _given_more(samples, found.longer.change) else found.longer,
         anomalies=tuple(one for one in found.anomalies if one not in explained),
         undecided=tuple(one for one in found.undecided if one not in explained),
     )
@@ -114,6 +118,17 @@ def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | N
     beyond_ns = slow.excess_ns - (larger - 1) * usual_ns
     told = max(SMALLEST_SHARE * job.step_time_ns, WIDE_OF_WORK * usual_ns * share.samples / share.usual)
     return share if beyond_ns <= told else None
+
+
+def _given_more(samples: Floats, change: Change, places: Sequence[int] | None = None) -> bool:
+    """Whether a change is no larger than that of the samples which these ranks, or all, get, and WIDE_OF_WORK."""
+    of = samples if places is None else samples[:, places]
+    within = np.zeros(len(of), dtype=bool)
+    within[change.begin : change.end] = True
+    if np.isnan(of[within]).all() or np.isnan(of[~within]).all():
+        return False
+    larger = float(np.nanmedian(of[within])) / max(float(np.nanmedian(of[~within])), 1e-9)
+    return larger > 1 and change.factor <= larger * (1 + WIDE_OF_WORK)
 
 
 def _peers(job: JobExcess, slow: Anomaly) -> list[int]:

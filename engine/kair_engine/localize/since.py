@@ -16,7 +16,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PAST_SHARE, SMALLEST_SHARE
-from kair_engine.localize.change_points import Change, change_points, same_time
+from kair_engine.localize.change_points import MOST_CHANGED, Change, change_points, same_time
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Spread
 from kair_engine.localize.signals import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK
@@ -26,8 +26,8 @@ from kair_engine.stats import median
 OWN_CLASSES = ("compute", "input")
 """The classes of time that are a rank's own whatever other roles do: its host's idle time may be waiting for them."""
 MOST_LOOKED_AT, PARTS = 64, 6
-"""Of more ranks only so many are looked at, those that differ most between parts of the recording; nobody changes that
-does not, and the others are as good a crowd as all."""
+"""Of more ranks only so many are looked at: those that differ most between PARTS of the recording, since nobody changes
+that does not, and of the others as many as show what all do."""
 FEWEST_THINGS = 2
 """Of one rank, or one role, nobody knows what is its own and what the whole job's."""
 MOST_OF_ROLE = 0.75
@@ -55,9 +55,11 @@ class SlowerSteps:
     change: Change
     p_value: float
     kind: str
-    """The part of the step that grew most on the median rank: a class of time, or `waiting`."""
+    """The part of the step that grew most on any rank: a class of time, or `waiting` where no such grew."""
     grew_ns: float
-    """By how much that part grew."""
+    """By how much that part grew on the rank where it grew most."""
+    positions: tuple[Position, ...]
+    """The ranks on which it grew by half of that, at least."""
 
 
 def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole, ...]:
@@ -101,11 +103,7 @@ def _together(found: Sequence[SlowerRole], role: Ints) -> list[SlowerRole]:
 
 
 def _slower(work: Floats, things: Sequence[Ints], row: int) -> Iterator[SlowerRole]:
-    """Those that became slower in one class of time (steps × ranks); of a role nearly all ranks have to.
-
-    Of many only those are looked at that differ from one part of the recording to another, beside as many of the others
-    as show what all do.
-    """
+    """Those that became slower in one class of time (steps × ranks); of a role nearly all ranks have to."""
     if len(things) < FEWEST_THINGS:
         return
     of_thing = np.stack([median(work[:, members], axis=1) for members in things], axis=1)
@@ -122,13 +120,15 @@ def _slower(work: Floats, things: Sequence[Ints], row: int) -> Iterator[SlowerRo
 
 
 def _worth_a_look(of_thing: Floats, known: Ints) -> Ints:
-    """Of many things those that take longest in some part of the recording, beside what they take in another."""
+    """Of many things a quarter of MOST_LOOKED_AT that differ most between parts of the recording, and some others."""
     if len(known) <= MOST_LOOKED_AT:
         return known
     logs = np.log(of_thing[:, known])
     parts = np.stack([median(part, axis=0) for part in np.array_split(logs, PARTS) if len(part)])
     apart = parts.max(axis=0) - parts.min(axis=0)
-    return np.sort(known[np.argsort(-apart, kind="stable")[:MOST_LOOKED_AT]])
+    order, most = np.argsort(-apart, kind="stable"), int(MOST_LOOKED_AT * MOST_CHANGED)
+    others = np.linspace(most, len(order) - 1, MOST_LOOKED_AT - most).round().astype(np.int64)
+    return np.sort(known[np.concatenate((order[:most], order[others]))])
 
 
 def slower_steps(job: JobExcess) -> SlowerSteps | None:
@@ -137,27 +137,27 @@ def slower_steps(job: JobExcess) -> SlowerSteps | None:
     (change,) = change_points(job.step_times_ns[:, None], spread)
     if change is None or change.p_value / PAST_SHARE >= FALSE_ALARM_RATE or change.factor < STRAGGLING:
         return None
-    parts = _parts(job)
-    grew = {name: _grown(values, change) for name, values in parts.items()}
-    kind = max(grew, key=lambda name: grew[name])
-    return SlowerSteps(change, change.p_value / PAST_SHARE, kind, grew[kind])
+    grew = {name: _grown(values, change) for name, values in _parts(job).items()}
+    kind = max(grew, key=lambda name: float(grew[name].max()))
+    if float(grew[kind].max()) < (change.since - change.before) / 2 and (waited := job.exposed_waiting_ns) is not None:
+        grew, kind = {"waiting": _grown(waited, change)}, "waiting"
+    most = float(grew[kind].max())
+    positions = as_positions(np.flatnonzero(grew[kind] >= most / 2))
+    return SlowerSteps(change, change.p_value / PAST_SHARE, kind, most, positions)
 
 
 def _parts(job: JobExcess) -> dict[str, Floats]:
-    """(steps): what the median rank spends in each class of time, and waits for others."""
+    """(steps × ranks): what each spends in each class of time, transfers without waiting."""
     work = zero_for_nan(np.stack([step.work_ns for step in job.steps]))
-    parts = {name: median(work[:, row], axis=1) for row, name in enumerate(CLASSES)}
-    transfers = np.stack([zero_for_nan(step.transfers_ns) for step in job.steps])
-    parts["communication"] = median(transfers, axis=1)
-    if (waited := job.exposed_waiting_ns) is not None:
-        parts["waiting"] = median(waited, axis=1)
-    return parts
+    parts = {name: work[:, row] for row, name in enumerate(CLASSES)}
+    return parts | {"communication": zero_for_nan(np.stack([step.transfers_ns for step in job.steps]))}
 
 
-def _grown(values: Floats, change: Change) -> float:
+def _grown(values: Floats, change: Change) -> Floats:
+    """Per rank (steps × ranks) by how much they are longer in the steps of a change."""
     within = np.zeros(len(values), dtype=bool)
     within[change.begin : change.end] = True
-    return float(np.median(values[within]) - np.median(values[~within]))
+    return np.asarray(median(values[within], axis=0) - median(values[~within], axis=0))
 
 
 def _is_costly(change: Change, job: JobExcess) -> bool:

@@ -11,7 +11,7 @@ from kair_engine.causes import Cause
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
-from kair_engine.localize.since import numbers_of
+from kair_engine.localize.since import MOST_OF_ROLE, numbers_of
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.rank import PartOfStep
@@ -114,7 +114,9 @@ def longer_steps(found: Localization, findings: Sequence[Finding]) -> Iterator[K
     }
     if change.end < len(numbers):
         figures["until"] = numbers[change.end - 1]
-    yield KairWarning(LONGER_STEPS, figures=figures, about=longer.kind)
+    most = ranks_at(found.job.ranks, longer.positions)
+    on_all = len(most) > MOST_OF_ROLE * len(found.job.ranks)
+    yield KairWarning(LONGER_STEPS, figures=figures, ranks=() if on_all else most, about=longer.kind)
 
 
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:
