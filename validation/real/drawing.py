@@ -17,7 +17,8 @@ Model = Literal["attention", "convolution", "mlp", "embedding"]
 Parallel = Literal["ddp", "fsdp2", "pipeline", "two_groups"]
 Pinning = Literal["own_core", "round_robin", "shared_core", "none"]
 Load = Literal["none", "steady", "bursts", "other_job"]
-Place = Literal["forward", "blocks", "backward", "optimizer", "input", "kernel", "outside"]
+Place = Literal["forward", "blocks", "backward", "optimizer", "input", "kernel", "outside", "end", "end_met"]
+"""At the step's end the others go on meanwhile (`end`), or wait at a barrier (`end_met`)."""
 
 Name = TypeVar("Name", bound=str)
 
@@ -48,6 +49,8 @@ ALL_RANKS = {
 }
 # Of jobs of several hosts: what one sends is slow, or what all do.
 OF_NETWORKS = ("slow_link", "slow_links")
+# What rank 0 alone does at the end of every n-th step: chores.py.
+CHORES = ("checkpointing", "evaluating", "logging")
 OUTSIDE = {"sigstop", "nice", "quota", "core_hog", "bandwidth_hog", *OF_NETWORKS} | set(ALL_RANKS)
 CORES = 2
 MICROBATCHES = 2
@@ -67,7 +70,7 @@ class Fault:
     # The recorded step, from 0, that it begins with; 0 is before the first.
     onset: int
     place: Place
-    # The share of steps that it affects (sleep, sigstop); 1.0 means every step.
+    # The share of steps that it affects (sleep, sigstop); 1.0 means every step. Of a chore 1/n: every n-th step.
     share_of_steps: float
 
 
@@ -202,6 +205,22 @@ def draw_own_cores(seed: int) -> Take:
     guilty, places = (int(rng.integers(CORES)),), possible_places(parallel, False)
     faults = tuple(draw_fault(rng, kind, guilty, steps, places) for kind in kinds)
     return _with_own_cores(drawn, parallel, size, steps, faults)
+
+
+def draw_chores(seed: int) -> Take:
+    """A take as any other, but all that is special is what rank 0 does at the end of every n-th step.
+
+    It is drawn to cost between nothing to speak of and half of the mean step: `severity` is of a step that has it.
+    """
+    rng = np.random.default_rng((seed, 0x63686F72))
+    drawn = draw(seed)
+    kind = CHORES[seed % len(CHORES)]
+    every = int(pick(rng, {"1": 0.25, "2": 0.25, "5": 0.25, "10": 0.25}))
+    share = float(np.exp(rng.uniform(np.log(0.001), np.log(0.5))))
+    place: Place = pick(rng, {"end": 0.7, "end_met": 0.3})
+    fault = Fault(kind, (0,), round(share * every, 4), 0, place, 1 / every)
+    # So many steps that a chore of every tenth comes twice.
+    return replace(drawn, steps=log_uniform_int(rng, 20, 50), faults=(fault,), workers=0)
 
 
 def draw_network(seed: int) -> Take:

@@ -74,6 +74,8 @@ def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any
     """
     from kair_engine.errors import KairError
     from kair_engine.triage.analysis import triage
+    from kair_tui.render.open_items import open_in_words
+    from kair_tui.render.verdict import summary
 
     document = json.loads((folder / "take.json").read_text(encoding="utf-8"))
     for measured_of_rank in document["ranks"]:
@@ -87,7 +89,7 @@ def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any
         result = triage(trace if measured else unmeasured(trace))
     except KairError as error:
         return {"document": document, "error": str(error)}
-    said = {
+    said: dict[str, Any] = {
         "verdict": result.verdict,
         "step_time_us": result.step_time_us,
         "findings": [
@@ -106,7 +108,15 @@ def answer(folder: Path, cache: Path, *, measured: bool = True) -> dict[str, Any
         ],
         "warnings": [[one.code, list(one.ranks)] for one in result.warnings],
         "first": result.ranking[0].rank,
+        "headline": summary(result),
+        "open": [
+            {"kind": one.kind, "ranks": list(one.ranks), "share": round(one.share_of_step, 4), "cause": one.cause}
+            for one in result.open
+        ],
     }
+    largest = max(result.open, key=lambda one: one.us_per_step, default=None)
+    sentence = None if largest is None else open_in_words(largest, result.step_time_us).sentence
+    said["names_largest"] = sentence is not None and sentence in said["headline"]
     return {"document": document, "answer": said, "seconds": round(time.monotonic() - begun, 2)}
 
 

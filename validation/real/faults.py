@@ -15,7 +15,8 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from drawing import Fault
+from chores import chore
+from drawing import CHORES, Fault
 from torch import nn
 
 NS_PER_S = 1e9
@@ -93,6 +94,8 @@ class InsideFaults:
             fed.enlargement = self.enlarged(fault, factor)
         elif fault.kind in ("slow_input", "slow_input_on_all"):
             fed.slowness = self.fetching(fault, sorting(lost_ns))
+        elif fault.kind in CHORES:
+            self.put(fault, chore(fault, lost_ns, program.spare, program.spare_input))
         elif fault.kind == "slower_kernel":
             slow_kernel(self, fault, lost_ns, program)
         elif fault.place != "outside":
@@ -114,7 +117,10 @@ class InsideFaults:
     def begin_step(self, step: int) -> None:
         """From here on it is recorded step `step`, and what is drawn by step is drawn."""
         self.step = step
-        self.affected = [self.random.random() < fault.share_of_steps for fault in self.faults]
+        self.affected = [
+            due(fault, step) if fault.kind in CHORES else self.random.random() < fault.share_of_steps
+            for fault in self.faults
+        ]
 
     def active(self, fault: Fault) -> bool:
         """Whether the fault is at work in this step."""
@@ -126,6 +132,12 @@ class InsideFaults:
         for fault, work in self.work.get(place, ()):
             if self.active(fault):
                 self.meter.run(work)
+
+
+def due(chore: Fault, step: int) -> bool:
+    """Whether the chore's turn is in this recorded step: as in a loop, of every n steps in the last."""
+    every = round(1 / chore.share_of_steps)
+    return step % every == every - 1
 
 
 def unit_cpu_ns(work: Callable[[], object]) -> float:

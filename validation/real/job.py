@@ -18,7 +18,7 @@ import torch.distributed as dist
 from captured import begin_capture, marking_steps
 from cpu_groups import throttled_ns
 from drawing import CHUNKS, AnyTake, Take
-from faults import Calibrated, Fed, InsideFaults, schedstat
+from faults import Calibrated, Fed, InsideFaults, due, schedstat
 from models import Examples, joined, on_device
 from on_gpu.gpu_drawing import GpuTake
 from on_gpu.gpu_faults import GpuFaults
@@ -133,12 +133,17 @@ def cpu_job(take: Take, rank: int) -> Job:
     program = build(take, rank, faults.between, nullcontext)
     optimizer = make_optimizer(take, program)
     batches = iter(DataLoader(examples, CHUNKS, collate_fn=joined, num_workers=take.workers))
+    met = [fault for fault in take.faults if fault.place == "end_met"]
 
     def train() -> None:
         program.step(next(batches))
         faults.between("optimizer")
         optimizer.step()
         optimizer.zero_grad()
+        faults.between("end")
+        faults.between("end_met")
+        if any(faults.prepared and due(fault, faults.step) for fault in met):
+            dist.barrier()
 
     return Job(take, rank, faults, examples, program, size(program.parameters), train, None)
 

@@ -25,6 +25,9 @@ of one rank; their seeds are their own, too.
 With `--networks` each is recorded twice: takes of two to four hosts with a slow link of one, or slow links of all, in
 DIR/with, and without that in DIR/without.
 
+With `--chores` takes whose rank 0 alone saves, evaluates or logs at the end of every n-th step, and nothing else is
+special: where that costs next to nothing they are healthy, where it costs more rank 0 is the truth.
+
 With `--written` takes of fifteen training scripts (written/), which were written apart from all of this.
 
 Needs Linux, root (network namespaces, control groups, priorities) and torch; two cores, or a GPU and 16.
@@ -54,7 +57,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from captured import into_store, keep_for_later
-from drawing import AnyTake, Take, draw, draw_network, draw_own_cores, draw_pair
+from drawing import AnyTake, Take, draw, draw_chores, draw_network, draw_own_cores, draw_pair
 from on_gpu.gpu_drawing import GpuTake, draw_gpu, draw_gpu_pair
 from on_gpu.kept_ranks import KeptRanks, Processes
 from on_gpu.net_waits import net_of_stops
@@ -79,6 +82,7 @@ def main() -> int:
     parser.add_argument("--stores-later", action="store_true", help="leave the stores to captured.py")
     parser.add_argument("--networks", action="store_true", help="several hosts, with and without slow links")
     parser.add_argument("--written", action="store_true", help="training scripts, each profiled in its own way")
+    parser.add_argument("--chores", action="store_true", help="rank 0 saves, evaluates or logs at steps' ends")
     parser.add_argument("--own-cores", action="store_true", help="two ranks, each on a core of its own")
     options = parser.parse_args()
     # A polite request to end is obeyed after everything has been cleaned up.
@@ -123,6 +127,7 @@ def drawing_of(options: argparse.Namespace) -> Callable[[int], AnyTake]:
         draw_pair: options.pairs,
         draw_network: options.networks,
         draw_own_cores: options.own_cores,
+        draw_chores: options.chores,
         draw_written: options.written,
     }
     return next((of for of, asked in chosen.items() if asked), draw)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from drawing import CHORES
 from truth import (
     compared,
     delivering_share,
@@ -35,6 +36,8 @@ RIGHT_CAUSES: Final[dict[str, frozenset[str]]] = {
     # The profiler does not record collections by hand: they are Python that holds up the thread.
     "garbage_collection": frozenset({"garbage_collection", "host"}),
     "slow_link": frozenset({"communication"}),
+    # What rank 0 does at a step's end.
+    **dict.fromkeys(CHORES, frozenset({"periodic_pause", "host", "uneven_work"})),
     # On a GPU: operators that the others lack, which keep the host waiting and the GPU idle.
     "synchronising_copies": frozenset({"uneven_work", "host"}),
 }
@@ -58,6 +61,8 @@ TRULY_SLOWER: Final = 0.05
 """Of the step: a rank that measurably took so much more for itself than its peers is no innocent, fault or not."""
 SHORTEST: Final = 0.01
 """Of the step: a shorter sleep is what a call takes that does not sleep."""
+COSTS_NOTHING: Final = 0.01
+"""Of the steps: a take whose chores took less is healthy, since nobody would gain a hundredth without them."""
 NOTABLE, LARGE, ENOUGH_STEPS = 0.10, 0.25, 8
 """Faults that must be found: as shares of the step, measured, over so many steps."""
 
@@ -124,7 +129,7 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
     causes = frozenset[str]().union(*(RIGHT_CAUSES[kind] for kind in kinds))
     return Scored(
         seed=take["seed"],
-        kind=_kind(alone, len(faults)),
+        kind="healthy" if faults and chores_share(document) < COSTS_NOTHING else _kind(alone, len(faults)),
         fault="+".join(sorted(alone)) or None,
         from_outside=any(fault.get("place") == "outside" for fault in faults),
         load=take["load"],
@@ -158,13 +163,23 @@ def mean_excess(document: dict[str, Any], rank: int, first: int = 0) -> float:
     return sum(apart) / len(apart) / median_step_ns(document, first)
 
 
+def chores_share(document: dict[str, Any]) -> float:
+    """Return the share of the steps that chores took, where they are all that a take has; else 1."""
+    if not {fault["kind"] for fault in document["take"]["faults"]} <= set(CHORES):
+        return 1.0
+    steps = document["ranks"][0]["steps"]
+    return float(sum(one["injected_wall_ns"] for one in steps) / sum(one["end_ns"] - one["begin_ns"] for one in steps))
+
+
 def steps_hit(document: dict[str, Any], rank: int, first: int = 0) -> int:
     """In how many steps from `first` on the rank was at fault: slept or was stopped, where that comes now and then."""
     steps = step_parts(document, rank)[first:]
     kinds = {fault["kind"] for fault in document["take"]["faults"] if rank in fault["ranks"]}
+    least = SHORTEST * median_step_ns(document, first)
+    if kinds and kinds <= set(CHORES):
+        return sum(step["injected_wall_ns"] > least for step in document["ranks"][rank]["steps"])
     if not kinds or not kinds <= {"sleep", "sigstop"}:
         return len(steps)
-    least = SHORTEST * median_step_ns(document, first)
     return sum(parts.asleep + parts.stopped > least for parts in steps)
 
 
