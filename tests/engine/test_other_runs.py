@@ -1,10 +1,13 @@
 """Recordings that do not belong together: they are told and left out, and those that belong stay."""
 
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support import kineto_builder as kb
 from support.altered import Content, altered, nothing
 from support.places import CASES
 from support.several_runs import mixed, write_run
@@ -199,6 +202,39 @@ def test_stages_that_only_sends_connect_are_put_on_one_clock(ranks: tuple[int, .
     found = culprit(answer(folder))
     assert found.ranks == (1,)
     assert found.time_lost_us_per_step == pytest.approx(10.7e3, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [([(0, 1), (2, 3), (0, 2), (1, 3)], set()), ([(0, 2), (1, 3)], {"several_runs"})],
+    ids=["a pair each to reduce in, and one to send in", "one to reduce in that fits none"],
+)
+def test_stages_that_reduce_at_paces_of_their_own_are_one_job(
+    groups: list[tuple[int, int]], told: set[str], tmp_path: Path
+) -> None:
+    """gloo says of no operation which group it is in."""
+    rng = np.random.default_rng(5)
+    begins = np.cumsum(rng.integers(20_000, 40_000, (2, 13)), axis=1)
+    for rank in range(4):
+        mine = begins[rank // 2].tolist()
+        events = [
+            event
+            for number, (begin, end) in enumerate(pairwise(mine))
+            for event in (
+                kb.step(number, begin, end - begin - 10),
+                kb.op("aten::mm", begin + 10, 5_000),
+                kb.op("c10d::allreduce_", end - 2_000, 20),
+                kb.annotation("gloo:all_reduce", end - 1_900, 1_800, tid=500),
+            )
+        ]
+        content = kb.trace(events, rank=rank, world=4)
+        content["distributedInfo"]["pg_config"] = [
+            {"pg_name": f"{number}", "pg_desc": "mesh", "pg_size": 2, "ranks": [*group]}
+            for number, group in enumerate(groups)
+            if rank in group
+        ]
+        kb.write(tmp_path / "job" / f"{rank}.pt.trace.json", content)
+    assert codes(opened(tmp_path / "job")) & {"several_runs", "other_run"} == told
 
 
 @pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")

@@ -287,13 +287,15 @@ def _must_fit(
     spans: Sequence[Span],
     world: int,
 ) -> bool:
-    """Whether two files whose collectives name no group share some: both list a group that is not the whole job.
+    """Whether two files whose collectives name no group share some: all groups but the whole job's hold both.
 
-    Parts of a job can run at paces of their own (replicas that serve), and then fit nobody outside. Where nothing is
-    listed, only a file that fits no other at all tells, if it was recorded at another time besides.
+    Of a rank with several groups all collectives may be in the other ones: stages of a pipeline meet in transfers
+    alone. Parts of a job can run at paces of their own (replicas that serve), and then fit nobody outside. Where
+    groups do not tell, only a file that fits no other at all does, if it was recorded at another time besides.
     """
     one, other = pair
-    if any(group in groups[other] and len(group.ranks) < world for group in groups[one]):
+    parts = [{group.ranks for group in groups[file] if 1 < len(group.ranks) < world} for file in pair]
+    if parts[0] and parts[0] == parts[1]:
         return True
     alone = one not in fitting or other not in fitting
     return alone and not overlap(spans[one], spans[other])
