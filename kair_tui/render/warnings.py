@@ -201,9 +201,12 @@ def _longer_steps(one: KairWarning) -> str:
     kind = {"communication": "the transfers", "host": "the hosts' time"}.get(str(one.about), str(one.about))
     grew = f"{kind} grew most, by up to {duration(one.figures['grew_us'])}"
     where = f"{grew} on {_who(one)}" if one.ranks else f"on all ranks: {grew}"
+    by = "no rank, link or stage changed by itself beyond chance"
+    if "contention_us" in one.figures:
+        by = f"CPU contention costs up to {duration(one.figures['contention_us'])} more in them"
     return (
         f"the step takes {duration(after)} {since}, {after / before:.2f} times the {duration(before)} of the other "
-        f"steps, {where}; no rank, link or stage changed by itself beyond chance"
+        f"steps, {where}; {by}"
     )
 
 

@@ -28,6 +28,7 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
+from kair_engine.triage.grown_contention import is_grown_contention
 from kair_engine.triage.job_wide import LONGER_STEPS
 
 LEAVES_OPEN: Final = 0.05
@@ -206,7 +207,7 @@ def _of_warnings(warnings: Sequence[KairWarning], job: JobExcess) -> Iterator[Op
             cause = one.about if one.code == "unexplained" else None
             where = one.about if one.code == GROUPS_DIFFER else None
             yield OpenItem(_ITEM_OF[one.code], one.ranks, (), share * step_us, share, cause=cause, where=where)
-        elif one.code == LONGER_STEPS:
+        elif one.code == LONGER_STEPS and not is_grown_contention(one):
             since, until = (int(one.figures.get(name, job.steps[-1].step)) for name in ("step", "until"))
             steps = tuple(of.step for of in job.steps if since <= of.step <= until)
             took, usual = one.figures["after_us"], one.figures["before_us"]

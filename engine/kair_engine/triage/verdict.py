@@ -12,6 +12,7 @@ from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
+from kair_engine.triage.grown_contention import is_grown_contention
 from kair_engine.triage.job_wide import LONGER_STEPS
 from kair_engine.triage.look import verdict_beside_dominant_step
 from kair_engine.triage.open_items import leaves_open
@@ -52,6 +53,8 @@ def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWar
 
 
 def _leaves_open(warning: KairWarning) -> bool:
+    if warning.code == LONGER_STEPS and is_grown_contention(warning):
+        return False
     return warning.code in _OPEN or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
 
 
