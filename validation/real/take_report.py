@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kept_answers import read_answers
-from take_scoring import ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
+from take_scoring import CLEARED_STEPS, ENOUGH_STEPS, LARGE, NOTABLE, Scored, score
 
 MARK: Final = "what real/take_report.py writes"
 _Z: Final = 1.959964
@@ -89,6 +89,15 @@ def table(takes: Sequence[Scored]) -> Iterator[Row]:
     yield row("healthy, no load: a rank accused", "≤ 2 %", lambda t: healthy(t) and t.load == "none", _accuses)
     yield row("healthy, under load: a rank accused", "≤ 5 %", lambda t: healthy(t) and t.load != "none", _accuses)
     yield row("healthy: an innocent accused", "", healthy, lambda t: bool(t.innocents))
+    enough = f"healthy, ≥ {CLEARED_STEPS} steps"
+
+    def long(take: Scored) -> bool:
+        return healthy(take) and take.steps >= CLEARED_STEPS and take.names_largest is not None
+
+    yield row(f"{enough}: no straggler, or a lack of cores that was measured", "≥ 90 %", long, lambda t: t.is_cleared)
+    yield row(f"{enough}: inconclusive", "≤ 10 %", long, lambda t: t.verdict == "inconclusive")
+    is_open = "inconclusive: the first line names the largest open item"
+    yield row(is_open, "≥ 95 %", lambda t: _is_open(t) and t.names_largest is not None, lambda t: bool(t.names_largest))
     yield row("faulty: an innocent accused", "≤ 1 %", faulty, lambda t: bool(t.innocents))
     for least, rank_aim, cause_aim in ((NOTABLE, "≥ 95 %", "≥ 90 %"), (LARGE, "≥ 98 %", "≥ 95 %")):
 
@@ -148,6 +157,10 @@ def share(hits: int, count: int) -> str:
     reach = _Z / (1 + square / count) * math.sqrt(rate * (1 - rate) / count + square / (4 * count**2))
     low, high = (100 * min(max(at, 0.0), 1.0) for at in (centre - reach, centre + reach))
     return f"{hits} of {count}: {100 * rate:.1f} % ({low:.1f}–{high:.1f})"
+
+
+def _is_open(take: Scored) -> bool:
+    return take.verdict == "inconclusive"
 
 
 def _accuses(take: Scored) -> bool:

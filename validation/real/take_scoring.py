@@ -59,12 +59,16 @@ SHARED: Final[dict[str, frozenset[str]]] = {
 """A fault's kind that all ranks share → the causes that name it, on no rank."""
 TRULY_SLOWER: Final = 0.05
 """Of the step: a rank that measurably took so much more for itself than its peers is no innocent, fault or not."""
+LACKS_CORES: Final = 0.05
+"""Of the step: the mean rank has to be ready without a core for as long; triage asks as much of stops."""
 SHORTEST: Final = 0.01
 """Of the step: a shorter sleep is what a call takes that does not sleep."""
 COSTS_NOTHING: Final = 0.01
 """Of the steps: a take whose chores took less is healthy, since nobody would gain a hundredth without them."""
 NOTABLE, LARGE, ENOUGH_STEPS = 0.10, 0.25, 8
 """Faults that must be found: as shares of the step, measured, over so many steps."""
+CLEARED_STEPS = 10
+"""Of so many steps healthy jobs must be cleared."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,10 @@ class Scored:
     """Whether a finding about communication names ranks of that host."""
     delayed: float
     """Measured: the share of the median step that the mean rank's main thread was ready and had no core."""
+    is_cleared: bool
+    """Whether the answer is that there is no straggler; or first of all a lack of cores on all ranks, which is true."""
+    names_largest: bool | None
+    """Whether the first line names the largest open item; None where that was not kept."""
 
 
 def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
@@ -152,6 +160,13 @@ def score(document: dict[str, Any], answer: dict[str, Any]) -> Scored:
             for one in findings
         ),
         delayed=_delayed(document),
+        is_cleared=answer["verdict"] == "no_straggler"
+        or (
+            answer["verdict"] == "job_wide"
+            and answer["findings"][0]["cause"] == "contention"
+            and _delayed(document) >= LACKS_CORES
+        ),
+        names_largest=answer.get("names_largest"),
     )
 
 
