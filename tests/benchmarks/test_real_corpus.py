@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from damaged import cut
-from drawing import ALL_RANKS, OF_NETWORKS, ONE_RANK, draw, draw_network, draw_own_cores, draw_pair
+from drawing import ALL_RANKS, CHORES, OF_NETWORKS, ONE_RANK, draw, draw_chores, draw_network, draw_own_cores, draw_pair
 from kept_answers import read_answers, write_answers
 from network_report import Pair as PairOfNetworks
 from network_report import table
@@ -172,6 +172,33 @@ def test_what_a_shared_core_costs_is_no_part_of_a_fault(pinning: str, guilty: in
     document = take([[110.0, 60.0, 100.0]] * 8, [{**SLEEP, "ranks": [guilty]}])
     document["take"]["pinning"] = pinning
     assert score(document, said()).severity == pytest.approx(more / 110)
+
+
+@pytest.mark.parametrize(("wall_ms", "kind"), [(0.5, "healthy"), (40.0, "fault")])
+def test_a_loop_in_which_rank_0_logs_is_healthy_where_that_costs_next_to_nothing(wall_ms: float, kind: str) -> None:
+    document = take([[100.0] * 4] * 10, [{"kind": "logging", "ranks": [0], "onset": 0}])
+    for number in (4, 9):
+        document["ranks"][0]["steps"][number]["injected_wall_ns"] = wall_ms * 1e6
+    scored = score(document, said())
+    assert (scored.kind, scored.hit) == (kind, 2 * (wall_ms > 1))
+
+
+def test_takes_with_chores_differ_from_others_in_what_rank_0_does_at_a_step_s_end() -> None:
+    takes = [draw_chores(seed) for seed in range(60)]
+    assert takes == [draw_chores(seed) for seed in range(60)]
+    assert {fault.kind for take in takes for fault in take.faults} == {*CHORES} <= RIGHT_CAUSES.keys()
+    assert {(fault.ranks, fault.place) for take in takes for fault in take.faults} == {((0,), "end"), ((0,), "end_met")}
+    assert {round(1 / take.faults[0].share_of_steps) for take in takes} == {1, 2, 5, 10}
+
+
+def test_cleared_are_jobs_without_a_straggler_and_those_that_truly_lack_cores() -> None:
+    lacking = take([[100.0] * 4] * 10, [])
+    for rank in lacking["ranks"]:
+        for step in rank["steps"]:
+            step["delay_ns"] = 20e6
+    answers = [said(verdict="no_straggler"), said(("contention", []), verdict="job_wide"), said(verdict="inconclusive")]
+    assert [score(lacking, one).is_cleared for one in answers] == [True, True, False]
+    assert [score(take([[100.0] * 4] * 10, []), one).is_cleared for one in answers] == [True, False, False]
 
 
 def test_a_rank_that_is_measurably_slower_is_no_innocent_and_accused_all_the_same() -> None:

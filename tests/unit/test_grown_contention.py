@@ -25,10 +25,10 @@ class Model:
 
     def replay(self, asked: list[Counterfactual]) -> ReplayedSteps:
         self.asked = asked
-        of = {Baseline.RECORDED: RECORDED, Undisturbed.USUAL: np.full(7, 85 * MS)}
-        times = [of.get(one, np.minimum(RECORDED, 150 * MS)) if not isinstance(one, tuple) else None for one in asked]
-        without = np.where(RECORDED > 150 * MS, 150, 90) * MS
-        return ReplayedSteps(tuple(range(1, 8)), RECORDED, np.stack([without if one is None else one for one in times]))
+        without_stops = np.where(RECORDED > 150 * MS, 150, 90) * MS
+        times = {Baseline.RECORDED: RECORDED, Undisturbed.USUAL: np.full(7, 85 * MS)}
+        answers = [times[one] if isinstance(one, Baseline | Undisturbed) else without_stops for one in asked]
+        return ReplayedSteps(tuple(range(1, 8)), RECORDED, np.stack(answers))
 
     def host_stops(self) -> object:
         return SimpleNamespace(cores=None)

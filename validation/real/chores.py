@@ -22,11 +22,12 @@ Chore = Callable[[], object]
 def chore(fault: Fault, lost_ns: float, model: nn.Module, batch: Tensor) -> Chore:
     """Return what the loop does in a step of the chore, as often as takes about `lost_ns`, but at least once."""
     weights = [weight.detach() for weight in model.parameters()]
-    once = {
+    chores: dict[str, Callable[[int], object]] = {
         "checkpointing": lambda times: save(weights, times),
         "evaluating": lambda times: evaluate(model, batch, times),
         "logging": lambda times: log(weights, times),
-    }[fault.kind]
+    }
+    once = chores[fault.kind]
     once(1)
     begin = time.monotonic_ns()
     once(1)
@@ -54,6 +55,6 @@ def evaluate(model: nn.Module, batch: Tensor, times: int) -> float:
 
 def log(weights: list[Tensor], times: int) -> None:
     """Write a line of so many figures, each a norm of some weights."""
-    figures = {f"norm/{at}": float(weights[at % len(weights)].norm().item()) for at in range(times)}
+    figures = {f"norm/{at}": float(torch.linalg.vector_norm(weights[at % len(weights)])) for at in range(times)}
     with tempfile.TemporaryFile("w", encoding="utf-8") as file:
         print(json.dumps({"time": time.time()} | figures), file=file, flush=True)

@@ -183,7 +183,8 @@ def chores_share(document: dict[str, Any]) -> float:
     if not {fault["kind"] for fault in document["take"]["faults"]} <= set(CHORES):
         return 1.0
     steps = document["ranks"][0]["steps"]
-    return float(sum(one["injected_wall_ns"] for one in steps) / sum(one["end_ns"] - one["begin_ns"] for one in steps))
+    spent = sum(one["injected_wall_ns"] for one in steps)
+    return float(spent / sum(one["end_ns"] - one["begin_ns"] for one in steps))
 
 
 def steps_hit(document: dict[str, Any], rank: int, first: int = 0) -> int:
