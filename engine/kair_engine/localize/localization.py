@@ -113,7 +113,7 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         batches=batches,
         scattered=rare,
         placement=places,
-        changing=None if told else changing_work(job, steady, accused | lacking),
+        changing=None if told else changing_work(job, steady, accused | slower | lacking),
         events=tuple(events(job, accused | slower | lacking)),
         shared=tuple(shared_moments(job)),
     )
