@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, one_of_each
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time
@@ -90,10 +90,13 @@ class Account:
         """Return the rows of all, those that agree in all but their length added up."""
         names = ("rank", "kind", "place", "operator", "owner", "ns")
         *key, lengths = (np.concatenate([getattr(part, name) for part in parts]).astype(np.int64) for name in names)
-        distinct, of_row = np.unique(np.stack(key), axis=1, return_inverse=True)
-        ns = np.zeros(distinct.shape[1], dtype=np.int64)
-        np.add.at(ns, of_row.reshape(-1), lengths)
-        rank, kind, place, operator, owner = distinct
+        if not len(lengths):
+            return parts[0]
+        row = dense(np.stack(key))
+        first = one_of_each(row)
+        ns = np.zeros(len(first), dtype=np.int64)
+        np.add.at(ns, row, lengths)
+        rank, kind, place, operator, owner = (of[first] for of in key)
         return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
 
 
