@@ -82,7 +82,7 @@ def test_every_row_says_what_it_was_and_for_whom(tmp_path: Path) -> None:
             """,
         )
     )
-    rows = {tuple(row) for row in frame.select("rank", "kind", "place", "operator", "owner", "ns").iter_rows()}
+    rows = {tuple(row) for row in frame.select("rank", "kind", "when", "operator", "owner", "ns").iter_rows()}
     assert rows == {
         (0, "queued", "within", None, None, 10_000),
         (0, "compute", "within", "gemm", None, 20_000),

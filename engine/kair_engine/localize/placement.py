@@ -13,7 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, PLACE_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Means, Spread, moderated
 from kair_engine.localize.signals import Measured, signals_of
@@ -130,7 +130,7 @@ def _compared(partition: Partition, excess: JobExcess, tried: int) -> Placement 
         variance = np.maximum(squares / df, noise)
         _, chances = moderated(np.array([apart]), variance, df, scale, noise, spread)
         chance = float(chances[0]) * len(sizes) * (len(sizes) - 1)
-    p_value = chance * tried / RANK_SHARE
+    p_value = chance * tried / PLACE_SHARE
     if p_value >= FALSE_ALARM_RATE:
         return None
     operator, spent = _carried_by(excess, code, apart)

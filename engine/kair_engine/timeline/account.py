@@ -33,8 +33,8 @@ AccountKind = Literal["compute", "copies", "transfer", "waiting", "unmatched", "
 """`transfer`: communication without waiting. `unmatched`: communication whose members were not found, any part of which
 may be waiting. `queued`: what is launched has not begun. The others are what the host did while nothing of this was."""
 KINDS: Final[tuple[AccountKind, ...]] = ("compute", "copies", "transfer", "waiting", "unmatched", "queued", *HOST_KINDS)
-StepPlace = Literal["within", "before", "between", "after"]
-PLACES: Final[tuple[StepPlace, ...]] = get_args(StepPlace)
+When = Literal["within", "before", "between", "after"]
+WHEN: Final[tuple[When, ...]] = get_args(When)
 """Of a host's time: before the step's first work on the rank, between, or after the last. All else is `within`."""
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
 _KIND_OF_PART: Final = {
@@ -53,7 +53,7 @@ _PART_OF_KIND: Final = np.array(
 )
 _COPIES = KINDS.index("copies")
 _FIRST_HOST = len(KINDS) - len(HOST_KINDS)
-_WITHIN, _BEFORE, _BETWEEN, _AFTER = range(len(PLACES))
+_WITHIN, _BEFORE, _BETWEEN, _AFTER = range(len(WHEN))
 _STEPS_BACK: Final = 64
 """Operations begun before a moment among which the one under way is looked for; earlier ones have no name."""
 
@@ -65,8 +65,8 @@ class Account:
     rank: Ints
     kind: SmallInts
     """An index into KINDS."""
-    place: SmallInts
-    """An index into PLACES."""
+    when: SmallInts
+    """An index into WHEN."""
     operator: Ints
     """The name's code, NONE where nothing was recorded then."""
     owner: Ints
@@ -76,7 +76,7 @@ class Account:
     def chosen(self, rows: Bools | Ints) -> "Account":
         """Return some of the rows."""
         return Account(
-            self.rank[rows], self.kind[rows], self.place[rows], self.operator[rows], self.owner[rows], self.ns[rows]
+            self.rank[rows], self.kind[rows], self.when[rows], self.operator[rows], self.owner[rows], self.ns[rows]
         )
 
     def in_parts(self, ranks: int) -> Floats:
@@ -88,7 +88,7 @@ class Account:
     @classmethod
     def joined(cls, parts: Sequence["Account"]) -> "Account":
         """Return the rows of all, those that agree in all but their length added up."""
-        names = ("rank", "kind", "place", "operator", "owner", "ns")
+        names = ("rank", "kind", "when", "operator", "owner", "ns")
         *key, lengths = (np.concatenate([getattr(part, name) for part in parts]).astype(np.int64) for name in names)
         if not len(lengths):
             return parts[0]
@@ -96,8 +96,8 @@ class Account:
         first = one_of_each(row)
         ns = np.zeros(len(first), dtype=np.int64)
         np.add.at(ns, row, lengths)
-        rank, kind, place, operator, owner = (of[first] for of in key)
-        return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
+        rank, kind, when, operator, owner = (of[first] for of in key)
+        return cls(rank, kind.astype(np.int8), when.astype(np.int8), operator, owner, ns)
 
 
 class AccountOfSteps:
@@ -210,9 +210,9 @@ def _latest(ops: Operations, rows: Ints, spans: tuple[Ints, Ints], rank: Ints, t
         if not over.any():
             break
         at = at - over
-    place = np.maximum(at, 0)
-    fits = (at >= 0) & (of_rank[place] == rank) & (end[place] > time)
-    return np.where(fits, rows[place], NONE)
+    latest = np.maximum(at, 0)
+    fits = (at >= 0) & (of_rank[latest] == rank) & (end[latest] > time)
+    return np.where(fits, rows[latest], NONE)
 
 
 def _last_to_come(ops: Operations, sync: Synchronisation) -> Ints:
@@ -237,18 +237,18 @@ def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallIn
     idle = np.flatnonzero(~ran)
     rank, begin, end = rank[idle], begin[idle], end[idle]
     spent = host_time(ops, rank, begin, end)
-    place = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, _BETWEEN)).astype(np.int8)
+    when = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, _BETWEEN)).astype(np.int8)
     cell, kind = np.nonzero(spent.spent_ns)
     code = (kind + _FIRST_HOST).astype(np.int8)
     names = spent.operator[rank[cell], kind]
     nobody = np.full(len(cell), NONE, dtype=np.int64)
-    return Account(rank[cell], code, place[cell], names, nobody, spent.spent_ns[cell, kind])
+    return Account(rank[cell], code, when[cell], names, nobody, spent.spent_ns[cell, kind])
 
 
 def account(trace: Trace) -> "pl.DataFrame":
     """Return the account of the chosen steps, read one after another, as a Polars frame.
 
-    Columns: step, rank, kind (KINDS), place (PLACES), operator, owner (of waiting: the rank that came last), ns. The
+    Columns: step, rank, kind (KINDS), when (WHEN), operator, owner (of waiting: the rank that came last), ns. The
     rows of a step and rank add up to how long the step took it. Loads Polars.
     """
     import polars as pl
@@ -275,7 +275,7 @@ def frame_of(rows: Account, ops: Operations) -> "pl.DataFrame":
             "step": np.full(len(rows.ns), ops.step),
             "rank": ops.ranks[rows.rank],
             "kind": texts(rows.kind, enumerate(KINDS)),
-            "place": texts(rows.place, enumerate(PLACES)),
+            "when": texts(rows.when, enumerate(WHEN)),
             "operator": texts(rows.operator, ops.name_text.items()),
             "owner": [None if at == NONE else int(ops.ranks[at]) for at in rows.owner.tolist()],
             "ns": rows.ns,
@@ -291,7 +291,7 @@ def _schema() -> "dict[str, pl.DataType | type[pl.DataType]]":
         "step": pl.Int64,
         "rank": pl.Int64,
         "kind": pl.Enum(KINDS),
-        "place": pl.Enum(PLACES),
+        "when": pl.Enum(WHEN),
         "operator": pl.String,
         "owner": pl.Int64,
         "ns": pl.Int64,
