@@ -83,11 +83,16 @@ def _figures(row: JobPattern) -> str:
     """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
         return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
+    if row.cause == "position_imbalance":
+        return ", ".join(f"position {at} {duration(us)}" for at, us in row.figures.items())
     said: dict[str, Callable[[float], str]] = {
         "correlation": lambda value: f"correlation {value:.2f}",
         "variation": lambda value: f"varies by {percent(value)}",
         "delays": lambda value: plural(round(value), "delay"),
         "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
+        "every": lambda value: f"every {plural(round(value), 'step')}" if value else "at unequal distances",
+        "ranks": lambda value: f"{plural(round(value), 'rank')} in turns",
+        "steps": lambda value: plural(round(value), "step"),
     }
     return ", ".join(said[name](value) for name, value in row.figures.items())
 
