@@ -28,8 +28,9 @@ from kair_engine.localize.links import SlowLink, slow_links
 from kair_engine.localize.moments import (
     UNEVEN_SHARE,
     AnotherRank,
+    Longest,
     Moment,
-    another_rank,
+    changing_work,
     events,
     scattered,
     shared_moments,
@@ -67,6 +68,8 @@ class Localization:
     batches: UnevenBatches | None = None
     placement: Placement | None = None
     changing: AnotherRank | None = None
+    varies_ns: float = 0.0
+    """What is lost in a step as another rank takes longest each time, where that is too little for a finding."""
     events: tuple[Moment, ...] = ()
     """Large delays of ranks that are not accused."""
     shared: tuple[Moment, ...] = ()
@@ -93,9 +96,10 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
     steady = np.zeros(len(job.ranks)) if places is None else places.of_rank_ns
-    changing = another_rank(job, steady, accused) if batches is None else None
-    if batches is not None and not batches.are_costly(job.step_time_ns):
-        changing = scattered(job, accused)
+    longest = Longest.of(job, steady, accused)
+    changing = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
+    if changing is None and batches is None:
+        changing = changing_work(job, longest)
     roles = slower_roles(job, accused)
     slower = {position for role in roles for position in role.positions}
     links, transfers = _links(job), [step.transfers for step in job.steps]
@@ -112,6 +116,7 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         batches=batches,
         placement=places,
         changing=changing,
+        varies_ns=0.0 if longest is None or batches is not None or changing is not None else longest.lost_ns,
         events=tuple(events(job, accused | slower)),
         shared=tuple(shared_moments(job)),
     )

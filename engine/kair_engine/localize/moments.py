@@ -67,14 +67,6 @@ class AnotherRank:
     """That makes up most of it; None where no single one does."""
 
 
-def another_rank(job: JobExcess, steady_ns: Floats, explained: Collection[Position]) -> AnotherRank | None:
-    """Return what is lost to large delays on changing ranks, else to work that differs from rank to rank and step.
-
-    `steady_ns` (ranks) is what each takes longer for good, which is told otherwise; so is all of those `explained`.
-    """
-    return scattered(job, explained) or changing_work(job, steady_ns, explained)
-
-
 def shared_moments(job: JobExcess) -> Iterator[Moment]:
     """Yield for input and for hosts the few steps in which half of the ranks spend far more than in the others."""
     for row in _OWN[1:] if len(job.steps) >= FEWEST_STEPS else ():
@@ -141,33 +133,47 @@ def _is_garbage(job: JobExcess, events: Ints) -> bool:
     return bool(seen > idle.sum() or forward_only)
 
 
-def changing_work(job: JobExcess, steady_ns: Floats, explained: Collection[Position]) -> AnotherRank | None:
-    """Return what uneven work costs where another rank is longest each time; None where it costs little, or is one's.
+@dataclass(frozen=True)
+class Longest:
+    """Who takes longest by itself in each step, where that is another rank each time."""
 
-    By how much the longest exceeds the mean rank, the trimmed mean over steps: a few large delays are none of it.
-    """
-    of_class = job.by_step_ns[:, _OWN]
-    on_all = ~np.isnan(of_class).any(axis=(1, 2))
-    of_class, steps = of_class[on_all], int(np.count_nonzero(on_all))
-    if steps < FEWEST_STEPS or len(np.unique(job.role)) > 1 or len(job.ranks) < 2:
-        return None
-    own = of_class.sum(axis=1) - steady_ns
-    own[:, list(explained)] = 0.0
-    longest = own.argmax(axis=1)
-    lost = float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
+    of_class_ns: Floats
+    """(steps × classes of own time × ranks), of steps that all ranks recorded."""
+    on_all: Bools
+    """Which of the job's steps these are."""
+    rank: Ints
+    """Per step."""
+    lost_ns: float
+    """By how much the longest exceeds the mean rank, the trimmed mean over steps: a few large delays are none of it."""
+
+    @classmethod
+    def of(cls, job: JobExcess, steady_ns: Floats, explained: Collection[Position]) -> "Longest | None":
+        """Return it; None where it is one rank's more often than chance has it, or ranks are not of one role."""
+        of_class = job.by_step_ns[:, _OWN]
+        on_all: Bools = np.asarray(~np.isnan(of_class).any(axis=(1, 2)))
+        of_class = of_class[on_all]
+        if len(of_class) < FEWEST_STEPS or len(np.unique(job.role)) > 1 or len(job.ranks) < 2:
+            return None
+        own = of_class.sum(axis=1) - steady_ns
+        own[:, list(explained)] = 0.0
+        rank, lost = own.argmax(axis=1), float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
+        return None if _is_of_one(rank, len(job.ranks)) else cls(of_class, on_all, rank, lost)
+
+
+def changing_work(job: JobExcess, longest: Longest | None) -> AnotherRank | None:
+    """Return what uneven work costs where another rank is longest each time; None where it costs little."""
     noise = STEP_NOISE * math.sqrt(2 * math.log(len(job.ranks)))
-    if lost < max(UNEVEN_SHARE, noise) * job.step_time_ns or _is_of_one(longest, len(job.ranks)):
+    if longest is None or longest.lost_ns < max(UNEVEN_SHARE, noise) * job.step_time_ns:
         return None
-    at = np.arange(steps), longest
-    row = _OWN[int(np.argmax([of_class[:, row][at].sum() for row in range(len(_OWN))]))]
-    named = {name: float(job.operator_ns(name)[0][on_all][at].mean()) for name in job.operators}
+    lost, at = longest.lost_ns, (np.arange(len(longest.rank)), longest.rank)
+    row = int(np.argmax([longest.of_class_ns[:, row][at].sum() for row in range(len(_OWN))]))
+    named = {name: float(job.operator_ns(name)[0][longest.on_all][at].mean()) for name in job.operators}
     operator = max(named, key=lambda name: named[name], default=None)
     if operator is not None and named[operator] < lost / 2:
         operator = None
-    positions, numbers = as_positions(np.unique(longest)), tuple(step.step for step in job.steps)
+    positions, numbers = as_positions(np.unique(longest.rank)), tuple(step.step for step in job.steps)
     figures = {"ranks": float(len(positions)), "steps": float(len(numbers))}
-    cause = "uneven_work" if row == _OWN[0] else CLASSES[row]
-    return AnotherRank(cause, positions, numbers, lost, figures, operator)
+    return AnotherRank("uneven_work" if row == 0 else CLASSES[_OWN[row]], positions, numbers, lost, figures, operator)
 
 
 def _is_of_one(longest: Ints, ranks: int) -> bool:

@@ -57,7 +57,8 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     limits = (*raised.untold, *stands.limits)
     still_open = budget.items(limits, longer_steps(seen.found, gated.findings))
     if not seen.explained and not any(map(explains_the_rest, still_open)):
-        more = unexplained(seen.replays, gated.findings, stands.costs.fixes, seen.step_time_ns / 1e3)
+        step_us, varies_us = seen.step_time_ns / 1e3, seen.found.varies_ns / 1e3
+        more = unexplained(seen.replays, gated.findings, stands.costs.fixes, step_us, varies_us)
         still_open = tuple(sorted((*still_open, *more), key=lambda one: -one.share_of_step))
     warnings = (*seen.set_aside, *seen.explained, *limits, *blamed.warnings, *gated.warnings)
     return TriageResult(
