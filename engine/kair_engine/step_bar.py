@@ -55,7 +55,8 @@ class StepPartsTally:
     role: Ints | None = None
     """(ranks): a code, where roles are known."""
     waited_for_ns: Floats = field(init=False)
-    """(ranks): what the others of its role waited for each, summed over steps; 0 of large steps."""
+    """(2 × ranks): what the others of its role, and those of other roles, waited for each, summed over steps; 0 of
+    large steps."""
     parts_ns: Floats = field(init=False)
     """(PARTS and UNKNOWN × ranks), summed over steps."""
     seen: Ints = field(init=False)
@@ -70,7 +71,7 @@ class StepPartsTally:
     def __post_init__(self) -> None:
         self.parts_ns = np.zeros((UNKNOWN + 1, len(self.ranks)))
         self.seen = np.zeros(len(self.ranks), dtype=np.int64)
-        self.waited_for_ns = np.zeros(len(self.ranks))
+        self.waited_for_ns = np.zeros((2, len(self.ranks)))
         self._accounts, self._divided = AccountOfSteps(), PartsOfSteps(self.ranks)
         self._pending_ns = np.zeros_like(self.parts_ns)
 
@@ -107,14 +108,14 @@ class StepPartsTally:
             self._count_waiting(ops, rows)
 
     def _count_waiting(self, ops: Operations, rows: Account) -> None:
-        """Who is waited for; one role waits for another also in the ideal job."""
+        """Adds up who is waited for; one role waits for another also in the ideal job."""
         if self.role is None:
             return
         waits = rows.chosen(rows.owner != NONE)
         place = np.searchsorted(self.ranks, ops.ranks)
         owner, waiter = place[waits.owner], place[waits.rank]
-        alike = self.role[owner] == self.role[waiter]
-        self.waited_for_ns += np.bincount(owner[alike], weights=waits.ns[alike], minlength=len(self.ranks))
+        other = (self.role[owner] != self.role[waiter]).astype(np.int64)
+        np.add.at(self.waited_for_ns, (other, owner), waits.ns)
 
     def look_at_some(self, ops: Operations) -> None:
         """Divides the time of some ranks of a large step, whose communication is not matched yet."""

@@ -330,8 +330,15 @@ class OpenItem:
     """How long the longest of `steps` took, of `changed` the median one of them; null for all other kinds."""
     usual_us: float | None = None
     """How long the median step of the others took; null with `took_us`."""
+    replayed_us: float | None = None
+    """Of `waiting` for ranks that a test sets apart: what a replay without their delay saves; null where none does."""
     more_steps: int | None = None
     """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole step, since no rank can be tested."""
+        return self.kind in {"no_peer", "few_steps"} and self.share_of_step >= 1
 
 
 @dataclass(frozen=True)
