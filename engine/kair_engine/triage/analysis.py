@@ -98,7 +98,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         bar=_bar(seen),
         open=still_open,
         smallest_share=smallest_share(still_open),
-        absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
+        absorbed=tuple(absorbed(seen.found.job, seen.tables.parts.leads, gated.absorbed)),
     )
 
 
@@ -132,7 +132,7 @@ def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cos
         costs.hidden_us,
         undecided=stands.undecided.union(*(one.ranks for one in seen.explained)),
         uncompared={rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks},
-        saving_us=None if seen.tables.devices.leads is None else partial(_saving_us, replays),
+        saving_us=None if seen.tables.parts.leads is None else partial(_saving_us, replays),
     )
     gated = _of_one_run(gated, limits)
     if len(gated.findings) < len(raised.findings):
