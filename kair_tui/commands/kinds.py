@@ -161,13 +161,11 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "device_idle": "How long the median rank's device waits for its host to launch. Figures: idle_us, share_of_step.",
     "one_by_one": (
-        "How long the median rank's device idles between launches that follow one another: of the step, of all that "
-        "it idles; how many, how dense, and the median kernel. Figures: idle_us, share_of_step, share_of_idle, "
-        "launches, launches_per_ms, kernel_us."
+        "How long the median rank's device idles between launches that follow one another. Figures: idle_us, "
+        "share_of_step."
     ),
     "device_taken": (
-        "How long what is launched waits for a device that runs nothing of its rank. Figures: waited_us, "
-        "share_of_step, waits, longest_us."
+        "How long what is launched waits for a device that runs nothing of its rank. Figures: waited_us, share_of_step."
     ),
     "price_range": (
         "The least and the most that a step would be shorter by; of a slow network one is the replay's, the other "

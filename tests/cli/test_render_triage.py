@@ -341,23 +341,15 @@ NETWORK = {
         (
             "one_by_one",
             None,
-            {
-                "idle_us": 5000.0,
-                "share_of_step": 0.25,
-                "share_of_idle": 0.5,
-                "launches": 300,
-                "launches_per_ms": 60.0,
-                "kernel_us": 1.2,
-            },
-            "the median rank's device idles 5.00 ms a step (25.0 %, 50.0 % of all its idle time) between launches that "
-            "follow one another, 60.0 each ms; half of those kernels take less than 1.20 µs",
+            {"idle_us": 5000.0, "share_of_step": 0.25},
+            "the median rank's device idles 5.00 ms a step (25.0 %) between launches that follow one another",
         ),
         (
             "device_taken",
             None,
-            {"waited_us": 9000.0, "share_of_step": 0.3, "waits": 12.5, "longest_us": 2000.0},
+            {"waited_us": 9000.0, "share_of_step": 0.3},
             "what the median rank has launched waits 9.00 ms a step (30.0 %) for a device that runs nothing of its "
-            "rank, 12.5 times, the longest 2.00 ms: another process has the device",
+            "rank: another process has the device",
         ),
         (
             "price_range",

@@ -76,7 +76,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         bar=_bar(seen),
         open=still_open,
         smallest_share=smallest_share(still_open),
-        absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
+        absorbed=tuple(absorbed(seen.found.job, seen.tables.parts.leads, gated.absorbed)),
     )
 
 
@@ -103,7 +103,7 @@ def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cos
         costs.findings,
         costs.hidden_us,
         uncompared={rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks},
-        runs_ahead=seen.tables.devices.leads is not None,
+        runs_ahead=seen.tables.parts.leads is not None,
     )
     if any(warning.code == "several_runs" for warning in limits):
         gated = Gated()  # nothing that ranks of several runs differ by is anybody's fault

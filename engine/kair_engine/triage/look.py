@@ -33,7 +33,6 @@ from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.device_tally import DeviceTally
 from kair_engine.triage.findings import KernelEvidence
 from kair_engine.triage.ranks.cpu_limits import cpu_limits
 from kair_engine.triage.ranks.kernel_times import measured_signals
@@ -48,11 +47,10 @@ MOST_OF_WAITING: Final = 2 / 3
 
 @dataclass(frozen=True)
 class StepTables:
-    """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
+    """What stages 1 and 3 need of every step: all are read once."""
 
     excess: JobExcess
     tally: Tally
-    devices: DeviceTally
     parts: StepPartsTally
     """Where the time of steps goes; of the first of them."""
     together: Ints | None
@@ -111,17 +109,16 @@ def step_tables(trace: Trace, replays: Replays) -> StepTables:
     # What stays in memory is read at one go: steps that share their codes are replayed together.
     first = next(each_step(trace), None) if trace.memory is not None else None
     of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    devices, divided, together = DeviceTally.of(trace), StepPartsTally.of(trace, of.role), None
-    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty(), divided=divided.empty())
+    divided, together = StepPartsTally.of(trace, of.role), None
+    look = partial(_look_at, of=of, empty=tally.empty(), divided=divided.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part, of_devices, parts_of_steps, units_of_part in over_parts(trace, look):
+    for excesses, part, parts_of_steps, units_of_part in over_parts(trace, look):
         steps += excesses
         tally.add(part)
-        devices.add(of_devices)
         divided.add(parts_of_steps)
         together = units_of_part if together is None else together
-    return StepTables(of_job(trace, of, steps), tally, devices, divided, together)
+    return StepTables(of_job(trace, of, steps), tally, divided, together)
 
 
 def _look_at(
@@ -129,24 +126,21 @@ def _look_at(
     *,
     of: JobRoles,
     empty: Tally,
-    devices: DeviceTally,
     divided: StepPartsTally,
     keep: Callable[[Synchronisation], None] | None = None,
-) -> tuple[list[StepExcess], Tally, DeviceTally, StepPartsTally, Ints | None]:
+) -> tuple[list[StepExcess], Tally, StepPartsTally, Ints | None]:
     together: list[Ints | None] = []
-    tally, devices, divided = empty.empty(), devices.empty(), divided.empty()
+    tally, divided = empty.empty(), divided.empty()
 
     def look(ops: Operations) -> StepExcess:
         sync = synchronise(ops)
         if keep is not None:
             keep(sync)
-        devices.look(ops)
         divided.look(ops, sync)
         tally_step(tally, sync, of.role_in(ops))
         return step_excess(rank_times(ops), sync, of)
 
     def of_ranks(ops: Operations) -> RankTimes:
-        devices.look(ops)
         divided.look_at_some(ops)
         return rank_times(ops)
 
@@ -158,7 +152,7 @@ def _look_at(
         return excess
 
     excesses = list(of_steps(part, look, of_ranks, look_large))
-    return excesses, tally, devices, divided, next(iter(together), None)
+    return excesses, tally, divided, next(iter(together), None)
 
 
 def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:

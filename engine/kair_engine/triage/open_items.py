@@ -244,6 +244,8 @@ class Budget:
                 named.update(one.ranks)
                 price, cause, operator = one.time_lost_us_per_step, one.cause, one.operator
                 yield self._item("waiting", waited, ranks=one.ranks, cause=cause, operator=operator, replayed_us=price)
+        if any(one.ranks for one in gated.findings):
+            return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
         for at in np.argsort(-self.parts.waited_for_ns[0], kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
             if rank not in named:

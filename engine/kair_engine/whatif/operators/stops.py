@@ -24,6 +24,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, HostStops
+from kair_engine.timeline.account import LONGEST_LATENCY_NS
 from kair_engine.timeline.host_activity import in_calls, waits_for_own_copy
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
@@ -286,10 +287,6 @@ def _union(begin: Floats, end: Floats) -> float:
     begin, end = begin[order], end[order]
     before = np.concatenate(([-np.inf], np.maximum.accumulate(end)[:-1])) if len(end) else end
     return float(np.maximum(end - np.maximum(begin, before), 0.0).sum())
-
-
-LONGEST_LATENCY_NS = 100_000
-"""Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
 
 
 class StoppedParts:
