@@ -10,7 +10,18 @@ from kair_tui.render import delays as devices
 from kair_tui.render import hangs, within_rank
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, significant, size, them
+from kair_tui.render.units import (
+    count,
+    duration,
+    durations,
+    its,
+    percent,
+    plural,
+    ranks_in_words,
+    significant,
+    size,
+    them,
+)
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -120,9 +131,11 @@ def _delays_on_changing_ranks(one: Evidence) -> str:
 
 
 def _uneven_positions(one: Evidence) -> str:
-    spent = [duration(us) for at, us in sorted(one.figures.items()) if at != "share_of_step"]
-    where = "" if one.about is None else f" of {one.about}"
-    return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
+    spent = [us for at, us in one.figures.items() if at != "share_of_step"]
+    what, _, group = str(one.about).rpartition("; ")
+    takes = within_rank.kernels_take(what) if what else "what ranks compute takes"
+    positions = f"positions 0 to {len(spent) - 1}{f' of {group}' if group else ''}"
+    return f"{takes} {durations(spent)} a step on {positions}, in every step"
 
 
 def _at_step_end(one: Evidence) -> str:

@@ -73,6 +73,16 @@ def family_of(finding: Finding) -> str | None:
     return next((_FAMILIES[about] for about in found if about in _FAMILIES), None)
 
 
+def kernels_in_words(what: str) -> str:
+    """Return what a family of kernels is called, `attention kernels`; of an operator its short name."""
+    return _FAMILIES.get(what) or short_name(what)
+
+
+def kernels_take(what: str) -> str:
+    """`attention kernels take`, `aten::mm takes`."""
+    return f"{kernels_in_words(what)} {'take' if what in _FAMILIES else 'takes'}"
+
+
 def of_devices(finding: Finding) -> str | None:
     """Return the sentence about devices that are slower as a whole; None where the finding is about no such ones."""
     shown = next((one for one in finding.evidence if one.kind in _DEVICE), None)
@@ -115,7 +125,7 @@ def _range(one: Evidence) -> str:
 
 
 def _one_family(one: Evidence) -> str:
-    what = _FAMILIES.get(str(one.about)) or short_name(str(one.about))
+    what = kernels_in_words(str(one.about))
     longer, excess = ratio(one.figures["ratio"]), duration(one.figures["excess_us_per_step"])
     share, others = percent(one.figures["others_share"]), ratio(one.figures["others_ratio"])
     computes = "it computes" if len(one.ranks) == 1 else "they compute"
