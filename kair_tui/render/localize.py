@@ -87,7 +87,7 @@ def figures_in_words(row: JobPattern) -> str:
     if row.cause == "position_imbalance":
         last = len(row.figures) - 1
         return f"positions 0 to {last}{f' of {row.group}' if row.group else ''}: {durations(row.figures.values())}"
-    return ", ".join(said for name, value in row.figures.items() if (said := _FIGURES[name](value)))
+    return ", ".join(_FIGURES[name](value) for name, value in row.figures.items())
 
 
 _FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
@@ -97,9 +97,8 @@ _FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
     "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
     "ranks": lambda value: f"{plural(round(value), 'rank')} took turns",
     "steps": lambda value: f"in {plural(round(value), 'step')}",
-    "every": lambda value: f"every {plural(round(value), 'step')}" if value else "",
+    "every": lambda value: f"every {plural(round(value), 'step')}" if value else "at unequal distances",
 }
-"""Figure of a pattern → its words; empty where there is nothing to say."""
 
 
 COLUMNS = (

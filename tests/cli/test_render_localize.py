@@ -65,7 +65,7 @@ def test_a_rank_that_was_not_compared_is_said_to_be_none() -> None:
         ),
         (JobPattern("uneven_work", (), (3,), 1.0, {"ranks": 5.0, "steps": 8.0}), "5 ranks took turns, in 8 steps"),
         (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 8.0}), "3 delays, every 8 steps"),
-        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 0.0}), "3 delays"),
+        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 0.0}), "3 delays, at unequal distances"),
         (JobPattern("host", (), (3,), 1.0, {"delays": 1.0, "rate": 0.01}), "1 delay, in 1.00 % of ranks' steps"),
     ],
 )

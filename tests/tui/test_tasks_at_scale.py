@@ -79,7 +79,7 @@ JOBS = {
     "megatron-tp8": Job(
         MEGATRON,
         "job-wide: CPU contention on all ranks",
-        "without CPU contention: +302.5 % throughput",
+        "without CPU contention: +300.3 % throughput",
         "1 △ no rank is to blame: CPU contention (seen on ranks 0-7)",
         0,
         "most above its role's median is host: 210 ms",

@@ -98,7 +98,8 @@ def rank_scores(job: Job, found: Localization) -> tuple[RankScore, ...]:
             delays[rank] = max(delays[rank], anomaly.events[0])
     for role in found.roles:
         flagged[list(role.positions)] = True
-    suspected = {rank for one in (*found.undecided, *found.events) for rank in one.positions}
+    suspected = {rank for anomaly in found.undecided for rank in anomaly.positions}
+    suspected |= {rank for event in found.events for rank in event.positions}
     order = sorted(range(len(ranks)), key=lambda i: (not flagged[i], i not in suspected, -best[i], i))
     return tuple(
         RankScore(

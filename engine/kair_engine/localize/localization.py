@@ -36,9 +36,10 @@ from kair_engine.localize.moments import UNEVEN_SHARE, ChangingWork, Moment, cha
 from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
 from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
-from kair_engine.ranks import Rank, as_positions, ranks_at
+from kair_engine.ranks import Position, Rank, as_positions, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.timeline.self_time import step_time_ns as mean_step_time_ns
 from kair_engine.trace.model import Job, Trace
@@ -97,6 +98,7 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
     told = batches is not None or rare is not None
     roles = slower_roles(job, accused)
     slower = {position for role in roles for position in role.positions}
+    lacking = _not_compared(job)
     links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
@@ -111,10 +113,19 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         batches=batches,
         scattered=rare,
         placement=places,
-        changing=None if told else changing_work(job, steady, accused),
-        events=tuple(events(job, accused | slower)),
+        changing=None if told else changing_work(job, steady, accused | lacking),
+        events=tuple(events(job, accused | slower | lacking)),
         shared=tuple(shared_moments(job)),
     )
+
+
+def _not_compared(job: JobExcess) -> set[Position]:
+    """Return the ranks of whose recording a part is missing: what they take less or more than peers says nothing."""
+    if job.recorded is None or len(job.ranks) < 2:
+        return set()
+    found = coverage(job.ranks, job.role, job.recorded)
+    named = [rank for one in found if one.code in NOT_COMPARED for rank in one.ranks]
+    return set(as_positions(np.searchsorted(job.ranks, named)))
 
 
 def can_accuse(job: JobExcess) -> bool:
