@@ -66,7 +66,7 @@ def blame_totals(result: BlameResult) -> str:
         bubble = f"pipeline bubble {duration(result.bubble_us)}, uneven stages included (no root cause); "
     return (
         f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: {bubble}"
-        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
+        f"{duration(result.attributed_us)} with a known cause, {duration(result.unattributed_us)} without"
     )
 
 

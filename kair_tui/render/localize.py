@@ -59,7 +59,14 @@ def _headline(result: LocalizeResult) -> str:
     return f"{noun} {names} {verb} out of {among}: {figures}{doubt}"
 
 
+_DELAYS_STAND_OUT: Final = 1.0
+"""A rank with a lower score takes no longer than its peers usually differ: its delays accuse it."""
+
+
 def _reason(row: RankScore) -> str:
+    """What stands out: what it takes longer in every step, else how many delays it had."""
+    if row.large_delays and row.score < _DELAYS_STAND_OUT:
+        return f"{plural(row.large_delays, 'large delay')}, p {p_value(row.p_value)}"
     if not row.excess_us:
         return f"p {p_value(row.p_value)}"
     name, excess = max(row.excess_us.items(), key=lambda item: item[1])

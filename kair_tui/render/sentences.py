@@ -66,7 +66,7 @@ def _periodic(one: Evidence) -> str:
 
 def _came_last(one: Evidence) -> str:
     of_all = plural(int(one.figures["collectives"]), "collective")
-    waited = f"{significant(one.figures['waited_us'] / 1e6)} rank-seconds"
+    waited = f"{duration(one.figures['waited_us'])} in total"
     share = percent(one.figures["share_of_waiting"])
     return (
         f"{_who(one)} came last to {_number(one, 'arrived_last')} of {of_all}; peers waited {waited} for "
@@ -452,8 +452,10 @@ def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     cause = CAUSES[one.about or "unknown"]
     undone = (cause.undone_of_ranks if one.ranks else None) or cause.undone
-    once = ", once what is told beside it is fixed" if "others_fixed" in one.figures else ""
+    once = ", once the other findings are fixed" if "others_fixed" in one.figures else ""
     text = f"replayed {undone}, a step takes {after} instead of {before}{once}"
+    if after == before:
+        text = f"replayed {undone}, a step still takes {after}{once}: others are as late"
     sampled = []
     if "replayed_steps" in one.figures:
         some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])

@@ -33,7 +33,7 @@ from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
 from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
-from kair_engine.triage.open_items import Budget, smallest_share, without_unrecorded
+from kair_engine.triage.open_items import Budget, smallest_share, without_open, without_unrecorded
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
 from kair_engine.triage.replays import Replays
@@ -79,7 +79,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         *raised.untold,
         *stands.limits,
         *blamed.warnings,
-        *gated.warnings,
+        *without_open(gated.warnings, still_open),
         *longer,
         *left,
     )

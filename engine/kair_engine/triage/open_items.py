@@ -179,6 +179,12 @@ def without_unrecorded(gated: Gated, missing: Unrecorded | None) -> Gated:
     return replace(gated, findings=tuple(kept))
 
 
+def without_open(warnings: Sequence[KairWarning], items: Sequence[OpenItem]) -> tuple[KairWarning, ...]:
+    """Return the warnings without who is waited for in steps that an item names: one waiting is shown once."""
+    ranks = ranks_of([one for one in items if one.kind == "event"])
+    return tuple(one for one in warnings if one.code != "waited_for" or not ranks.issuperset(one.ranks))
+
+
 def leaves_open(items: Sequence[OpenItem]) -> bool:
     """Return whether an item is so large that nobody may say there is no straggler."""
     return any(one.share_of_step >= LEAVES_OPEN for one in items)
