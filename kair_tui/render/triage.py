@@ -219,7 +219,7 @@ COLUMNS = (
     Column[RankedRank]("score", "score", lambda row: score(row.score), weight=8),
     Column[RankedRank](
         "self_time_excess_us",
-        "self time excess/step",
+        "excess in usual steps",
         lambda row: signed_duration(row.self_time_excess_us),
         weight=6,
     ),

@@ -71,6 +71,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         missing,
         gated.findings != stands.gated.findings,
         frozenset(rank for one in seen.explained for rank in one.ranks),
+        blamed.by_rank,
     )
     still_open = budget.items(gated.findings, (*raised.untold, *stands.limits, *longer, *left))
     warnings = (

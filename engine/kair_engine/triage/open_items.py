@@ -17,6 +17,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.moments import Moment
 from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results.blame import RankBlame
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
@@ -60,6 +61,8 @@ class Budget:
     """Whether so much communication with ranks that are not recorded is exposed that all of it is in doubt."""
     explained: frozenset[Rank]
     """Ranks that take no longer than for the samples that the job gives them."""
+    blamed: Sequence[RankBlame]
+    """Whom the waiting comes from in the end: who arrives last may have waited for another one itself."""
 
     def items(self, findings: Sequence[Finding], warnings: Sequence[KairWarning]) -> tuple[OpenItem, ...]:
         """Return what the findings leave open, the largest first, without what costs less than any rank is told for."""
@@ -150,12 +153,15 @@ class Budget:
         told |= {rank for one in self.events for rank in ranks_at(self.job.ranks, one.positions)}
         if any(one.pattern == "job_wide" and one.cause not in _NOBODY_WAITS for one in findings):
             return  # what all ranks share makes each of them late now and then
-        for at in np.argsort(-self.parts.waited_for_ns, kind="stable").tolist():
+        blamed_ns = {one.rank: one.blamed_us * 1e3 for one in self.blamed}
+        of_ranks = np.array([blamed_ns.get(Rank(rank), 0.0) for rank in self.job.ranks.tolist()])
+        waited_ns = np.minimum(self.parts.waited_for_ns, of_ranks)
+        for at in np.argsort(-waited_ns, kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
             if rank not in told:
                 peers = (self.job.role == self.job.role[at]) & (np.arange(len(self.job.ranks)) != at)
                 spent = float(self.parts.parts_ns[:, peers].sum())
-                share = float(self.parts.waited_for_ns[at]) / max(spent, 1.0)
+                share = float(waited_ns[at]) / max(spent, 1.0)
                 yield self._item("waiting", share * self._mean_ns, ranks=(rank,))
                 return
 
