@@ -75,7 +75,10 @@ def _waited(result: BlameResult) -> str:
 
 
 def _of_time(result: BlameResult) -> str:
-    return f", {waited_of(result.waiting_us / result.ranks_time_us, 'their time')}" if result.ranks_time_us else ""
+    if not result.ranks_time_us:
+        return ""
+    share = result.waiting_us / result.ranks_time_us
+    return f", {waited_of(share, 'their time')}" + (" (also while they compute)" if share <= 1 else "")
 
 
 def _asked(result: BlameResult) -> str:

@@ -55,7 +55,7 @@ from kair_tui.render.verdict import (
     verdict_in_words,
 )
 from kair_tui.render.view import CsvTable, View
-from kair_tui.render.within_rank import advice
+from kair_tui.render.within_rank import advice, kernels_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -160,7 +160,9 @@ def _of_cause(finding: Finding) -> str:
     text = what_to_do(finding) or advice(finding) or text
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
-    named = f" ({short_name(finding.operator)})" if finding.operator else ""
+    placed = next((str(one.about) for one in finding.evidence if one.kind == "uneven_positions"), None)
+    where = finding.operator if placed is None else placed.rpartition("; ")[0]
+    named = f" ({kernels_in_words(where)})" if where else ""
     return text.format(
         who=who,
         Who=who.capitalize(),
@@ -327,8 +329,8 @@ def triage_totals(result: TriageResult) -> str:
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
     if result.bar is None or result.bar.waiting_is_known:
         waits += (
-            f" (summed over ranks {duration(result.waiting_us_per_step)} a step, "
-            f"{duration(result.unattributed_us_per_step)} of it without a known cause)"
+            f" ({duration(result.waiting_us_per_step)} a step over all ranks, also while they compute; "
+            f"{duration(result.unattributed_us_per_step)} of unknown cause)"
         )
     steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
