@@ -37,8 +37,8 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "longest_delays": "What the longest of each step costs. Figures: share_of_step.",
     "uneven_positions": (
-        "What ranks at each position of a process group spend on the operator. About: process group. Figures: one for "
-        "each position, in µs per step; share_of_step."
+        "What ranks at each position of a process group spend on an operator or a family of kernels, else on all of "
+        "their own work. About: that; process group. Figures: one for each position, in µs per step; share_of_step."
     ),
     "longest_changes": "Another rank has most work each time. Figures: ranks, steps, of_steps, share_of_step.",
     "at_step_end": "Idle after a step's last operation, until it ends. Figures: after_us_per_step, peers_us.",

@@ -57,10 +57,27 @@ def largest_open(result: TriageResult) -> str | None:
     return "; ".join(dict.fromkeys(said)) + more
 
 
-def open_lines(result: TriageResult) -> list[str]:
-    """Return a line for each open item, the largest first."""
-    items = sorted(result.open, key=lambda one: -one.us_per_step)
-    return [f"open: {_line(one, result)}" for one in items]
+def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
+    """Return a line for each open item, the largest first; without what the headline that they are `below` says."""
+    return [
+        f"open: {line}"
+        for item in sorted(result.open, key=lambda one: -one.us_per_step)
+        for line in _lines(item, result, below)
+    ]
+
+
+def _lines(item: OpenItem, result: TriageResult, below: str) -> list[str]:
+    line = _line(item, result)
+    said = [] if line in below else [line]
+    if item.operator and short_name(item.operator) not in line:
+        said.append(_longest_operator(item))
+    return ["; ".join(said)] if said else []
+
+
+def _longest_operator(item: OpenItem) -> str:
+    """`in step 19 rank 0 ran nvjet_tst_128x256 longest`: the name that a first line has no room for."""
+    steps = f"in {'step' if len(item.steps) == 1 else 'steps'} {spans(item.steps)} " if item.steps else ""
+    return f"{steps}{_who(item, 'all ranks')} ran {short_name(item.operator or '')} longest"
 
 
 def _line(item: OpenItem, result: TriageResult) -> str:
@@ -145,7 +162,31 @@ def _event(item: OpenItem, step_time_us: float) -> str:
         took = f"{steps} took {up_to}{duration(item.took_us)} instead of {duration(item.usual_us)}"
     if not item.ranks:
         return f"{took}: all ranks were late together{_why(item)}"
-    return f"{took}: the others waited for {ranks_named(item.ranks)}{_why(item)}"
+    return f"{took}: the others waited for {ranks_named(item.ranks)}{_did(item)}"
+
+
+_DID: Final[Mapping[str, str]] = {
+    "compute": "which computed alone",
+    "host": "whose host was busy",
+    "input": "which fetched input",
+    "compilation": "which compiled",
+    "allocator": "which allocated device memory",
+    "garbage_collection": "which collected garbage",
+    "profiler": "whose profiler was busy",
+    "communication": "which communicated longer",
+}
+"""Cause → what a rank did while the others waited for it."""
+_NAME_IN_LINE: Final = 30
+"""Characters of an operator's name in a first line: a longer one stands below it."""
+
+
+def _did(item: OpenItem) -> str:
+    """`, which computed alone (evaluate)`: the deed in words, then where, unless that is a long name."""
+    deed = _DID.get(item.cause or "")
+    if deed is None:
+        return _why(item)
+    name = short_name(item.operator) if item.operator else ""
+    return f", {deed} ({name})" if 0 < len(name) <= _NAME_IN_LINE else f", {deed}"
 
 
 def _uneven(item: OpenItem, step_time_us: float) -> str:
@@ -175,7 +216,7 @@ def _changed(item: OpenItem, step_time_us: float) -> str:
 
 
 def _idle(item: OpenItem, step_time_us: float) -> str:
-    return f"nothing is recorded for {_of_step(item, step_time_us)}{_on(item)}{_in(item)}"
+    return f"what CUDA graphs run is not recorded, {_of_step(item, step_time_us)}{_on(item)}{_in(item)}"
 
 
 def _groups_differ(item: OpenItem, step_time_us: float) -> str:
@@ -243,7 +284,7 @@ _SETTLED_BY: Final[Mapping[OpenKind, Callable[[OpenItem], str]]] = {
     "uneven": lambda _: "record the shapes of inputs to see why",
     "waiting": _settles_waiting,
     "changed": _more_steps(" before and after it"),
-    "idle": lambda _: "record what the hosts do, too",
+    "idle": lambda _: "record with nsys profile --cuda-graph-trace=node",
     "groups_differ": _healthy_run,
     "no_peer": _healthy_run,
     "few_steps": _more_steps(),

@@ -31,7 +31,7 @@ from kair_tui.render.units import (
     spans,
 )
 from kair_tui.render.warnings import warning_in_words
-from kair_tui.render.within_rank import family_of, of_devices
+from kair_tui.render.within_rank import cause_with_time, of_devices, when_in_words
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
@@ -65,6 +65,8 @@ def summary(result: TriageResult) -> str:
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
         limit, largest = _first(result.warnings, _LIMITS), largest_open(result)
+        if any(one.kind == "idle" for one in result.open):
+            limit = _first(result.warnings, tuple(code for code in _LIMITS if code != "graphs_not_recorded"))
         scope = f"1 rank, {plural(len(result.steps), 'step')}" if result.parts else scope  # its step comes below
         why = "; ".join(filter(None, (scope if limit or not largest else None, limit, largest)))
         return f"inconclusive: {why}{_most_of_step(result)}{told}"
@@ -172,12 +174,13 @@ def _straggler(result: TriageResult) -> str:
     accused, joint = _accused(result.findings), joint_of(result)
     if joint is None:
         culprit, *others = accused
-        lost, told = culprit.time_lost_us_per_step, f"straggler: {_first_culprit(culprit, result)}"
+        lost = culprit.time_lost_us_per_step
+        told = f"{_stragglers(culprit.ranks)}: {_first_culprit(culprit, result)}"
     else:
         others = [one for one in accused if one not in joint.findings]
-        word = "straggler" if len(joint.ranks) == 1 else "stragglers"
-        lost, told = joint.cost.saved_us, f"{word}: {headline_of(joint, _peers_of(joint.ranks, result))}"
-    named = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_cost_alone(one)})" for one in others])
+        lost = joint.cost.saved_us
+        told = f"{_stragglers(joint.ranks)}: {headline_of(joint, _peers_of(joint.ranks, result))}"
+    named = _some([f"{_culprit(one)} ({cause_with_time(one)}, {_cost_alone(one)})" for one in others])
     told += f"; then {named}" if named else ""
     shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
     if shared is None:
@@ -186,6 +189,10 @@ def _straggler(result: TriageResult) -> str:
         more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
         return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
     return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
+
+
+def _stragglers(ranks: Sequence[Rank]) -> str:
+    return "stragglers" if len(ranks) > 1 else "straggler"
 
 
 def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
@@ -198,9 +205,8 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
     if (whole := of_devices(finding)) is not None:
         verb = "it costs" if len(finding.ranks) == 1 else "they cost"
-        return f"{whole}; {verb} {_of_step(finding, result)}"
-    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
-    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
+        return f"{whole}{when_in_words(finding)}; {verb} {_of_step(finding, result)}"
+    return f"{_culprit(finding)} ({cause_with_time(finding)}, {_of_step(finding, result)})"
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:
@@ -234,7 +240,8 @@ def _job_wide(result: TriageResult) -> str:
     if stands_still(first):
         where = f"{_cost_alone(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
-    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({_of_step(first, result)})"]
+    when = when_in_words(first)
+    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:

@@ -11,12 +11,13 @@ from kair_engine.results.step_bar import PartOfBar, StepBar
 from kair_engine.results.triage import OpenItem, OpenKind, TriageResult
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.answer import PageOptions
-from kair_tui.render.open_items import nothing_hidden, open_in_words
+from kair_tui.render.open_items import nothing_hidden, open_in_words, open_lines
 from kair_tui.render.page import Page
 from kair_tui.render.triage import VIEW, triage_in_words
 from kair_tui.render.verdict import summary
 
 STEP_US = 51_800.0
+LONG = "_compile.compile_inner (dynamo_timed)"
 
 
 def item(kind: OpenKind, *ranks: int, **changed: Any) -> OpenItem:  # noqa: ANN401
@@ -53,6 +54,16 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
         (
             item("event", 0, steps=(19,), took_us=161_000.0, usual_us=24_000.0, operator="evaluation"),
             "step 19 took 161 ms instead of 24.0 ms: the others waited for rank 0 (evaluation)",
+            "record more steps to see whether it returns",
+        ),
+        (
+            item("event", 0, steps=(19,), took_us=161_000.0, usual_us=24_000.0, cause="compute", operator="evaluate"),
+            "step 19 took 161 ms instead of 24.0 ms: the others waited for rank 0, which computed alone (evaluate)",
+            "record more steps to see whether it returns",
+        ),
+        (
+            item("event", 2, steps=(36,), took_us=297_000.0, usual_us=31_000.0, cause="compilation", operator=LONG),
+            "step 36 took 297 ms instead of 31.0 ms: the others waited for rank 2, which compiled",
             "record more steps to see whether it returns",
         ),
         (
@@ -98,8 +109,8 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
         ),
         (
             item("idle", 2),
-            "nothing is recorded for 3.60 of the 51.8 ms step (6.9 %) on rank 2",
-            "record what the hosts do, too",
+            "what CUDA graphs run is not recorded, 3.60 of the 51.8 ms step (6.9 %) on rank 2",
+            "record with nsys profile --cuda-graph-trace=node",
         ),
         (
             item("groups_differ", 4, 5, where="tp 1"),
@@ -164,8 +175,9 @@ def test_all_open_items_stand_below_the_findings_and_in_every_table() -> None:
     page = Page(PageOptions(width=200))
     assert VIEW.body is not None
     VIEW.body(told, page)
-    lines = [line for line in page.getvalue().splitlines() if line.startswith("open: ")]
-    assert lines == [f"open: {one.sentence}; {one.settled_by}" for one in told.open]
+    lines = [told.summary, *(line for line in page.getvalue().splitlines() if line.startswith("open: "))]
+    first, second = (f"{one.sentence}; {one.settled_by}" for one in told.open)
+    assert lines == [f"inconclusive: {first}; 1 smaller item is open", f"open: {second}"]
     assert VIEW.csv is not None
     rows = [row for row in VIEW.csv.rows(told) if row.record == "open"]
     assert [(row.number, row.ranks, row.time_lost_us_per_step) for row in rows] == [(1, (3,), 3600.0), (2, (5,), 900.0)]
@@ -197,3 +209,11 @@ def test_no_straggler_says_what_its_bar_shows() -> None:
     )
     quiet = summary(found(verdict="no_straggler", bar=bar(job_wide=0.09, stragglers=0.04)))
     assert quiet.endswith("no rank differs from its peers beyond chance")
+
+
+def test_a_name_that_the_first_line_has_no_room_for_stands_below_it() -> None:
+    told = found(verdict="inconclusive", open=(item("event", 2, steps=(36,), cause="compilation", operator=LONG),))
+    whole, below = open_lines(told), open_lines(told, below=summary(told))
+    assert LONG not in summary(told)
+    assert below == [f"open: in step 36 rank 2 ran {LONG} longest"]
+    assert whole[0].endswith(f"; in step 36 rank 2 ran {LONG} longest")

@@ -111,6 +111,19 @@ def test_a_slow_device_is_told_as_how_much_longer_it_takes() -> None:
     assert sentence_of(throughout).endswith("not the code (1.24× to 1.34× in the 17 kernels that take most)")
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"since": 9}, "compute since step 9, "),
+        ({"since": 9, "evidence": (Evidence("than_before", {"until": 14.0}),)}, "compute in steps 9 to 14, "),
+        ({"evidence": (Evidence("periodic", {"every": 5.0, "events": 4.0}),)}, "compute every 5 steps, "),
+    ],
+)
+def test_the_first_line_says_since_when_and_how_often(changed: dict[str, Any], said: str) -> None:
+    assert summary(found(accused(**changed))) == f"straggler: rank 1 ({said}5.10 of the 105 ms step)"
+    assert f"; then rank 1 ({said}" in summary(found(accused(ranks=(Rank(0),)), accused(**changed)))
+
+
 def test_one_sentence_names_three_more_findings_at_most() -> None:
     of_rank = [accused(ranks=(Rank(rank),)) for rank in range(5)]
     for count, who in (

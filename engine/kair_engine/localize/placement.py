@@ -19,6 +19,7 @@ from kair_engine.localize.peers import Means, Spread, moderated
 from kair_engine.localize.signals import Measured, signals_of
 from kair_engine.ranks import as_positions
 from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.timeline.kernel_families import OF_DATA, family_of
 from kair_engine.trace.model import Job
 
 MOST_WITHIN: Final = 0.5
@@ -62,7 +63,8 @@ class Placement:
     spent_ns: tuple[float, ...]
     """What they spend on the operator, or on their own work."""
     operator: str | None
-    """The operator that makes up most of the difference; None where no single one does."""
+    """The operator that makes up most of the difference, alone or with its family (`carried_together`); None where
+    none does."""
     p_value: float
     lost_ns: float
     """By how much the slowest place exceeds the mean place, per step."""
@@ -160,14 +162,29 @@ def _carried_by(excess: JobExcess, code: Ints, apart_ns: float) -> tuple[str | N
     def by_place(values: Floats) -> Floats:
         return np.asarray(np.bincount(code, weights=values) / sizes)
 
-    of_operator = {name: by_place(trimmed_mean(excess.operator_ns(name)[0], TRIM)) for name in excess.operators}
-    apart = {name: float(np.ptp(of_place)) for name, of_place in of_operator.items()}
-    name = max(apart, key=lambda one: apart[one], default=None)
-    if name is None or apart[name] < _MOST * apart_ns:
+    more: dict[str, dict[str, Floats]] = {}
+    spent: dict[str, Floats] = {}
+    for name in excess.operators:
+        per_step, typical = excess.operator_ns(name)
+        above = trimmed_mean(per_step, TRIM)
+        together = carried_together(name)
+        more.setdefault(together, {})[name] = by_place(above)
+        spent[together] = spent.get(together, 0.0) + by_place(above + typical)
+    apart = {together: float(np.ptp(sum(of_place.values()))) for together, of_place in more.items()}
+    most = max(apart, key=lambda one: apart[one], default=None)
+    if most is None or apart[most] < _MOST * apart_ns:
         work = np.delete(excess.every_work_ns, CLASSES.index("communication"), axis=1)
         return None, by_place(work.sum(axis=1).mean(axis=0))
-    per_step, typical = excess.operator_ns(name)
-    return name, by_place(trimmed_mean(per_step, TRIM) + typical)
+    return max(more[most], key=lambda name: float(np.ptp(more[most][name]))), spent[most]
+
+
+def carried_together(operator: str) -> str:
+    """Return the family whose operators do the same work forward and backward, `attention`; else the operator.
+
+    What differs by place in a process group are lengths, tokens and rows: all operators of a family have them alike.
+    """
+    family = family_of(operator)
+    return family if family in OF_DATA else operator
 
 
 def without_places(anomalies: Sequence[Anomaly], found: Placement, excess: JobExcess) -> tuple[Anomaly, ...]:

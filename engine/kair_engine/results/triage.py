@@ -156,7 +156,8 @@ class RankedRank:
     score: float
     flagged: bool
     self_time_excess_us: float
-    """µs per step of its self time beyond its role's median, waiting excluded."""
+    """µs per step of its self time beyond its role's median, waiting excluded: in usual steps, without the extreme
+    ones, which large delays are."""
     wait_imposed_us: float
     """µs per step that other ranks, summed, waited for it."""
 

@@ -249,7 +249,8 @@ def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
 
 
 def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:
-    figures = {"share_of_step": worth_us * 1e3 / job.step_time_ns, "waited_share": waited}
+    mean_ns = max(float(job.step_times_ns.mean()), 1.0)  # what is printed is a share of the mean step
+    figures = {"share_of_step": worth_us * 1e3 / mean_ns, "waited_share": waited * job.step_time_ns / mean_ns}
     return KairWarning(code, figures=figures, ranks=ranks)
 
 
