@@ -271,7 +271,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         "has an early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
         "load-balancing loss, or place experts anew.",
         undone="with as much work at every place",
-        look_at="look at how sequences, or experts, are dealt out within the group",
+        look_at="look at how the group deals out sequences, or experts",
         not_by_draining="the same place would have the same work on another host",
     ),
     "stage_imbalance": CauseRow(

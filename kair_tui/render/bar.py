@@ -13,7 +13,7 @@ NAMES: Final[Mapping[BarPart, str]] = {
     "bubble": "pipeline bubble",
     "communication": "exposed communication",
     "stragglers": "waiting for stragglers",
-    "job_wide": "job-wide (cores, launches, input)",
+    "job_wide": "hosts (cores, launches, input)",
     "other": "other",
 }
 SHORT_NAMES: Final[Mapping[BarPart, str]] = {
@@ -21,7 +21,7 @@ SHORT_NAMES: Final[Mapping[BarPart, str]] = {
     "bubble": "bubble",
     "communication": "comm.",
     "stragglers": "stragglers",
-    "job_wide": "job-wide",
+    "job_wide": "hosts",
     "other": "other",
 }
 SIGNS: Final[Mapping[BarPart, str]] = {
@@ -153,7 +153,8 @@ def waiting_in_words(bar: StepBar) -> str:
 def _known_waiting(bar: StepBar) -> str:
     if bar.bubble_from is None:
         return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
-    stragglers, bubble = percent(bar.share("stragglers")), percent(bar.share("bubble"))
+    shown = {one.part: percent(one.tenths / 1000) for one in drawn(bar, 1, ascii_only=True)}  # as the legend rounds
+    stragglers, bubble = shown.get("stragglers", percent(0)), shown.get("bubble", percent(0))
     if bar.share("bubble") <= 0:
         return f"ranks wait {stragglers} of their time for stragglers"
     return f"ranks wait {bubble} of their time in the pipeline's bubble and {stragglers} for stragglers"

@@ -66,7 +66,7 @@ def blame_totals(result: BlameResult) -> str:
         bubble = f"pipeline bubble {duration(result.bubble_us)}, uneven stages included (no root cause); "
     return (
         f"waiting {duration(result.waiting_us)} in {plural(result.collectives, 'collective')}: {bubble}"
-        f"{duration(result.attributed_us)} attributed, {duration(result.unattributed_us)} not"
+        f"{duration(result.attributed_us)} with a known cause, {duration(result.unattributed_us)} without"
     )
 
 
@@ -75,7 +75,10 @@ def _waited(result: BlameResult) -> str:
 
 
 def _of_time(result: BlameResult) -> str:
-    return f", {waited_of(result.waiting_us / result.ranks_time_us, 'their time')}" if result.ranks_time_us else ""
+    if not result.ranks_time_us:
+        return ""
+    share = result.waiting_us / result.ranks_time_us
+    return f", {waited_of(share, 'their time')}" + (" (also while they compute)" if share <= 1 else "")
 
 
 def _asked(result: BlameResult) -> str:

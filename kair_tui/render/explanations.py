@@ -66,7 +66,7 @@ def _why_not_sure(one: Explanation) -> str:
     if one.measured_us and one.predicted_us > 2 * one.measured_us:
         return "it should cost more than it does"
     if one.tried and one.p_value is None:
-        return "too few innocent ranks and times to compare with"
+        return "too few control samples to compare with"
     return "something else explains as much"
 
 
@@ -127,23 +127,19 @@ def _why(one: Explanation) -> list[str]:
     if one.text:
         told.append(one.text)
     if one.word == "seen":
-        told.append("before it began as well" if _was_before(one) else "on innocent ranks as well")
+        told.append("before it began as well" if _was_before(one) else "on healthy ranks as well")
     elif one.predicted_us is not None and one.measured_us:
         told.append(
             f"{percent(one.predicted_us / one.measured_us, 0)} of the {duration(one.measured_us)} that it takes longer"
         )
     if one.tried:
-        told.append(f"{count(one.fired)} of {plural(one.tried, 'innocent rank')}{_times(one)} show the same")
+        told.append(f"{count(one.fired)} of {plural(one.tried, 'control sample')} show the same")
     return told
 
 
 def _was_before(one: Explanation) -> bool:
     """Whether the rank itself showed it before: its peers then do not."""
     return one.before is not None and not one.fired
-
-
-def _times(one: Explanation) -> str:
-    return "" if one.at_ns is not None else " and times"
 
 
 def _when(one: Explanation) -> str:

@@ -5,7 +5,6 @@ Culprits hide one another: of two ranks that are equally late, fixing one saves 
 
 from collections.abc import Sequence
 
-from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.ranks import Rank, runs
@@ -14,12 +13,13 @@ from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (
     and_more,
     duration,
+    money,
     one_decimal,
     percent,
     plural,
     ratio,
 )
-from kair_tui.render.within_rank import family_of
+from kair_tui.render.within_rank import cause_with_time, when_in_words
 
 _UNITS = ("ns", "µs", "ms", "s")
 _MOST_RUNS = 8
@@ -66,18 +66,31 @@ def headline_of(joint: Joint, peers: int) -> str:
     `peers` is how many ranks of the same roles nobody accuses.
     """
     who = _slower_throughout(joint, peers) or _named_by_cause(joint.findings)
-    return f"{who}; {_subject(joint)} {together_in_words(joint)}; {_each(joint)}"
+    return f"{who}; {_subject(joint)} {_cost(joint, '')}; {_each(joint)}"
 
 
 def together_in_words(joint: Joint) -> str:
     """`cost 5.5 of the 36.3 ms step (15.2 %, 29.1 GPU-hours a day)`; without the step where its time is unknown."""
-    lost, hours = joint.cost.saved_us, f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
-    verb = "cost" if len(joint.ranks) != 1 else "costs"
+    return _cost(joint, f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day")
+
+
+def _cost(joint: Joint, hours: str) -> str:
+    lost, verb = joint.cost.saved_us, "cost" if len(joint.ranks) != 1 else "costs"
     if joint.step_time_us <= 0:
-        return f"{verb} {duration(lost)} a step ({hours})"
+        return f"{verb} {duration(lost)} a step{f' ({hours})' if hours else ''}"
     step = duration(joint.step_time_us)
     of = without_unit(duration(lost), of=step)
-    return f"{verb} {of} of the {step} step ({percent(joint.cost.saved_share)}, {hours})"
+    return f"{verb} {of} of the {step} step ({', '.join(filter(None, (percent(joint.cost.saved_share), hours)))})"
+
+
+def together_lines(result: TriageResult, finding: Finding | None = None) -> list[str]:
+    """Return what all that are accused cost together, and what fixing all gains; nothing of another `finding`."""
+    joint = joint_of(result)
+    if joint is None or (finding is not None and finding not in joint.findings):
+        return []
+    paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day)} a day"
+    gained = f"+{percent(joint.cost.throughput_gain)} throughput{paid}"
+    return [f"{joint.who} together {together_in_words(joint)}; all fixed: {gained}"]
 
 
 def saved_of_step(joint: Joint) -> str:
@@ -146,14 +159,14 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
     """`ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
     causes: dict[tuple[Rank, ...], list[str]] = {}
     for one in findings:
-        words = CAUSES[one.cause].words + (f" in {what} alone" if (what := family_of(one)) is not None else "")
+        words = cause_with_time(one)
         if one.ranks and words not in causes.setdefault(one.ranks, []):
             causes[one.ranks].append(words)
     ranks_of: dict[str, set[Rank]] = {}
     for ranks, of_ranks in causes.items():
         ranks_of.setdefault(", ".join(of_ranks), set()).update(ranks)
     named = [f"{ranks_named(tuple(ranks))} ({why})" for why, ranks in ranks_of.items()]
-    named += [f"{one.edge or 'a link'} ({CAUSES[one.cause].words})" for one in findings if not one.ranks]
+    named += [f"{one.edge or 'a link'} ({cause_with_time(one)})" for one in findings if not one.ranks]
     return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]
 
 
@@ -165,10 +178,10 @@ def _slower_throughout(joint: Joint, peers: int) -> str | None:
         return None
     least, most = ratio(min(ratios)), ratio(max(ratios))
     longer = least if least == most else f"{least} to {most}"
-    beside = "their peer" if peers == 1 else f"their {plural(peers, 'peer')}"
-    return (
-        f"{ranks_named(joint.ranks)} compute {longer} as long as {beside}, in every kernel: the devices, not the code"
-    )
+    beside = "their peer" if peers == 1 else "their peers"
+    when = {when_in_words(one) for one in joint.findings}
+    since = when.pop() if len(when) == 1 else ""
+    return f"{ranks_named(joint.ranks)} compute {longer} as long as {beside}{since}"
 
 
 def _whole_device(finding: Finding) -> Evidence | None:

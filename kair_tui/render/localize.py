@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
+from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import (
     GroupScore,
@@ -18,7 +19,7 @@ from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.changes import against_in_words
 from kair_tui.render.drawing import RAMP, RAMP_ASCII, heat_row, stretches
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, p_value, percent, plural, score, signed_duration, spans
+from kair_tui.render.units import count, duration, durations, p_value, percent, plural, score, signed_duration, spans
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ def _headline(result: LocalizeResult) -> str:
     return f"{noun} {names} {verb} out of {among}: {figures}{doubt}"
 
 
+_DELAYS_STAND_OUT: Final = 1.0
+"""A rank with a lower score takes no longer than its peers usually differ: its delays accuse it."""
+
+
 def _reason(row: RankScore) -> str:
+    """What stands out: what it takes longer in every step, else how many delays it had."""
+    if row.large_delays and row.score < _DELAYS_STAND_OUT:
+        return f"{plural(row.large_delays, 'large delay')}, p {p_value(row.p_value)}"
     if not row.excess_us:
         return f"p {p_value(row.p_value)}"
     name, excess = max(row.excess_us.items(), key=lambda item: item[1])
@@ -79,17 +87,25 @@ def _counted(delays: int | None) -> str:
     return "–" if delays is None else str(delays)
 
 
-def _figures(row: JobPattern) -> str:
+def figures_in_words(row: JobPattern) -> str:
     """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
         return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
-    said: dict[str, Callable[[float], str]] = {
-        "correlation": lambda value: f"correlation {value:.2f}",
-        "variation": lambda value: f"varies by {percent(value)}",
-        "delays": lambda value: plural(round(value), "delay"),
-        "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
-    }
-    return ", ".join(said[name](value) for name, value in row.figures.items())
+    if row.cause == "position_imbalance":
+        last = len(row.figures) - 1
+        return f"positions 0 to {last}{f' of {row.group}' if row.group else ''}: {durations(row.figures.values())}"
+    return ", ".join(_FIGURES[name](value) for name, value in row.figures.items())
+
+
+_FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
+    "correlation": lambda value: f"correlation {value:.2f}",
+    "variation": lambda value: f"varies by {percent(value)}",
+    "delays": lambda value: plural(round(value), "delay"),
+    "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
+    "ranks": lambda value: f"{plural(round(value), 'rank')} took turns",
+    "steps": lambda value: f"in {plural(round(value), 'step')}",
+    "every": lambda value: f"every {plural(round(value), 'step')}" if value else "at unequal distances",
+}
 
 
 COLUMNS = (
@@ -113,11 +129,11 @@ _GROUPS = (
 
 
 _PATTERNS = (
-    Column[JobPattern]("cause", "job-wide cause", lambda row: row.cause.replace("_", " "), align="left", weight=9),
+    Column[JobPattern]("cause", "job-wide cause", lambda row: CAUSES[row.cause].words, align="left", weight=9),
     Column[JobPattern]("ranks", "ranks", lambda row: spans(row.ranks), align="left", weight=4),
     Column[JobPattern]("steps", "steps", lambda row: spans(row.steps), align="left", weight=3),
     Column[JobPattern]("lost_us", "beyond mean/step", lambda row: duration(row.lost_us), weight=8),
-    Column[JobPattern]("figures", "figures", _figures, align="left", weight=7),
+    Column[JobPattern]("figures", "figures", figures_in_words, align="left", weight=7),
 )
 
 _LINKS = (

@@ -41,19 +41,43 @@ def open_in_words(item: OpenItem, step_time_us: float) -> OpenItemInWords:
 
 
 def largest_open(result: TriageResult) -> str | None:
-    """Return the largest open item with what would settle it, and how many more there are; None where none is."""
+    """Return the largest open item with what would settle it, and how many more there are; None where none is.
+
+    Where no rank can be tested that is the largest, and the next one follows.
+    """
     if not result.open:
         return None
-    first = max(result.open, key=lambda one: one.us_per_step)
-    left = len(result.open) - 1
-    more = f"; {plural(left, 'smaller item')} {'is' if left == 1 else 'are'} open" if left else ""
-    return f"{_line(first, result)}{more}"
-
-
-def open_lines(result: TriageResult) -> list[str]:
-    """Return a line for each open item, the largest first."""
     items = sorted(result.open, key=lambda one: -one.us_per_step)
-    return [f"open: {_line(one, result)}" for one in items]
+    shown = items[: 1 + items[0].is_whole]
+    left = len(items) - len(shown)
+    more = f"; {plural(left, 'smaller item')} {'is' if left == 1 else 'are'} open" if left else ""
+    said = (
+        part for one in shown for part in (_SENTENCES[one.kind](one, result.step_time_us), _SETTLED_BY[one.kind](one))
+    )
+    return "; ".join(dict.fromkeys(said)) + more
+
+
+def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
+    """Return a line for each open item, the largest first; without what the headline that they are `below` says."""
+    return [
+        f"open: {line}"
+        for item in sorted(result.open, key=lambda one: -one.us_per_step)
+        for line in _lines(item, result, below)
+    ]
+
+
+def _lines(item: OpenItem, result: TriageResult, below: str) -> list[str]:
+    line = _line(item, result)
+    said = [] if line in below else [line]
+    if item.operator and short_name(item.operator) not in line:
+        said.append(_longest_operator(item))
+    return ["; ".join(said)] if said else []
+
+
+def _longest_operator(item: OpenItem) -> str:
+    """`in step 19 rank 0 ran nvjet_tst_128x256 longest`: the name that a first line has no room for."""
+    steps = f"in {'step' if len(item.steps) == 1 else 'steps'} {spans(item.steps)} " if item.steps else ""
+    return f"{steps}{_who(item, 'all ranks')} ran {short_name(item.operator or '')} longest"
 
 
 def _line(item: OpenItem, result: TriageResult) -> str:
@@ -138,7 +162,31 @@ def _event(item: OpenItem, step_time_us: float) -> str:
         took = f"{steps} took {up_to}{duration(item.took_us)} instead of {duration(item.usual_us)}"
     if not item.ranks:
         return f"{took}: all ranks were late together{_why(item)}"
-    return f"{took}: the others waited for {ranks_named(item.ranks)}{_why(item)}"
+    return f"{took}: the others waited for {ranks_named(item.ranks)}{_did(item)}"
+
+
+_DID: Final[Mapping[str, str]] = {
+    "compute": "which computed alone",
+    "host": "whose host was busy",
+    "input": "which fetched input",
+    "compilation": "which compiled",
+    "allocator": "which allocated device memory",
+    "garbage_collection": "which collected garbage",
+    "profiler": "whose profiler was busy",
+    "communication": "which communicated longer",
+}
+"""Cause → what a rank did while the others waited for it."""
+_NAME_IN_LINE: Final = 30
+"""Characters of an operator's name in a first line: a longer one stands below it."""
+
+
+def _did(item: OpenItem) -> str:
+    """`, which computed alone (evaluate)`: the deed in words, then where, unless that is a long name."""
+    deed = _DID.get(item.cause or "")
+    if deed is None:
+        return _why(item)
+    name = short_name(item.operator) if item.operator else ""
+    return f", {deed} ({name})" if 0 < len(name) <= _NAME_IN_LINE else f", {deed}"
 
 
 def _uneven(item: OpenItem, step_time_us: float) -> str:
@@ -149,8 +197,12 @@ def _uneven(item: OpenItem, step_time_us: float) -> str:
 def _waiting(item: OpenItem, step_time_us: float) -> str:
     if not item.ranks:
         return f"ranks wait {_of_step(item, step_time_us)} for one another{_in(item)}, for no rank in particular"
-    lost = _of_step(item, step_time_us)
-    return f"the others wait {lost} for {ranks_named(item.ranks)}{_why(item)}, and no test sets {_them(item)} apart"
+    lost, it = _of_step(item, step_time_us), _them(item)
+    waited = f"the others wait {lost} for {ranks_named(item.ranks)}{_why(item)}"
+    if item.replayed_us is None:
+        return f"{waited}, and no test sets {it} apart"
+    saved = duration(max(item.replayed_us, 0.0))
+    return f"{waited}, which a test sets apart, but replayed without {it} a step is only {saved} shorter"
 
 
 def _changed(item: OpenItem, step_time_us: float) -> str:
@@ -164,7 +216,7 @@ def _changed(item: OpenItem, step_time_us: float) -> str:
 
 
 def _idle(item: OpenItem, step_time_us: float) -> str:
-    return f"nothing is recorded for {_of_step(item, step_time_us)}{_on(item)}{_in(item)}"
+    return f"what CUDA graphs run is not recorded, {_of_step(item, step_time_us)}{_on(item)}{_in(item)}"
 
 
 def _groups_differ(item: OpenItem, step_time_us: float) -> str:
@@ -175,14 +227,18 @@ def _groups_differ(item: OpenItem, step_time_us: float) -> str:
 
 
 def _no_peer(item: OpenItem, step_time_us: float) -> str:
-    who, have = _who(item, "some ranks"), "have" if not item.ranks else _verb(item, "has", "have")
-    return f"{who} {have} no peer to be compared with, and may cost {_of_step(item, step_time_us)}{_why(item)}"
+    if item.is_whole:
+        return f"{ranks_named(item.ranks)} is recorded alone" if item.ranks else "no rank has a peer to compare it with"
+    lost = _of_step(item, step_time_us)
+    was = _verb(item, "was", "were")
+    return f"{_who(item, 'some ranks')} {was} not compared with peers, and the others may wait {lost} for {_them(item)}"
 
 
 def _few_steps(item: OpenItem, step_time_us: float) -> str:
-    who, take = _who(item, "some ranks"), "take" if not item.ranks else _verb(item, "takes", "take")
-    lost = _of_step(item, step_time_us)
-    return f"{who} {take} {lost} longer{_why(item)}, in all of too few steps for a test"
+    if item.is_whole:
+        return "in so few steps a slow rank cannot be told from a slow moment"
+    lost, take = _of_step(item, step_time_us), _verb(item, "takes", "take")
+    return f"{_who(item, 'some ranks')} {take} {lost} longer{_why(item)}, in all of too few steps for a test"
 
 
 def _more_steps(aim: str = "") -> Callable[[OpenItem], str]:
@@ -193,6 +249,10 @@ def _more_steps(aim: str = "") -> Callable[[OpenItem], str]:
         return f"record {number}{aim}"
 
     return settled
+
+
+def _settles_waiting(item: OpenItem) -> str:
+    return _more_steps()(item) if item.replayed_us is None else _healthy_run(item)
 
 
 def _traces(item: OpenItem) -> str:
@@ -222,9 +282,9 @@ _SETTLED_BY: Final[Mapping[OpenKind, Callable[[OpenItem], str]]] = {
     "unmatched": lambda _: "record the process group of each collective",
     "event": _more_steps(" to see whether it returns"),
     "uneven": lambda _: "record the shapes of inputs to see why",
-    "waiting": _more_steps(),
+    "waiting": _settles_waiting,
     "changed": _more_steps(" before and after it"),
-    "idle": lambda _: "record what the hosts do, too",
+    "idle": lambda _: "record with nsys profile --cuda-graph-trace=node",
     "groups_differ": _healthy_run,
     "no_peer": _healthy_run,
     "few_steps": _more_steps(),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult, SubgraphTime
 from kair_tui.render.answer import DIM, Column
 from kair_tui.render.delays import ON_DEVICES, lead_in_words
 from kair_tui.render.drawing import bar, draw, mark_sign, signs
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, percent, plural, signed_duration, significant
+from kair_tui.render.units import duration, percent, plural, signed_duration, significant, whole_percent
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def outstanding(result: RankProfileResult) -> str:
         largest = max(result.parts, key=lambda row: row.own_us)
         return f"most of it is {part_name(largest)}, {duration(largest.own_us)}"
     most = max(result.parts, key=lambda row: difference_us(row) or 0.0)
+    if (difference_us(most) or 0.0) < SMALLEST_SHARE * result.step_time_us:
+        return f"no part of it is {whole_percent(SMALLEST_SHARE)} of the step above its role's median"
     return f"most above its role's median is {part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
 
 

@@ -10,7 +10,18 @@ from kair_tui.render import delays as devices
 from kair_tui.render import hangs, within_rank
 from kair_tui.render.delays import cores_in_words, halted_in_words, stops_in_words, throttled_in_words, ticks_in_words
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, significant, size, them
+from kair_tui.render.units import (
+    count,
+    duration,
+    durations,
+    its,
+    percent,
+    plural,
+    ranks_in_words,
+    significant,
+    size,
+    them,
+)
 
 _CAUSES_TOLD = 2
 """What made a rank late fills no paragraph: the command beside the sentence shows the rest."""
@@ -55,7 +66,7 @@ def _periodic(one: Evidence) -> str:
 
 def _came_last(one: Evidence) -> str:
     of_all = plural(int(one.figures["collectives"]), "collective")
-    waited = f"{significant(one.figures['waited_us'] / 1e6)} rank-seconds"
+    waited = f"{duration(one.figures['waited_us'])} in total"
     share = percent(one.figures["share_of_waiting"])
     return (
         f"{_who(one)} came last to {_number(one, 'arrived_last')} of {of_all}; peers waited {waited} for "
@@ -120,9 +131,11 @@ def _delays_on_changing_ranks(one: Evidence) -> str:
 
 
 def _uneven_positions(one: Evidence) -> str:
-    spent = [duration(us) for at, us in sorted(one.figures.items()) if at != "share_of_step"]
-    where = "" if one.about is None else f" of {one.about}"
-    return f"in every step, ranks at positions 0 to {len(spent) - 1}{where} spend {', '.join(spent)}"
+    spent = [us for at, us in one.figures.items() if at != "share_of_step"]
+    what, _, group = str(one.about).rpartition("; ")
+    takes = within_rank.kernels_take(what) if what else "what ranks compute takes"
+    positions = f"positions 0 to {len(spent) - 1}{f' of {group}' if group else ''}"
+    return f"{takes} {durations(spent)} a step on {positions}, in every step"
 
 
 def _at_step_end(one: Evidence) -> str:
@@ -439,8 +452,10 @@ def _replayed(one: Evidence) -> str:
     after, before = duration(one.figures["after_us"]), duration(one.figures["before_us"])
     cause = CAUSES[one.about or "unknown"]
     undone = (cause.undone_of_ranks if one.ranks else None) or cause.undone
-    once = ", once what is told beside it is fixed" if "others_fixed" in one.figures else ""
+    once = ", once the other findings are fixed" if "others_fixed" in one.figures else ""
     text = f"replayed {undone}, a step takes {after} instead of {before}{once}"
+    if after == before:
+        text = f"replayed {undone}, a step still takes {after}{once}: others are as late"
     sampled = []
     if "replayed_steps" in one.figures:
         some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])

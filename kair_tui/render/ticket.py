@@ -11,13 +11,14 @@ from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, 
 from kair_engine.results.triage import EvidenceKind, Finding
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
-from kair_tui.render.joint_prices import joint_of, together_in_words
+from kair_tui.render.joint_prices import together_lines
 from kair_tui.render.oneline import chosen_finding, cost_in_words, part_of
+from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.markdown import at_begin, code_text, safe_text
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
-from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, who_and_why
-from kair_tui.render.units import money, percent, plural, spans, utc
+from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, upper, who_and_why
+from kair_tui.render.units import plural, spans, utc
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
 from kair_tui.render.warnings import warnings_in_words
@@ -76,7 +77,16 @@ def ticket_of(triage: TriageInWords, number: int | None, ask: Ask, handover: Han
         fingerprint=handover.fingerprint,
         warnings=triage.warnings,
     )
-    return bare if number is None else _of_finding(bare, triage, number, ask)
+    return _of_open_items(bare, triage) if number is None else _of_finding(bare, triage, number, ask)
+
+
+def _of_open_items(bare: TicketResult, triage: TriageInWords) -> TicketResult:
+    """Return the ticket of an answer without findings: what is open, and what would settle the largest of it."""
+    if not triage.open:
+        return bare
+    largest = max(triage.open, key=lambda one: one.us_per_step)
+    lines = (line.removeprefix("open: ") for line in open_lines(triage))
+    return replace(bare, price=tuple(lines), suggestion=upper(f"{largest.settled_by}."))
 
 
 def number_of(triage: TriageInWords) -> int | None:
@@ -86,6 +96,8 @@ def number_of(triage: TriageInWords) -> int | None:
 
 
 def _scope(triage: TriageInWords) -> str:
+    if triage.open and triage.verdict == "inconclusive":
+        return f"{verdict_in_words(triage.verdict)}: {max(triage.open, key=lambda one: one.us_per_step).sentence}"
     steps = f", {plural(len(triage.steps), 'step')}" if triage.steps else ""
     return f"{verdict_in_words(triage.verdict)}: {plural(len(triage.ranking), 'rank')}{steps}"
 
@@ -106,18 +118,9 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
         differences=tuple(_differences(triage.differences, finding.ranks)),
         happenings=tuple(_happenings(triage.happenings, number, finding)),
         suggestion=finding.suggestion,
-        others=tuple(f"{at}. {title(one, alone=alone)}" for at, one in others),
+        others=(*(f"{at}. {title(one, alone=alone)}" for at, one in others), *open_lines(triage)),
         commands=tuple(dict.fromkeys(_commands(triage, finding, ask))),
     )
-
-
-def together_lines(triage: TriageInWords, finding: Finding) -> Iterator[str]:
-    """What it costs together with the others that are accused, first."""
-    joint = joint_of(triage)
-    if joint is not None and finding in joint.findings:
-        paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day)} a day"
-        gained = f"+{percent(joint.cost.throughput_gain)} throughput{paid}"
-        yield f"{joint.who} together {together_in_words(joint)}; all fixed: {gained}"
 
 
 def strongest_proofs(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> list[Proof]:

@@ -22,7 +22,7 @@ from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
-from kair_tui.render.joint_prices import joint_of, last_us, part_of_step
+from kair_tui.render.joint_prices import joint_of, last_us, part_of_step, together_lines
 from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
 from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
@@ -55,7 +55,7 @@ from kair_tui.render.verdict import (
     verdict_in_words,
 )
 from kair_tui.render.view import CsvTable, View
-from kair_tui.render.within_rank import advice
+from kair_tui.render.within_rank import advice, kernels_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -128,10 +128,11 @@ def _of_one_rank(finding: FindingInWords) -> FindingInWords:
         else one
         for one in finding.evidence
     )
-    return replace(finding, suggestion=_upper(told), evidence=tuple(shown))
+    return replace(finding, suggestion=upper(told), evidence=tuple(shown))
 
 
-def _upper(text: str) -> str:
+def upper(text: str) -> str:
+    """The same as the begin of a sentence."""
     return text[:1].upper() + text[1:]
 
 
@@ -159,7 +160,9 @@ def _of_cause(finding: Finding) -> str:
     text = what_to_do(finding) or advice(finding) or text
     ranks = finding.ranks or finding.seen_on
     who = ranks_in_words(ranks)
-    named = f" ({short_name(finding.operator)})" if finding.operator else ""
+    placed = next((str(one.about) for one in finding.evidence if one.kind == "uneven_positions"), None)
+    where = finding.operator if placed is None else placed.rpartition("; ")[0]
+    named = f" ({kernels_in_words(where)})" if where else ""
     return text.format(
         who=who,
         Who=who.capitalize(),
@@ -218,7 +221,7 @@ COLUMNS = (
     Column[RankedRank]("score", "score", lambda row: score(row.score), weight=8),
     Column[RankedRank](
         "self_time_excess_us",
-        "self time excess/step",
+        "excess in usual steps",
         lambda row: signed_duration(row.self_time_excess_us),
         weight=6,
     ),
@@ -233,6 +236,7 @@ def _body(result: TriageInWords, page: Page) -> None:
     if result.bar is not None:
         page.step_bar(result.bar)
         page.line()
+    _block(together_lines(result), page)
     for number, finding in enumerate(result.findings, 1):
         page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
         for fact in facts(finding, wide=page.options.wide):
@@ -244,7 +248,7 @@ def _body(result: TriageInWords, page: Page) -> None:
         if finding.suggestion:
             page.line(f"suggestion: {finding.suggestion}", indent=3)
         page.line()
-    _block(open_lines(result), page)
+    _block(open_lines(result, below=result.summary), page)
     _block(absorbed_lines(result, wide=page.options.wide), page)
     _block(beside_lines(result, wide=page.options.wide), page)
     _block(record_lines(result), page)
@@ -325,8 +329,8 @@ def triage_totals(result: TriageResult) -> str:
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
     if result.bar is None or result.bar.waiting_is_known:
         waits += (
-            f" (in all synchronisations {duration(result.waiting_us_per_step)} a step over all of them, "
-            f"{duration(result.unattributed_us_per_step)} unattributed)"
+            f" ({duration(result.waiting_us_per_step)} a step over all ranks, also while they compute; "
+            f"{duration(result.unattributed_us_per_step)} of unknown cause)"
         )
     steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
@@ -466,7 +470,11 @@ def _tree(result: TriageInWords, page: Page) -> None:
             if finding.suggestion:
                 branch.add(safe(f"suggestion: {finding.suggestion}"))
         wide = page.options.wide
-        for line in (*open_lines(result), *absorbed_lines(result, wide=wide), *beside_lines(result, wide=wide)):
+        for line in (
+            *open_lines(result, below=result.summary),
+            *absorbed_lines(result, wide=wide),
+            *beside_lines(result, wide=wide),
+        ):
             root.add(safe(line))
         for line in record_lines(result):
             root.add(safe(line))

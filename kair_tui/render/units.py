@@ -1,5 +1,6 @@
 """Formats figures for people; JSON and CSV never pass through here."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,6 +18,15 @@ def duration(us: float) -> str:
     if size < 999_500:
         return f"{significant(us / 1e3)} ms"
     return f"{significant(us / 1e6)} s"
+
+
+def durations(us: Iterable[float]) -> str:
+    """Several of one kind, with their unit once where it is the same: `2.53, 7.60, 12.6 ms`."""
+    said = [duration(one).split(" ") for one in us]
+    alike = len({unit for _, unit in said}) == 1
+    return ", ".join(
+        number if alike and at < len(said) - 1 else f"{number} {unit}" for at, (number, unit) in enumerate(said)
+    )
 
 
 def signed_duration(us: float) -> str:

@@ -30,33 +30,16 @@ from kair_tui.render.units import (
     slowdown,
     spans,
 )
-from kair_tui.render.warnings import unexplained_briefly, warning_in_words
-from kair_tui.render.within_rank import family_of, of_devices
+from kair_tui.render.warnings import warning_in_words
+from kair_tui.render.within_rank import cause_with_time, of_devices, when_in_words
 
 _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
-_LIMITS = (
-    "several_runs",
-    "price_and_waiting",
-    "graphs_not_recorded",
-    *_NOT_COMPARED,
-    "other_run",
-    "one_rank",
-)
+_LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
 """Codes of warnings that say why a recording cannot tell: they come before how much is open."""
-_WHY_INCONCLUSIVE = (
-    *_LIMITS,
-    "waited_for",
-    "longer_steps",
-    "groups_differ",
-    "few_steps",
-    "few_peers",
-    "unexplained",
-)
-"""Codes of warnings that leave a verdict open, the first one that there is tells why."""
 _OPEN_HANGS = (
     "ranks_untold",
     "who_is_missing",
@@ -81,23 +64,19 @@ def summary(result: TriageResult) -> str:
     if result.verdict == "inconclusive":
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
-        largest, limit = largest_open(result), _first(result.warnings, _LIMITS)
-        if largest is not None and limit is None:
-            return f"inconclusive: {largest}{_most_of_step(result)}{told}"
-        why = limit or _why_open(result) or "too few peers for a test"
-        if _first(result.warnings, ("price_and_waiting",)) is None and limit is not None:
-            waited = _first(result.warnings, ("waited_for",)) or largest
-            why += f"; {waited}" if waited else ""
-        scope = scope if not result.parts else f"1 rank, {plural(len(result.steps), 'step')}"  # its step is told below
-        return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
+        limit, largest = _first(result.warnings, _LIMITS), largest_open(result)
+        if any(one.kind == "idle" for one in result.open):
+            limit = _first(result.warnings, tuple(code for code in _LIMITS if code != "graphs_not_recorded"))
+        scope = f"1 rank, {plural(len(result.steps), 'step')}" if result.parts else scope  # its step comes below
+        why = "; ".join(filter(None, (scope if limit or not largest else None, limit, largest)))
+        return f"inconclusive: {why}{_most_of_step(result)}{told}"
     return _no_straggler(result, scope)
 
 
 def _no_straggler(result: TriageResult, scope: str) -> str:
     """Return what was looked at, and how much could be hidden in it; and what nobody is accused of."""
     cleared = _first(result.warnings, ("nobody_waits",))
-    uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
-    rest = uneven + next_to_bar(result.bar) + _unseen(result)
+    rest = next_to_bar(result.bar) + _unseen(result)
     hidden = None if result.smallest_share is None else nothing_hidden(result.smallest_share)
     if cleared is not None:
         scope = f"{scope}, {cleared}"
@@ -120,14 +99,6 @@ def _unseen(result: TriageResult) -> str:
         return ""
     size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
     return f"; in the history of {plural(unseen.steps, 'step')} a rank slower by {size} would have been seen"
-
-
-def _why_open(result: TriageResult) -> str | None:
-    first = _first(result.warnings, _WHY_INCONCLUSIVE)
-    uneven = next((one for one in result.warnings if one.code == "unexplained"), None)
-    if uneven is not None and first == warning_in_words(uneven).message:
-        return f"no rank differs from its peers beyond chance, but {unexplained_briefly(uneven)}"
-    return first
 
 
 def _no_hang(result: TriageResult) -> str:
@@ -203,12 +174,13 @@ def _straggler(result: TriageResult) -> str:
     accused, joint = _accused(result.findings), joint_of(result)
     if joint is None:
         culprit, *others = accused
-        lost, told = culprit.time_lost_us_per_step, f"straggler: {_first_culprit(culprit, result)}"
+        lost = culprit.time_lost_us_per_step
+        told = f"{_stragglers(culprit.ranks)}: {_first_culprit(culprit, result)}"
     else:
         others = [one for one in accused if one not in joint.findings]
-        word = "straggler" if len(joint.ranks) == 1 else "stragglers"
-        lost, told = joint.cost.saved_us, f"{word}: {headline_of(joint, _peers_of(joint.ranks, result))}"
-    named = _some([f"{_culprit(one)} ({cause_in_words(one.cause)}, {_cost_alone(one)})" for one in others])
+        lost = joint.cost.saved_us
+        told = f"{_stragglers(joint.ranks)}: {headline_of(joint, _peers_of(joint.ranks, result))}"
+    named = _some([f"{_culprit(one)} ({cause_with_time(one)}, {_cost_alone(one)})" for one in others])
     told += f"; then {named}" if named else ""
     shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
     if shared is None:
@@ -217,6 +189,10 @@ def _straggler(result: TriageResult) -> str:
         more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
         return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
     return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
+
+
+def _stragglers(ranks: Sequence[Rank]) -> str:
+    return "stragglers" if len(ranks) > 1 else "straggler"
 
 
 def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
@@ -229,9 +205,8 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
     """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
     if (whole := of_devices(finding)) is not None:
         verb = "it costs" if len(finding.ranks) == 1 else "they cost"
-        return f"{whole}; {verb} {_of_step(finding, result)}"
-    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
-    return f"{_culprit(finding)} ({cause_in_words(finding.cause)}{alone}, {_of_step(finding, result)})"
+        return f"{whole}{when_in_words(finding)}; {verb} {_of_step(finding, result)}"
+    return f"{_culprit(finding)} ({cause_with_time(finding)}, {_of_step(finding, result)})"
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:
@@ -265,7 +240,8 @@ def _job_wide(result: TriageResult) -> str:
     if stands_still(first):
         where = f"{_cost_alone(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
-    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)} ({_of_step(first, result)})"]
+    when = when_in_words(first)
+    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:

@@ -120,7 +120,7 @@ def _mostly(result: WhatifResult) -> str:
     kind, saved_us = next(iter(result.saved_by_operator_type_us.items()), ("", 0.0))
     lost_us = _lost_us(result)
     share = saved_us / lost_us if lost_us > 0 else 0.0
-    return f", mostly {spaced(kind)} ({whole_percent(share)} of the slowdown)" if share >= _MOST else ""
+    return f", mostly {spaced(kind)} ({_of_slowdown(share)})" if share >= _MOST else ""
 
 
 def _pattern(result: WhatifResult) -> str:
@@ -195,7 +195,15 @@ def _without(cause: SlowdownCause, lost_us: float) -> str:
 def _price(cause: SlowdownCause, lost_us: float) -> str:
     """What a step saves without it, and how much of all that is lost that is."""
     share = cause.share or 0.0
-    return f"{duration(share * lost_us)} a step, {whole_percent(share)} of the slowdown"
+    return f"{duration(share * lost_us)} a step, {_of_slowdown(share)}"
+
+
+_ALL: Final = 0.995
+"""Of the slowdown: what is printed as 100 %. Of several parts each may be all of it, or more, by a replay's error."""
+
+
+def _of_slowdown(share: float) -> str:
+    return "all of the slowdown" if share >= _ALL else f"{whole_percent(share)} of the slowdown"
 
 
 _CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause, float], str]]] = {

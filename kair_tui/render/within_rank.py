@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Evidence, Finding
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, its, percent, plural, ranks_in_words, ratio
+from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, ratio
 
 _FAMILIES: Final[Mapping[str, str]] = {
     "attention": "attention kernels",
@@ -73,6 +74,34 @@ def family_of(finding: Finding) -> str | None:
     return next((_FAMILIES[about] for about in found if about in _FAMILIES), None)
 
 
+def when_in_words(finding: Finding) -> str:
+    """Return since when it is there, ` since step 9`, or how often it comes, ` every 5 steps`; empty where always."""
+    figures = [one.figures for one in finding.evidence if one.kind in {"periodic", "all_pause", "than_before"}]
+    every = next((int(of["every"]) for of in figures if of.get("every")), 0)
+    if every > 1:
+        return f" every {count(every)} steps"
+    if finding.since is None:
+        return ""
+    until = next((int(of["until"]) for of in figures if "until" in of), None)
+    return f" since step {finding.since}" if until is None else f" in steps {finding.since} to {until}"
+
+
+def cause_with_time(finding: Finding) -> str:
+    """`compute in attention kernels alone since step 9`: the cause, in which kernels, and since when."""
+    alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
+    return f"{CAUSES[finding.cause].words}{alone}{when_in_words(finding)}"
+
+
+def kernels_in_words(what: str) -> str:
+    """Return what a family of kernels is called, `attention kernels`; of an operator its short name."""
+    return _FAMILIES.get(what) or short_name(what)
+
+
+def kernels_take(what: str) -> str:
+    """`attention kernels take`, `aten::mm takes`."""
+    return f"{kernels_in_words(what)} {'take' if what in _FAMILIES else 'takes'}"
+
+
 def of_devices(finding: Finding) -> str | None:
     """Return the sentence about devices that are slower as a whole; None where the finding is about no such ones."""
     shown = next((one for one in finding.evidence if one.kind in _DEVICE), None)
@@ -88,16 +117,18 @@ def _slower_throughout(one: Evidence) -> str:
 
 
 def _slower_models(one: Evidence) -> str:
-    """`ranks 4-7 compute 2.08× as long as their 4 peers: theirs is NVIDIA A100, peers' …`."""
+    """`ranks 4-7 on NVIDIA A100-SXM4-80GB compute 2.08× as long as their 4 peers on NVIDIA H100 80GB HBM3`."""
     mine, _, theirs = str(one.about).partition("; ")
-    alone = len(one.ranks) == 1
-    return f"{_as_long(one)}: {'its device is' if alone else 'their devices are'} {mine}, {theirs}"
+    return f"{_as_long(one, f' on {mine}')} on {theirs.removeprefix(_OF_PEERS)}"
 
 
-def _as_long(one: Evidence) -> str:
+_OF_PEERS: Final = "peers' "
+
+
+def _as_long(one: Evidence, on: str = "") -> str:
     peers = int(one.figures["peers"])
     beside = f"{its(one.ranks)} {'peer' if peers == 1 else plural(peers, 'peer')}"
-    return f"{ranks_in_words(one.ranks)} {_verb(one, 'compute')} {ratio(one.figures['ratio'])} as long as {beside}"
+    return f"{ranks_in_words(one.ranks)}{on} {_verb(one, 'compute')} {ratio(one.figures['ratio'])} as long as {beside}"
 
 
 def _whole_device(one: Evidence) -> str:
@@ -115,7 +146,7 @@ def _range(one: Evidence) -> str:
 
 
 def _one_family(one: Evidence) -> str:
-    what = _FAMILIES.get(str(one.about)) or short_name(str(one.about))
+    what = kernels_in_words(str(one.about))
     longer, excess = ratio(one.figures["ratio"]), duration(one.figures["excess_us_per_step"])
     share, others = percent(one.figures["others_share"]), ratio(one.figures["others_ratio"])
     computes = "it computes" if len(one.ranks) == 1 else "they compute"

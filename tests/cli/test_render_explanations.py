@@ -20,7 +20,7 @@ def hot() -> Telemetry:
 def test_a_line_says_what_explains_it_and_how_often_innocent_ranks_show_the_same() -> None:
     assert lines_of(hot())[0] == (
         "explained by rank 1's device's temperature: SM clock 1,365 MHz, 1,755 MHz on its peers, 1,755 MHz before it "
-        "began; 100 % of the 8.00 ms that it takes longer; 0 of 120 innocent ranks and times show the same"
+        "began; 100 % of the 8.00 ms that it takes longer; 0 of 120 control samples show the same"
     )
 
 

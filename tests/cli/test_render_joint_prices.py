@@ -49,8 +49,8 @@ HIDDEN = (culprit(6, 82.0, 5_440.0), culprit(1, 67.5, 5_425.0))
 
 def test_two_that_hide_each_other_are_priced_together_first() -> None:
     assert summary(found(*HIDDEN)) == (
-        "stragglers: ranks 1 and 6 (compute); together they cost 5.50 of the 36.3 ms step (15.2 %, 29.1 GPU-hours a "
-        "day); fixing one alone gains nothing (each 0.07 to 5.44 ms)"
+        "stragglers: ranks 1 and 6 (compute); together they cost 5.50 of the 36.3 ms step (15.2 %); fixing one alone "
+        "gains nothing (each 0.07 to 5.44 ms)"
     )
 
 
@@ -60,9 +60,7 @@ def test_devices_that_are_slow_alike_are_compared_with_those_not_accused() -> No
         return replace(one, evidence=(Evidence("whole_device", figures, ShownBy("localize"), one.ranks),))
 
     said = summary(found(slow(HIDDEN[0], 1.2), slow(HIDDEN[1], 1.2)))
-    assert said.startswith(
-        "stragglers: ranks 1 and 6 compute 1.20× as long as their 6 peers, in every kernel: the devices, not the code; "
-    )
+    assert said.startswith("stragglers: ranks 1 and 6 compute 1.20× as long as their peers; together ")
     assert " compute 1.15× to 1.20× as long as " in summary(found(slow(HIDDEN[0], 1.2), slow(HIDDEN[1], 1.15)))
 
 

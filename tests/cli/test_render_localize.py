@@ -3,9 +3,9 @@
 import pytest
 
 from kair_engine.ranks import Rank
-from kair_engine.results.localize import LocalizeResult, RankScore
+from kair_engine.results.localize import JobPattern, LocalizeResult, RankScore
 from kair_tui.render.answer import PageOptions
-from kair_tui.render.localize import VIEW
+from kair_tui.render.localize import VIEW, figures_in_words
 from kair_tui.render.page import Page
 
 
@@ -52,3 +52,22 @@ def test_a_rank_that_was_not_compared_is_said_to_be_none() -> None:
         0,
         1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (
+            JobPattern(
+                "position_imbalance", (), (3,), 7580.0, {"0": 2510.0, "1": 7540.0, "2": 12600.0}, "x", "mesh_cp"
+            ),
+            "positions 0 to 2 of mesh_cp: 2.51, 7.54, 12.6 ms",
+        ),
+        (JobPattern("uneven_work", (), (3,), 1.0, {"ranks": 5.0, "steps": 8.0}), "5 ranks took turns, in 8 steps"),
+        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 8.0}), "3 delays, every 8 steps"),
+        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 0.0}), "3 delays, at unequal distances"),
+        (JobPattern("host", (), (3,), 1.0, {"delays": 1.0, "rate": 0.01}), "1 delay, in 1.00 % of ranks' steps"),
+    ],
+)
+def test_every_figure_of_a_pattern_has_words(pattern: JobPattern, said: str) -> None:
+    assert figures_in_words(pattern) == said

@@ -9,13 +9,15 @@ from support.cli_samples import triage
 from kair_engine.ranks import Rank
 from kair_engine.results.step_bar import PartOfBar, StepBar
 from kair_engine.results.triage import OpenItem, OpenKind, TriageResult
+from kair_engine.trace.model import KairWarning
 from kair_tui.render.answer import PageOptions
-from kair_tui.render.open_items import nothing_hidden, open_in_words
+from kair_tui.render.open_items import nothing_hidden, open_in_words, open_lines
 from kair_tui.render.page import Page
 from kair_tui.render.triage import VIEW, triage_in_words
 from kair_tui.render.verdict import summary
 
 STEP_US = 51_800.0
+LONG = "_compile.compile_inner (dynamo_timed)"
 
 
 def item(kind: OpenKind, *ranks: int, **changed: Any) -> OpenItem:  # noqa: ANN401
@@ -55,6 +57,16 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
             "record more steps to see whether it returns",
         ),
         (
+            item("event", 0, steps=(19,), took_us=161_000.0, usual_us=24_000.0, cause="compute", operator="evaluate"),
+            "step 19 took 161 ms instead of 24.0 ms: the others waited for rank 0, which computed alone (evaluate)",
+            "record more steps to see whether it returns",
+        ),
+        (
+            item("event", 2, steps=(36,), took_us=297_000.0, usual_us=31_000.0, cause="compilation", operator=LONG),
+            "step 36 took 297 ms instead of 31.0 ms: the others waited for rank 2, which compiled",
+            "record more steps to see whether it returns",
+        ),
+        (
             item("event", steps=(7, 9), took_us=161_000.0, usual_us=24_000.0, cause="input", more_steps=24),
             "steps 7, 9 took up to 161 ms instead of 24.0 ms: all ranks were late together (input)",
             "record 24 more steps to see whether it returns",
@@ -75,6 +87,12 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
             "record one more step",
         ),
         (
+            item("waiting", 5, cause="host", replayed_us=300.0),
+            "the others wait 3.60 of the 51.8 ms step (6.9 %) for rank 5 (host), which a test sets apart, but replayed "
+            "without it a step is only 300 µs shorter",
+            "compare with a healthy run (kair compare)",
+        ),
+        (
             item("waiting"),
             "ranks wait 3.60 of the 51.8 ms step (6.9 %) for one another, for no rank in particular",
             "record more steps",
@@ -91,8 +109,8 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
         ),
         (
             item("idle", 2),
-            "nothing is recorded for 3.60 of the 51.8 ms step (6.9 %) on rank 2",
-            "record what the hosts do, too",
+            "what CUDA graphs run is not recorded, 3.60 of the 51.8 ms step (6.9 %) on rank 2",
+            "record with nsys profile --cuda-graph-trace=node",
         ),
         (
             item("groups_differ", 4, 5, where="tp 1"),
@@ -102,7 +120,7 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
         ),
         (
             item("no_peer", 7),
-            "rank 7 has no peer to be compared with, and may cost 3.60 of the 51.8 ms step (6.9 %)",
+            "rank 7 was not compared with peers, and the others may wait 3.60 of the 51.8 ms step (6.9 %) for it",
             "compare with a healthy run (kair compare)",
         ),
         (
@@ -136,14 +154,30 @@ def test_the_first_line_of_an_open_verdict_is_the_largest_item() -> None:
     )
 
 
+def test_what_a_recording_cannot_tell_comes_before_what_is_open() -> None:
+    alone = KairWarning("one_rank", "one rank only")
+    said = summary(found(verdict="inconclusive", open=(item("unrecorded", 3),), warnings=(alone,)))
+    assert said.startswith("inconclusive: 2 ranks, 3 steps of 105 ms; one rank only; rank 3 left no trace, and ")
+
+
+def test_where_nothing_can_be_tested_the_next_item_follows() -> None:
+    whole = item("few_steps", us_per_step=STEP_US, share_of_step=1.0, more_steps=2)
+    said = summary(found(verdict="inconclusive", open=(whole, item("waiting", 5, more_steps=2)), step_time_us=STEP_US))
+    assert said == (
+        "inconclusive: in so few steps a slow rank cannot be told from a slow moment; record 2 more steps; the others "
+        "wait 3.60 of the 51.8 ms step (6.9 %) for rank 5, and no test sets it apart"
+    )
+
+
 def test_all_open_items_stand_below_the_findings_and_in_every_table() -> None:
     items = (item("unrecorded", 3), item("waiting", 5, us_per_step=900.0))
     told = triage_in_words(found(verdict="inconclusive", open=items, step_time_us=STEP_US))
     page = Page(PageOptions(width=200))
     assert VIEW.body is not None
     VIEW.body(told, page)
-    lines = [line for line in page.getvalue().splitlines() if line.startswith("open: ")]
-    assert lines == [f"open: {one.sentence}; {one.settled_by}" for one in told.open]
+    lines = [told.summary, *(line for line in page.getvalue().splitlines() if line.startswith("open: "))]
+    first, second = (f"{one.sentence}; {one.settled_by}" for one in told.open)
+    assert lines == [f"inconclusive: {first}; 1 smaller item is open", f"open: {second}"]
     assert VIEW.csv is not None
     rows = [row for row in VIEW.csv.rows(told) if row.record == "open"]
     assert [(row.number, row.ranks, row.time_lost_us_per_step) for row in rows] == [(1, (3,), 3600.0), (2, (5,), 900.0)]
@@ -175,3 +209,11 @@ def test_no_straggler_says_what_its_bar_shows() -> None:
     )
     quiet = summary(found(verdict="no_straggler", bar=bar(job_wide=0.09, stragglers=0.04)))
     assert quiet.endswith("no rank differs from its peers beyond chance")
+
+
+def test_a_name_that_the_first_line_has_no_room_for_stands_below_it() -> None:
+    told = found(verdict="inconclusive", open=(item("event", 2, steps=(36,), cause="compilation", operator=LONG),))
+    whole, below = open_lines(told), open_lines(told, below=summary(told))
+    assert LONG not in summary(told)
+    assert below == [f"open: in step 36 rank 2 ran {LONG} longest"]
+    assert whole[0].endswith(f"; in step 36 rank 2 ran {LONG} longest")

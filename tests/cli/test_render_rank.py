@@ -7,6 +7,7 @@ from support.cli_samples import answering, kair, rank
 
 from kair_engine.results.rank import CurveDistance, CurvePoint
 from kair_tui.render.drawing import bar, draw
+from kair_tui.render.rank import rank_headline
 
 
 def test_a_bar_is_as_long_as_its_value_and_marked_where_the_other_lies() -> None:
@@ -101,3 +102,9 @@ def test_a_rank_alone_is_shown_without_comparison(monkeypatch: pytest.MonkeyPatc
     assert text.splitlines()[0] == "rank 1 takes 100 ms a step; most of it is compute, 60.0 ms"
     assert "distance" not in text
     assert "median" not in text
+
+
+def test_a_rank_like_its_peers_stands_out_in_nothing() -> None:
+    known = rank()
+    alike = replace(known, parts=tuple(replace(part, typical_us=part.own_us - 900) for part in known.parts))
+    assert rank_headline(alike).endswith("; no part of it is 1 % of the step above its role's median")

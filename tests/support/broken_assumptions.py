@@ -83,7 +83,7 @@ def with_ranks_as_peers(table: pl.DataFrame) -> pl.DataFrame:
     peer = table["peer"].to_list()
     for rank, group in groups.items():
         at = (transfer & (table["rank"] == rank)).arg_true().to_list()
-        for row, other in zip(at, global_peers([peer[row] for row in at], group, rank), strict=True):
+        for row, other in zip(at, global_peers([peer[row] for row in at], group, rank, "places"), strict=True):
             peer[row] = other
     return table.with_columns(
         group=pl.when(transfer).then(pl.col("rank").replace_strict(groups)).otherwise("group"),

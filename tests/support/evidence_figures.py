@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kair_tui.render.delays import TOGETHER
-from kair_tui.render.units import count, duration, one_decimal, percent, ratio, significant
+from kair_tui.render.units import count, duration, one_decimal, percent, ratio
 
 Data = dict[str, Any]
 Check = Callable[[Data, Data], None]
@@ -40,7 +40,7 @@ def _written(name: str, value: float) -> str:
     if name in _OF_STOPS:
         return _OF_STOPS[name](value)
     if name == "waited_us":
-        return f"{significant(value / 1e6)} rank-seconds"
+        return f"{duration(value)} in total"
     if "_us" in name:
         return duration(value)
     if name.startswith("share") or name == "variation":

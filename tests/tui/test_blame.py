@@ -116,8 +116,8 @@ async def test_its_figures_are_those_of_the_command_that_prints_it(job: str) -> 
         bubble = ""
         if data["bubble_us"]:
             bubble = f"pipeline bubble {duration(data['bubble_us'])}, uneven stages included (no root cause); "
-        summary = f"{duration(waited)} in {data['collectives']} collectives: {bubble}{duration(attributed)} attributed"
-        assert f" waiting {summary}, {duration(rest)} not" in screen_lines(app)
+        known = f"{duration(attributed)} with a known cause, {duration(rest)} without"
+        assert f" waiting {duration(waited)} in {data['collectives']} collectives: {bubble}{known}" in screen_lines(app)
         for row, line in zip(data["root_causes"], causes, strict=False):
             assert f" {row['rank']}  " in line
             assert duration(row["blamed_us"]) in line

@@ -97,7 +97,8 @@ async def test_only_whom_triage_accuses_is_marked() -> None:
 def test_the_headline_tells_where_waiting_came_from_and_keeps_to_what_was_asked() -> None:
     result = deep()
     assert blame_headline(result) == (
-        "waiting came from rank 2 (100.0 %): the 32.5 ms that ranks together waited in step 4, 25.0 % of their time"
+        "waiting came from rank 2 (100.0 %): the 32.5 ms that ranks together waited in step 4, 25.0 % of their time "
+        "(also while they compute)"
     )
     of_operator = replace(result, root_causes=result.root_causes[:1], only_operator="mlp", only_rank=Rank(2))
     assert blame_headline(of_operator) == (

@@ -79,7 +79,7 @@ JOBS = {
     "megatron-tp8": Job(
         MEGATRON,
         "job-wide: CPU contention on all ranks",
-        "without CPU contention: +302.5 % throughput",
+        "without CPU contention: +300.3 % throughput",
         "1 △ no rank is to blame: CPU contention (seen on ranks 0-7)",
         0,
         "most above its role's median is host: 210 ms",
@@ -101,7 +101,7 @@ JOBS = {
     ),
     "slow link of 256": Job(
         "slow link of 256",
-        "straggler: ranks 105, 137 (communication",
+        "stragglers: ranks 105, 137 (communication",
         "ranks 105, 137 fixed: +",
         "1 ▲ ranks 105, 137 on node13, node17: communication",
         137,
@@ -113,7 +113,7 @@ JOBS = {
     ),
     "slow host of 64": Job(
         "slow host of 64",
-        "straggler: ranks 40-47 compute 1.30× as long",
+        "stragglers: ranks 40-47 compute 1.30× as long",
         "ranks 40-47 fixed: +",
         "1 ▲ ranks 40-47 on node5: compute",
         46,

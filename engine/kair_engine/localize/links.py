@@ -294,4 +294,5 @@ def _link(sync: Synchronisation, instance: int) -> Link:
     ranks = ops.ranks[ops.rank[rows]]
     if ops.kind[rows[0]] != COLLECTIVE:
         return Link(None, tuple(ranks[np.argsort(ops.kind[rows] != SEND, kind="stable")].tolist()))
-    return Link(ops.group_text[int(ops.group[rows[0]])], tuple(sorted(ranks.tolist())))
+    # Which group an unnamed one is of is not known: it is told from others by its ranks.
+    return Link(ops.group_text.get(int(ops.group[rows[0]]), "unnamed"), tuple(sorted(ranks.tolist())))

@@ -13,12 +13,13 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, PLACE_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Means, Spread, moderated
 from kair_engine.localize.signals import Measured, signals_of
 from kair_engine.ranks import as_positions
 from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.timeline.kernel_families import OF_DATA, family_of
 from kair_engine.trace.model import Job
 
 MOST_WITHIN: Final = 0.5
@@ -62,7 +63,8 @@ class Placement:
     spent_ns: tuple[float, ...]
     """What they spend on the operator, or on their own work."""
     operator: str | None
-    """The operator that makes up most of the difference; None where no single one does."""
+    """The operator that makes up most of the difference, alone or with its family (`carried_together`); None where
+    none does."""
     p_value: float
     lost_ns: float
     """By how much the slowest place exceeds the mean place, per step."""
@@ -130,7 +132,7 @@ def _compared(partition: Partition, excess: JobExcess, tried: int) -> Placement 
         variance = np.maximum(squares / df, noise)
         _, chances = moderated(np.array([apart]), variance, df, scale, noise, spread)
         chance = float(chances[0]) * len(sizes) * (len(sizes) - 1)
-    p_value = chance * tried / RANK_SHARE
+    p_value = chance * tried / PLACE_SHARE
     if p_value >= FALSE_ALARM_RATE:
         return None
     operator, spent = _carried_by(excess, code, apart)
@@ -160,14 +162,29 @@ def _carried_by(excess: JobExcess, code: Ints, apart_ns: float) -> tuple[str | N
     def by_place(values: Floats) -> Floats:
         return np.asarray(np.bincount(code, weights=values) / sizes)
 
-    of_operator = {name: by_place(trimmed_mean(excess.operator_ns(name)[0], TRIM)) for name in excess.operators}
-    apart = {name: float(np.ptp(of_place)) for name, of_place in of_operator.items()}
-    name = max(apart, key=lambda one: apart[one], default=None)
-    if name is None or apart[name] < _MOST * apart_ns:
+    more: dict[str, dict[str, Floats]] = {}
+    spent: dict[str, Floats] = {}
+    for name in excess.operators:
+        per_step, typical = excess.operator_ns(name)
+        above = trimmed_mean(per_step, TRIM)
+        together = carried_together(name)
+        more.setdefault(together, {})[name] = by_place(above)
+        spent[together] = spent.get(together, 0.0) + by_place(above + typical)
+    apart = {together: float(np.ptp(sum(of_place.values()))) for together, of_place in more.items()}
+    most = max(apart, key=lambda one: apart[one], default=None)
+    if most is None or apart[most] < _MOST * apart_ns:
         work = np.delete(excess.every_work_ns, CLASSES.index("communication"), axis=1)
         return None, by_place(work.sum(axis=1).mean(axis=0))
-    per_step, typical = excess.operator_ns(name)
-    return name, by_place(trimmed_mean(per_step, TRIM) + typical)
+    return max(more[most], key=lambda name: float(np.ptp(more[most][name]))), spent[most]
+
+
+def carried_together(operator: str) -> str:
+    """Return the family whose operators do the same work forward and backward, `attention`; else the operator.
+
+    What differs by place in a process group are lengths, tokens and rows: all operators of a family have them alike.
+    """
+    family = family_of(operator)
+    return family if family in OF_DATA else operator
 
 
 def without_places(anomalies: Sequence[Anomaly], found: Placement, excess: JobExcess) -> tuple[Anomaly, ...]:
@@ -241,24 +258,25 @@ def _of_groups(job: Job, excess: JobExcess) -> Iterator[Partition]:
     by the program.
     """
     place = {int(rank): at for at, rank in enumerate(excess.ranks.tolist())}
-    families: dict[tuple[int, ...], list[tuple[str, tuple[int, ...]]]] = {}
+    # Several groups may have the same ranks: the last one is the most special.
+    families: dict[tuple[int, ...], dict[tuple[int, ...], str]] = {}
     for text, ranks in _groups(excess, job.group_names).items():
         if set(ranks) <= set(place):
-            families.setdefault(tuple(np.diff(ranks).tolist()), []).append((text, ranks))
+            families.setdefault(tuple(np.diff(ranks).tolist()), {})[ranks] = text
     for groups in families.values():
-        members = [rank for _, ranks in groups for rank in ranks]
+        members = [rank for ranks in groups for rank in ranks]
         if len(members) != len(place) or set(members) != set(place):
             continue
         code = np.zeros(len(place), dtype=np.int64)
-        for _, ranks in groups:
+        for ranks in groups:
             code[[place[rank] for rank in ranks]] = np.arange(len(ranks))
-        names = {job.group_names.get(text) or text.partition(" ")[0] for text, _ in groups}
+        names = {job.group_names.get(text) or text.partition(" ")[0] for text in groups.values()}
         if len(groups) == 1 or np.count_nonzero(np.diff(code)) + 1 > len(set(code.tolist())):
             yield Partition("group", code, (names.pop(),) if len(names) == 1 else ())
 
 
 def _groups(excess: JobExcess, names: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    texts = dict.fromkeys((*names, *(text for step in excess.steps for text in step.groups)))
+    texts = dict.fromkeys((*names, *(text for step in excess.steps for text in sorted(step.groups))))
     return {
         text: tuple(int(rank) for rank in listed[1].split(","))
         for text in texts

@@ -164,9 +164,9 @@ class JobPattern:
     figures: dict[str, float]
     """What speaks for it. Stage imbalance: each stage's compute in µs per step. Sequence imbalance: `correlation` (of
     forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and
-    their `rate` (of all ranks' steps). Uneven positions: what ranks of each spend on the operator, in µs per step. Work
-    that another rank has most of each time: `ranks` that did, `steps`. Pauses of all ranks: `delays`, `every` so many
-    steps (0: at unequal distances)."""
+    their `rate` (of all ranks' steps). Uneven positions: what ranks of each spend on the operator and the
+    others of its family, in µs per step. Work that another rank has most of each time: `ranks` that did, `steps`.
+    Pauses of all ranks: `delays`, `every` so many steps (0: at unequal distances)."""
     operator: str | None = None
     """The operator that makes up most of it; null where no single one does, or that is not known."""
     group: str | None = None

@@ -9,6 +9,7 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
+from kair_engine.localize.placement import carried_together
 from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.blame import BlameResult
@@ -102,7 +103,9 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
     if pattern.cause == "sequence_imbalance":
         return Evidence("uneven_batches", dict(figures), _LOCALIZE), Evidence("longest_batch", share, _LOCALIZE)
     if pattern.cause == "position_imbalance":
-        return (Evidence("uneven_positions", {**figures, **share}, _LOCALIZE, pattern.ranks, about=pattern.group),)
+        what = "" if pattern.operator is None else carried_together(pattern.operator)
+        about = "; ".join((what, pattern.group or ""))
+        return (Evidence("uneven_positions", {**figures, **share}, _LOCALIZE, pattern.ranks, about),)
     if "rate" not in figures:
         kind: EvidenceKind = "all_pause" if "every" in figures else "longest_changes"
         return (Evidence(kind, {**figures, "of_steps": steps, **share}, _LOCALIZE, pattern.ranks),)

@@ -1,0 +1,98 @@
+"""The account of a step: rows that add up exactly, and that bar and `kair rank` read."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.places import CASES, CASES2, MEGATRON, SAMPLES
+from support.trace_builder import trace
+
+from kair_engine.recording.opening import open_trace
+from kair_engine.step_bar import bar_of
+from kair_engine.timeline.account import KINDS, account
+from kair_engine.trace.model import Trace
+from kair_engine.views.rank_profile import rank_profile
+
+RUN_AHEAD = CASES / "run_ahead" / "healthy" / "input"
+RECORDINGS = {
+    **{folder.name: folder for folder in sorted(SAMPLES.iterdir()) if folder.is_dir()},
+    **{name: CASES2 / name / "input" for name in ("end_of_step_host", "cuda_free_on_all", "two_ranks_counted_twice")},
+    "megatron-tp8": MEGATRON,
+    "run_ahead": RUN_AHEAD,
+}
+HOST_PARTS = ("garbage_collection", "compilation", "allocator", "profiler", "host", "synchronising")
+
+
+@pytest.fixture(scope="module", params=list(RECORDINGS))
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    if not RECORDINGS[request.param].is_dir():
+        pytest.skip("the recording is not beside the checkout")
+    return open_trace(RECORDINGS[request.param], cache=tmp_path_factory.mktemp("cache"), workers=1)
+
+
+def shares(frame: pl.DataFrame) -> dict[str, float]:
+    whole = int(frame["ns"].sum())
+    of_kind = dict(frame.group_by("kind").agg(pl.col("ns").sum()).iter_rows())
+    return {kind: of_kind.get(kind, 0) / whole for kind in KINDS}
+
+
+def test_rows_add_up_to_the_steps_exactly(recorded: Trace) -> None:
+    sums = account(recorded).group_by("rank", "step").agg(pl.col("ns").sum())
+    lengths = {(rank, step): ns for rank, step, ns in sums.iter_rows()}
+    times = recorded.job.times_of
+    assert lengths
+    assert all(times[cell][1] == ns for cell, ns in lengths.items())
+
+
+def test_the_bar_is_the_account(recorded: Trace) -> None:
+    bar, of = bar_of(recorded), shares(account(recorded))
+    assert bar is not None
+    known = {part.part: part.share for part in bar.parts}
+    step_us = bar.step_time_us
+    host = sum(of[kind] for kind in HOST_PARTS)
+    for mine, theirs in (
+        (of["compute"] + of["copies"], known["compute"]),
+        (of["transfer"], known["communication"]),
+        (of["waiting"], known["bubble"] + known["stragglers"]),
+        (of["input"] + host, known["job_wide"]),
+    ):
+        assert step_us * mine == pytest.approx(step_us * theirs, abs=1.0)
+
+
+def test_a_rank_s_profile_is_its_account(recorded: Trace) -> None:
+    rank = recorded.job.ranks[0]
+    of = shares(account(recorded).filter(pl.col("rank") == rank))
+    parts = {part.part: part.share for part in rank_profile(recorded, rank=rank).parts}
+    assert parts["compute"] == pytest.approx(of["compute"] + of["copies"], abs=1e-6)
+    assert parts["waiting"] == pytest.approx(of["waiting"], abs=1e-6)
+    assert parts["input"] == pytest.approx(of["input"], abs=1e-6)
+
+
+def test_every_row_says_what_it_was_and_for_whom(tmp_path: Path) -> None:
+    """Rank 1 computes 30 µs longer, and logs for 20 µs at the end of its step."""
+    frame = account(
+        trace(
+            tmp_path,
+            """
+            step 0: 0+100
+            0 main | launch 0+2 ^1 | launch 2+2 ^2
+            1 main | launch 0+2 ^1 | launch 2+2 ^2 | log 80+20
+            0 gpu7 | gemm 10+20 ^1 | all_reduce@dp#1 30+50 ^2
+            1 gpu7 | gemm 10+50 ^1 | all_reduce@dp#1 60+20 ^2
+            """,
+        )
+    )
+    rows = {tuple(row) for row in frame.select("rank", "kind", "when", "operator", "owner", "ns").iter_rows()}
+    assert rows == {
+        (0, "launching", "launches", None, None, 2_000),
+        (0, "begins", "within", None, None, 8_000),
+        (0, "compute", "within", "gemm", None, 20_000),
+        (0, "waiting", "within", "all_reduce", 1, 30_000),
+        (0, "transfer", "within", "all_reduce", None, 20_000),
+        (0, "host", "after", None, None, 20_000),
+        (1, "launching", "launches", None, None, 2_000),
+        (1, "begins", "within", None, None, 8_000),
+        (1, "compute", "within", "gemm", None, 50_000),
+        (1, "transfer", "within", "all_reduce", None, 20_000),
+        (1, "host", "after", "log", None, 20_000),
+    }
