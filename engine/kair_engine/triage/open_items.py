@@ -239,6 +239,8 @@ class Budget:
         least = self._shared_ns(lateness=True)
         named = {*uncompared}.union(*(one.ranks for one in gated.findings), *(one.ranks for one in self.seen.explained))
         named.update(*(ranks_at(self.job.ranks, one.positions) for one in self.seen.found.events))
+        # A finding about all ranks that shows on some of them says whom the others wait for.
+        named.update(*(one.seen_on for one in gated.findings if len(one.seen_on) < len(self.job.ranks)))
         for one in gated.worthless:
             if named.isdisjoint(one.ranks) and (waited := self._waited_for_ns(self._positions(one.ranks))) > least:
                 named.update(one.ranks)
