@@ -167,7 +167,9 @@ class Budget:
         found = self.seen.found
         accused, late_ns = {rank for one in findings for rank in one.ranks}, self._shared_ns(lateness=True)
         events = (one for one in found.events if accused.isdisjoint(ranks_at(self.job.ranks, one.positions)))
-        moments = [one for one in events if one.lost_ns > late_ns]
+        # In its own steps, a delay must be longer than what all ranks share.
+        steps = len(self.job.steps)
+        moments = [one for one in events if one.lost_ns * steps / len(one.hit) > late_ns]
         moments += [one for one in found.shared if len(one.hit) == 1]
         moments.sort(key=lambda one: -one.lost_ns)
         for at, one in enumerate(moments):
@@ -238,7 +240,6 @@ class Budget:
         """
         least = self._shared_ns(lateness=True)
         named = {*uncompared}.union(*(one.ranks for one in gated.findings), *(one.ranks for one in self.seen.explained))
-        named.update(*(ranks_at(self.job.ranks, one.positions) for one in self.seen.found.events))
         # A finding about all ranks that shows on some of them says whom the others wait for.
         named.update(*(one.seen_on for one in gated.findings if len(one.seen_on) < len(self.job.ranks)))
         for one in gated.worthless:
@@ -248,10 +249,13 @@ class Budget:
                 yield self._item("waiting", waited, ranks=one.ranks, cause=cause, operator=operator, replayed_us=price)
         if any(one.ranks for one in gated.findings):
             return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
-        for at in np.argsort(-self.parts.waited_for_ns[0], kind="stable").tolist():
+        waited_ns = self._waited_for_each_ns()
+        for one in self.seen.found.events:
+            waited_ns[list(one.positions)] -= one.lost_ns  # that much is an item of its own
+        for at in np.argsort(-waited_ns, kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
             if rank not in named:
-                if (waited := self._waited_for_ns(np.array([at]))) > least:
+                if (waited := float(waited_ns[at])) > least:
                     yield self._item("waiting", waited, ranks=(rank,), more_steps=self._steps_lacking)
                 return
 
@@ -264,6 +268,12 @@ class Budget:
         shared = (one for one in self.gated.findings if one.pattern == "job_wide")
         counted = (one for one in shared if not lateness or one.cause not in _NOBODY_WAITS)
         return 1e3 * sum(_surely_us(one) if self.job.on_device else one.time_lost_us_per_step for one in counted)
+
+    def _waited_for_each_ns(self) -> Floats:
+        """Return the same of every rank by itself."""
+        spent, role = self.parts.parts_ns.sum(axis=0), self.job.role
+        others = np.bincount(role, weights=spent)[role] - spent
+        return np.asarray(self.parts.waited_for_ns[0] / np.maximum(others, 1.0) * self._mean_ns)
 
     def _waited_for_ns(self, of: Ints) -> float:
         """Return how long each of the others of their role waits for some ranks in a step."""
