@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Final
 
+from kair_tui.render.joint_prices import together_lines
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
-from kair_tui.render.ticket import strongest_proofs, together_lines
+from kair_tui.render.ticket import strongest_proofs
 from kair_tui.render.triage import FindingInWords, TriageInWords, facts, part_lines, title
 
 _PROOFS: Final = 2
