@@ -25,19 +25,18 @@ from kair_engine.results.step_bar import (
     RankBar,
     StepBar,
 )
-from kair_engine.timeline.account import Account, AccountOfSteps
+from kair_engine.timeline.account import KINDS, WHEN, Account, AccountKind, AccountOfSteps, When
 from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps
-from kair_engine.trace.batches import operations_of_steps
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN
+from kair_engine.trace.batches import first_steps
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import Operations
+from kair_engine.trace.operations import INSIDE_UNKNOWN, Operations
 from kair_engine.whatif.analysis import model_asked_of
 from kair_engine.whatif.model import Model
 
-SAMPLE: Final = 1_000_000
-"""Operations of the first steps that are divided, more or less: a step is divided as a whole."""
 MOST_RANKS: Final = 64
 """Whose own bars are told."""
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
@@ -55,36 +54,37 @@ class StepPartsTally:
     role: Ints | None = None
     """(ranks): a code, where roles are known."""
     waited_for_ns: Floats = field(init=False)
-    """(ranks): what the others of its role waited for each, summed over steps; 0 of large steps."""
+    """(2 × ranks): what the others of its role, and those of other roles, waited for each, summed over steps; 0 of
+    large steps."""
     parts_ns: Floats = field(init=False)
     """(PARTS and UNKNOWN × ranks), summed over steps."""
+    spent_ns: Floats = field(init=False)
+    """(KINDS × WHEN × ranks), summed over steps: the account's rows, in large steps without who met whom."""
+    graphs_ns: Floats = field(init=False)
+    """(ranks): in CUDA graphs of which only begin and end are recorded, summed over steps."""
+    threads_communicate: bool = False
+    """Whether threads carry the communication beside a device, as gloo's do."""
+    _leads: list[tuple[Ints, Lead]] = field(default_factory=list)
     seen: Ints = field(init=False)
     """(ranks): in how many steps each was."""
     steps: int = 0
     _accounts: AccountOfSteps = field(init=False)
-    _divided: PartsOfSteps = field(init=False)
-    """Divides large steps, whose ranks are looked at in turns."""
     _pending_ns: Floats = field(init=False)
     """Of a large step, whose ranks are looked at in turns."""
 
     def __post_init__(self) -> None:
         self.parts_ns = np.zeros((UNKNOWN + 1, len(self.ranks)))
         self.seen = np.zeros(len(self.ranks), dtype=np.int64)
-        self.waited_for_ns = np.zeros(len(self.ranks))
-        self._accounts, self._divided = AccountOfSteps(), PartsOfSteps(self.ranks)
+        self.waited_for_ns = np.zeros((2, len(self.ranks)))
+        self.spent_ns, self.graphs_ns = np.zeros((len(KINDS), len(WHEN), len(self.ranks))), np.zeros(len(self.ranks))
+        self._accounts = AccountOfSteps()
         self._pending_ns = np.zeros_like(self.parts_ns)
 
     @classmethod
     def of(cls, trace: Trace, role: Ints | None = None) -> "StepPartsTally":
         """An empty one, for the first steps that fit into the sample, and one at least."""
-        steps, held = list[int](), 0
-        for step, of_step in operations_of_steps(trace).items():
-            held += of_step
-            if steps and held > SAMPLE:
-                break
-            steps.append(step)
         ranks = np.array(trace.job.ranks, dtype=np.int64)
-        return cls(ranks, frozenset(steps), trace.job.format == "whatif", role)
+        return cls(ranks, frozenset(first_steps(trace, trace.steps)), trace.job.format == "whatif", role)
 
     def empty(self) -> "StepPartsTally":
         """Another one for the same steps."""
@@ -93,33 +93,58 @@ class StepPartsTally:
     def add(self, other: "StepPartsTally") -> None:
         """Adds what other steps came to."""
         self.parts_ns += other.parts_ns
+        self.spent_ns += other.spent_ns
+        self.graphs_ns += other.graphs_ns
         self.waited_for_ns += other.waited_for_ns
         self.seen += other.seen
         self.steps += other.steps
+        self.threads_communicate |= other.threads_communicate
+        self._leads += other._leads
 
     def look(self, ops: Operations, sync: Synchronisation) -> None:
         """Divides a step, if it is chosen."""
         if ops.step in self.chosen:
-            rows = self._accounts.of_step(ops, sync)
-            parts = np.zeros_like(self.parts_ns)
-            parts[:, np.searchsorted(self.ranks, ops.ranks)] = rows.in_parts(len(ops.ranks))
+            rows, parts = self._added_up(ops, sync)
             self._count(ops, parts)
             self._count_waiting(ops, rows)
 
+    def _added_up(self, ops: Operations, sync: Synchronisation | None) -> tuple[Account, Floats]:
+        """Adds a step's rows to the kinds, and returns them with their parts (PARTS and UNKNOWN × ranks)."""
+        rows, place = self._accounts.of_step(ops, sync), np.searchsorted(self.ranks, ops.ranks)
+        self.threads_communicate |= ops.has_device and bool((ops.communication & ~ops.on_stream).any())
+        if ops.has_device and ops.runs_ahead:
+            self._leads.append((place, lead(ops)))
+        self.spent_ns[:, :, place] += rows.sums(len(place))
+        graphs = np.isin(rows.operator, [code for code, text in ops.name_text.items() if text.endswith(INSIDE_UNKNOWN)])
+        np.add.at(self.graphs_ns, place[rows.rank[graphs]], rows.ns[graphs])
+        parts = np.zeros_like(self.parts_ns)
+        parts[:, place] = rows.in_parts(len(ops.ranks))
+        return rows, parts
+
+    @property
+    def leads(self) -> Leads | None:
+        """How far hosts are ahead; None where they do not run ahead."""
+        return Leads.of(self.ranks, self._leads) if self._leads else None
+
+    def of_kinds_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> Floats:
+        """Returns what each rank (in their order) spends on some kinds in the mean step."""
+        chosen = np.ix_([KINDS.index(one) for one in kinds], [WHEN.index(one) for one in when])
+        return np.asarray(self.spent_ns[chosen].sum(axis=(0, 1)) / np.maximum(self.seen, 1))
+
     def _count_waiting(self, ops: Operations, rows: Account) -> None:
-        """Who is waited for; one role waits for another also in the ideal job."""
+        """Adds up who is waited for; one role waits for another also in the ideal job."""
         if self.role is None:
             return
         waits = rows.chosen(rows.owner != NONE)
         place = np.searchsorted(self.ranks, ops.ranks)
         owner, waiter = place[waits.owner], place[waits.rank]
-        alike = self.role[owner] == self.role[waiter]
-        self.waited_for_ns += np.bincount(owner[alike], weights=waits.ns[alike], minlength=len(self.ranks))
+        other = (self.role[owner] != self.role[waiter]).astype(np.int64)
+        np.add.at(self.waited_for_ns, (other, owner), waits.ns)
 
     def look_at_some(self, ops: Operations) -> None:
         """Divides the time of some ranks of a large step, whose communication is not matched yet."""
         if ops.step in self.chosen:
-            self._pending_ns += self._divided.of_step(ops, None)
+            self._pending_ns += self._added_up(ops, None)[1]
 
     def look_at_meetings(self, sync: Synchronisation) -> None:
         """Ends a large step: its exposed communication divides into waiting and transfer as all of it does."""

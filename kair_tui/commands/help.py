@@ -40,8 +40,28 @@ WORDS: Final = (
     Word(
         "absorbed",
         "A delay of a host or its input is absorbed where it costs nothing, since the host is far enough ahead of its "
-        "device. It is told, and accuses nobody.",
+        "device. It is listed, and accuses nobody.",
         "methods/run-ahead.md#who-is-accused",
+    ),
+    Word(
+        "account",
+        "A step's time on each rank as rows that add up to it exactly: what it went to, and for whom the rank waited."
+        " The bar of a step and the open items are sums of its rows.",
+        "methods/account.md",
+    ),
+    Word(
+        "allocator",
+        "What hands out device memory. A step that frees and allocates it anew (`cudaFree`, `cudaMalloc`) empties the"
+        " device at each call.",
+        "methods/triage.md#findings",
+        ("memory allocator",),
+    ),
+    Word(
+        "bubble",
+        "What a rank waits in the ideal job too, since the stages of a pipeline work one after another. Nobody is at "
+        "fault for it.",
+        "methods/views.md#the-bar-of-a-step",
+        ("pipeline bubble",),
     ),
     Word(
         "checkpoint",
@@ -58,11 +78,30 @@ WORDS: Final = (
         ("all-reduce",),
     ),
     Word(
+        "compilation",
+        "Code that is compiled within a step: often on one rank that meets a new shape, while the others wait.",
+        "methods/triage.md#findings",
+        ("recompilation",),
+    ),
+    Word(
         "culprit",
         "A rank, host or link that is slow by its own doing and makes others wait. Who waits for it is a victim, and "
         "looks busy in its collectives.",
         "methods/triage.md#checks",
         ("victim",),
+    ),
+    Word(
+        "device model",
+        "Which kind of GPU a rank has, such as A100 or H100. Where all accused ranks have a slower model than their "
+        "peers, nothing is broken.",
+        "methods/triage.md#what-is-slower-within-a-rank-and-what-is-not",
+    ),
+    Word(
+        "event",
+        "A large delay in a few steps, such as an evaluation on one rank. It accuses nobody, and is listed as open "
+        "with its steps, rank and operator.",
+        "methods/localize.md#moment",
+        ("moment",),
     ),
     Word(
         "excess",
@@ -83,9 +122,16 @@ WORDS: Final = (
         "methods/triage.md#findings",
     ),
     Word(
+        "host link",
+        "The way between a host and its device, mostly PCIe. Where copies alone are slower than on peers, its width "
+        "or generation is less.",
+        "methods/triage.md#what-is-slower-within-a-rank-and-what-is-not",
+        ("PCIe",),
+    ),
+    Word(
         "inconclusive",
-        "The verdict where the recording cannot tell: too few steps, ranks that could not be compared, or tests, "
-        "prices and waiting that contradict one another. The summary says what is missing.",
+        "The verdict where the recording cannot tell: a large part of the step is open, ranks could not be "
+        "compared, or there are too few steps. The first line says what is missing.",
         "methods/triage.md#verdict",
     ),
     Word(
@@ -96,9 +142,15 @@ WORDS: Final = (
     ),
     Word(
         "job-wide",
-        "What slows all ranks and is no rank's fault: busy cores, slow input, uneven batches or stages. Such a "
-        "finding accuses nobody, and says where it shows.",
+        "What slows the job and is no rank's fault: busy cores, slow input, uneven batches, stages or positions. Such "
+        "a finding accuses nobody, and says where it shows.",
         "methods/triage.md#what-all-ranks-spend-alike",
+    ),
+    Word(
+        "joint price",
+        "What a step saves if all accused are fixed together. Ranks that are as late hide one another, so each one's "
+        "part of it is a range.",
+        "methods/triage.md#price",
     ),
     Word(
         "launch queue",
@@ -116,7 +168,7 @@ WORDS: Final = (
     Word(
         "link",
         "What ranks communicate by: a process group, or the edge of a pipeline from a sender to a receiver. One that "
-        "is slower than its siblings is named, and no rank beside it.",
+        "is slower than its siblings, or than before, is named, and no rank with it.",
         "methods/localize.md#links",
     ),
     Word(
@@ -124,6 +176,13 @@ WORDS: Final = (
         "A part of a step's batch that goes through the stages of a pipeline by itself, so that several stages work "
         "at the same time.",
         "methods/whatif.md#model-what-waits-for-what",
+    ),
+    Word(
+        "open item",
+        "A part of the step that no finding explains: how much, on whom, in which steps, and what would settle it. "
+        "From 5 % of the step on it keeps the verdict from being `no_straggler`.",
+        "methods/triage.md#what-is-open",
+        ("open", "budget"),
     ),
     Word(
         "p-value",
@@ -143,6 +202,13 @@ WORDS: Final = (
         "phase",
         "Forward, backward, optimizer or input, within a step. A stage is something else.",
         "methods/views.md#one-ranks-step",
+    ),
+    Word(
+        "position",
+        "The number of a rank within its process group, or the model, host or block of ranks that it belongs to. "
+        "Ranks of one position can differ from those of another in every step.",
+        "methods/localize.md#place",
+        ("place",),
     ),
     Word(
         "preempted",
@@ -193,7 +259,7 @@ WORDS: Final = (
     Word(
         "run queue",
         "Where threads stand that could run and have no core. Capture asks the kernel how long they do in each "
-        "sampled step, which no trace tells.",
+        "sampled step, which no trace shows.",
         "methods/whatif-operators.md#what-was-measured",
     ),
     Word(

@@ -1,4 +1,4 @@
-"""What each kind of evidence and of limit says, and which figures it has: `kair schema` tells it beside the kind."""
+"""What each kind of evidence and of limit says, and which figures it has: `kair schema` prints it next to the kind."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -55,32 +55,32 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     "no_core": (
         "Measured by the kernel: how long threads that train (with a GPU, of all ranks: or those that communicate, "
         "whichever lacked one for longer) were ready and had no core: of the mean rank, the least and the most; or "
-        "of these ranks beside their peers, in the hit_steps steps of an intermittent finding. Figures: of all ranks "
+        "of these ranks next to their peers, in the hit_steps steps of an intermittent finding. Figures: of all ranks "
         "ready_us_per_step, step_us, least_us, most_us; of some ready_us_per_step, peers_least_us, peers_most_us, "
         "perhaps hit_steps."
     ),
     "throttled": (
-        "How often a quota of CPU time stopped the mean rank's process; or theirs, beside their median peer's. "
+        "How often a quota of CPU time stopped the mean rank's process; or theirs, next to their median peer's. "
         "Figures: per_step; of some ranks peers_per_step, too."
     ),
     "halted": (
-        "How often a signal (SIGSTOP) stopped the mean rank's process; or theirs, beside their median peer's. "
+        "How often a signal (SIGSTOP) stopped the mean rank's process; or theirs, next to their median peer's. "
         "Figures: per_step; of some ranks peers_per_step, too."
     ),
-    "lower_priority": "Its nice level, beside its median peer's. Figures: nice, peers_nice.",
+    "lower_priority": "Its nice level, next to its median peer's. Figures: nice, peers_nice.",
     "smaller_quota": (
         "Its quota of CPU time, in cores; its median peer's, if that has one. Figures: cores, perhaps peers_cores."
     ),
-    "fewer_cores": "How many cores it may run on, beside its median peer. Figures: cores, peers_cores.",
+    "fewer_cores": "How many cores it may run on, next to its median peer. Figures: cores, peers_cores.",
     "crowded": "These ranks of one host may only run on the same cores, fewer than they are. Figures: ranks, cores.",
     "own_threads": (
-        "Ranks lack cores mostly for threads of their own: CPU time of the mean rank's threads beside the training "
+        "Ranks lack cores mostly for threads of their own: CPU time of the mean rank's threads besides the training "
         "one; how much of its cores the ranks of the fullest host use. Figures: helpers_us_per_step, used_share, "
         "cores, ranks."
     ),
     "slow_network": (
         "Measured by the kernel: what its host sends to other hosts (or receives, where receives is 1), how fast "
-        "that is delivered, beside what others send; how long it takes in a step; TCP segments that are sent again; "
+        "that is delivered, next to what others send; how long it takes in a step; TCP segments that are sent again; "
         "for how long it waits in queues on its way, where that is known. Figures: bytes_per_step, bytes_per_s, "
         "usual_bytes_per_s, delivering_us_per_step, retransmitted_per_step, receives, queued_us."
     ),
@@ -91,12 +91,12 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "bytes_per_step, bytes_per_s, fastest_bytes_per_s, delivering_us_per_step, retransmitted_per_step, queued_us."
     ),
     "computes_more": (
-        "Measured by the kernel: how long its thread computed, beside its peers', in the hit_steps steps of an "
+        "Measured by the kernel: how long its thread computed, next to its peers', in the hit_steps steps of an "
         "intermittent finding. Figures: computed_us_per_step, peers_least_us, peers_most_us, perhaps hit_steps."
     ),
     "asleep": (
         "Measured by the kernel: how long its thread neither computed nor was ready to, though it waited for nobody, "
-        "beside its peers'. Figures: asleep_us_per_step, peers_least_us, peers_most_us."
+        "next to its peers'. Figures: asleep_us_per_step, peers_least_us, peers_most_us."
     ),
     "more_calls": (
         "It runs this oftener than its peers. About: operator. Figures: calls, usual_calls, excess_us_per_step."
@@ -106,15 +106,15 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
         "About: operator. Figures: calls, usual_calls, excess_us_per_step."
     ),
     "slower_launches": (
-        "How long its device idles between launches that follow one another, beside its peers'. Figures: "
+        "How long its device idles between launches that follow one another, next to its peers'. Figures: "
         "idle_us_per_step, peers_us_per_step."
     ),
     "in_calls": (
-        "How long its device idles while its host compiles or allocates memory, beside its peers' (without a device, "
+        "How long its device idles while its host compiles or allocates memory, next to its peers' (without a device, "
         "how long its thread does). About: cause. Figures: idle_us_per_step; of some ranks peers_us_per_step, too."
     ),
     "unmarked_input": (
-        "How long it is idle in the median step where a batch is fetched, beside its peers. Figures: "
+        "How long it is idle in the median step where a batch is fetched, next to its peers. Figures: "
         "idle_us_per_step, peers_us_per_step."
     ),
     "longer_batches": (
@@ -152,22 +152,20 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "one_kernel": "The same of a single kernel. About: operator. Figures: as of one_family.",
     "stopped": (
-        "Its threads stand still in the middle of operations (and between them, where between is 1), beside its "
+        "Its threads stand still in the middle of operations (and between them, where between is 1), next to its "
         "peers'. Figures: stopped_us_per_step, peers_us_per_step, perhaps between."
     ),
     "profiler": (
-        "How long the profiler's own work holds up launches: of the median rank, or theirs beside their peers'. "
+        "How long the profiler's own work holds up launches: of the median rank, or theirs next to their peers'. "
         "Figures: held_us_per_step; of some ranks peers_us_per_step, too."
     ),
     "device_idle": "How long the median rank's device waits for its host to launch. Figures: idle_us, share_of_step.",
     "one_by_one": (
-        "How long the median rank's device idles between launches that follow one another: of the step, of all that "
-        "it idles; how many, how dense, and the median kernel. Figures: idle_us, share_of_step, share_of_idle, "
-        "launches, launches_per_ms, kernel_us."
+        "How long the median rank's device idles between launches that follow one another. Figures: idle_us, "
+        "share_of_step."
     ),
     "device_taken": (
-        "How long what is launched waits for a device that runs nothing of its rank. Figures: waited_us, "
-        "share_of_step, waits, longest_us."
+        "How long what is launched waits for a device that runs nothing of its rank. Figures: waited_us, share_of_step."
     ),
     "price_range": (
         "The least and the most that a step would be shorter by; of a slow network one is the replay's, the other "
@@ -223,7 +221,7 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
     ),
     "called_at": "Where in the program ranks made a call. About: file, line and function. Figures: perhaps sequence.",
     "waits_for": (
-        "Who waits in a transfer, and its other end (−1 where that is not told). About: send or recv and process "
+        "Who waits in a transfer, and its other end (−1 where that is unknown). About: send or recv and process "
         "group. Figures: peer, perhaps sequence."
     ),
     "wait_circle": "Ranks that wait for each other.",
@@ -260,7 +258,7 @@ EVIDENCE_KINDS: Final[Mapping[EvidenceKind, str]] = {
 
 REASON_KINDS: Final[Mapping[ReasonKind, str]] = {
     "one_rank": "There is no peer.",
-    "few_steps": "A slow rank cannot be told from a slow moment. Figures: steps, fewest_steps.",
+    "few_steps": "So few steps do not separate a slow rank from a slow moment. Figures: steps, fewest_steps.",
     "no_compute": "No compute operations were recorded.",
     "no_operator": "None in which ranks differ by as much. Figures: differing_share_of_step.",
     "no_input": "No input fetches were recorded.",
@@ -286,10 +284,10 @@ OPEN_KINDS: Final[Mapping[OpenKind, str]] = {
     "unmatched": "Collectives were not matched across ranks: who waits in them is unknown.",
     "event": "A few steps took much longer, too few to accuse anybody. `took_us` and `usual_us` say how long.",
     "uneven": "Work differs from rank to rank or from step to step, on nobody in particular.",
-    "waiting": "Ranks are waited for, and no test sets them apart.",
+    "waiting": "Ranks are waited for, and no test sets them apart; or a replay does not confirm one (`replayed_us`).",
     "changed": "Steps take longer from one step on. `took_us` and `usual_us` say how long after it and before it.",
     "idle": "Nothing was recorded for this time.",
     "groups_differ": "One group is slower than its siblings, or one half than the other: which is usual is unknown.",
-    "no_peer": "Ranks that have nobody to be compared with.",
-    "few_steps": "Ranks that were slower in all of too few steps for a test.",
+    "no_peer": "Ranks that were not compared with peers; the whole step where none has a peer.",
+    "few_steps": "Ranks that were slower in all of too few steps for a test; the whole step where none can be tested.",
 }

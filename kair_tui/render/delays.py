@@ -24,7 +24,6 @@ from kair_tui.render.units import (
     one_decimal,
     percent,
     ranks_in_words,
-    significant,
 )
 
 ON_DEVICES: Final = "on the devices: hosts run ahead"
@@ -197,20 +196,14 @@ def _device_idle(one: Evidence) -> str:
 
 def _one_by_one(one: Evidence) -> str:
     idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
-    of_idle = percent(one.figures["share_of_idle"])
-    rate, kernel = significant(one.figures["launches_per_ms"]), duration(one.figures["kernel_us"])
-    return (
-        f"the median rank's device idles {idle} a step ({share}, {of_idle} of all its idle time) between launches that "
-        f"follow one another, {rate} each ms; half of those kernels take less than {kernel}"
-    )
+    return f"the median rank's device idles {idle} a step ({share}) between launches that follow one another"
 
 
 def _device_taken(one: Evidence) -> str:
     waited, share = duration(one.figures["waited_us"]), percent(one.figures["share_of_step"])
-    waits, longest = significant(one.figures["waits"]), duration(one.figures["longest_us"])
     return (
         f"what the median rank has launched waits {waited} a step ({share}) for a device that runs nothing of its "
-        f"rank, {waits} times, the longest {longest}: another process has the device"
+        "rank: another process has the device"
     )
 
 

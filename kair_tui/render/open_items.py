@@ -41,13 +41,20 @@ def open_in_words(item: OpenItem, step_time_us: float) -> OpenItemInWords:
 
 
 def largest_open(result: TriageResult) -> str | None:
-    """Return the largest open item with what would settle it, and how many more there are; None where none is."""
+    """Return the largest open item with what would settle it, and how many more there are; None where none is.
+
+    Where no rank can be tested that is the largest, and the next one follows.
+    """
     if not result.open:
         return None
-    first = max(result.open, key=lambda one: one.us_per_step)
-    left = len(result.open) - 1
+    items = sorted(result.open, key=lambda one: -one.us_per_step)
+    shown = items[: 1 + items[0].is_whole]
+    left = len(items) - len(shown)
     more = f"; {plural(left, 'smaller item')} {'is' if left == 1 else 'are'} open" if left else ""
-    return f"{_line(first, result)}{more}"
+    said = (
+        part for one in shown for part in (_SENTENCES[one.kind](one, result.step_time_us), _SETTLED_BY[one.kind](one))
+    )
+    return "; ".join(dict.fromkeys(said)) + more
 
 
 def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
@@ -190,8 +197,12 @@ def _uneven(item: OpenItem, step_time_us: float) -> str:
 def _waiting(item: OpenItem, step_time_us: float) -> str:
     if not item.ranks:
         return f"ranks wait {_of_step(item, step_time_us)} for one another{_in(item)}, for no rank in particular"
-    lost = _of_step(item, step_time_us)
-    return f"the others wait {lost} for {ranks_named(item.ranks)}{_why(item)}, and no test sets {_them(item)} apart"
+    lost, it = _of_step(item, step_time_us), _them(item)
+    waited = f"the others wait {lost} for {ranks_named(item.ranks)}{_why(item)}"
+    if item.replayed_us is None:
+        return f"{waited}, and no test sets {it} apart"
+    saved = duration(max(item.replayed_us, 0.0))
+    return f"{waited}, which a test sets apart, but replayed without {it} a step is only {saved} shorter"
 
 
 def _changed(item: OpenItem, step_time_us: float) -> str:
@@ -216,14 +227,18 @@ def _groups_differ(item: OpenItem, step_time_us: float) -> str:
 
 
 def _no_peer(item: OpenItem, step_time_us: float) -> str:
-    who, have = _who(item, "some ranks"), "have" if not item.ranks else _verb(item, "has", "have")
-    return f"{who} {have} no peer to be compared with, and may cost {_of_step(item, step_time_us)}{_why(item)}"
+    if item.is_whole:
+        return f"{ranks_named(item.ranks)} is recorded alone" if item.ranks else "no rank has a peer to compare it with"
+    lost = _of_step(item, step_time_us)
+    was = _verb(item, "was", "were")
+    return f"{_who(item, 'some ranks')} {was} not compared with peers, and the others may wait {lost} for {_them(item)}"
 
 
 def _few_steps(item: OpenItem, step_time_us: float) -> str:
-    who, take = _who(item, "some ranks"), "take" if not item.ranks else _verb(item, "takes", "take")
-    lost = _of_step(item, step_time_us)
-    return f"{who} {take} {lost} longer{_why(item)}, in all of too few steps for a test"
+    if item.is_whole:
+        return "in so few steps a slow rank cannot be told from a slow moment"
+    lost, take = _of_step(item, step_time_us), _verb(item, "takes", "take")
+    return f"{_who(item, 'some ranks')} {take} {lost} longer{_why(item)}, in all of too few steps for a test"
 
 
 def _more_steps(aim: str = "") -> Callable[[OpenItem], str]:
@@ -234,6 +249,10 @@ def _more_steps(aim: str = "") -> Callable[[OpenItem], str]:
         return f"record {number}{aim}"
 
     return settled
+
+
+def _settles_waiting(item: OpenItem) -> str:
+    return _more_steps()(item) if item.replayed_us is None else _healthy_run(item)
 
 
 def _traces(item: OpenItem) -> str:
@@ -263,7 +282,7 @@ _SETTLED_BY: Final[Mapping[OpenKind, Callable[[OpenItem], str]]] = {
     "unmatched": lambda _: "record the process group of each collective",
     "event": _more_steps(" to see whether it returns"),
     "uneven": lambda _: "record the shapes of inputs to see why",
-    "waiting": _more_steps(),
+    "waiting": _settles_waiting,
     "changed": _more_steps(" before and after it"),
     "idle": lambda _: "record with nsys profile --cuda-graph-trace=node",
     "groups_differ": _healthy_run,

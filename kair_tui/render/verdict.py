@@ -30,7 +30,7 @@ from kair_tui.render.units import (
     slowdown,
     spans,
 )
-from kair_tui.render.warnings import unexplained_briefly, warning_in_words
+from kair_tui.render.warnings import warning_in_words
 from kair_tui.render.within_rank import cause_with_time, of_devices, when_in_words
 
 _MOST_NAMED = 3
@@ -38,25 +38,8 @@ _MOST_NAMED = 3
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
-_LIMITS = (
-    "several_runs",
-    "price_and_waiting",
-    "graphs_not_recorded",
-    *_NOT_COMPARED,
-    "other_run",
-    "one_rank",
-)
+_LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
 """Codes of warnings that say why a recording cannot tell: they come before how much is open."""
-_WHY_INCONCLUSIVE = (
-    *_LIMITS,
-    "waited_for",
-    "longer_steps",
-    "groups_differ",
-    "few_steps",
-    "few_peers",
-    "unexplained",
-)
-"""Codes of warnings that leave a verdict open, the first one that there is tells why."""
 _OPEN_HANGS = (
     "ranks_untold",
     "who_is_missing",
@@ -81,25 +64,19 @@ def summary(result: TriageResult) -> str:
     if result.verdict == "inconclusive":
         shared = _shared(result.findings)
         told = f"; no rank's fault: {shared}" if shared else ""
-        largest, limit = largest_open(result), _first(result.warnings, _LIMITS)
+        limit, largest = _first(result.warnings, _LIMITS), largest_open(result)
         if any(one.kind == "idle" for one in result.open):
             limit = _first(result.warnings, tuple(code for code in _LIMITS if code != "graphs_not_recorded"))
-        if largest is not None and limit is None:
-            return f"inconclusive: {largest}{_most_of_step(result)}{told}"
-        why = limit or _why_open(result) or "too few peers for a test"
-        if _first(result.warnings, ("price_and_waiting",)) is None and limit is not None:
-            waited = _first(result.warnings, ("waited_for",)) or largest
-            why += f"; {waited}" if waited else ""
-        scope = scope if not result.parts else f"1 rank, {plural(len(result.steps), 'step')}"  # its step is told below
-        return f"inconclusive: {scope}; {why}{_most_of_step(result)}{told}"
+        scope = f"1 rank, {plural(len(result.steps), 'step')}" if result.parts else scope  # its step comes below
+        why = "; ".join(filter(None, (scope if limit or not largest else None, limit, largest)))
+        return f"inconclusive: {why}{_most_of_step(result)}{told}"
     return _no_straggler(result, scope)
 
 
 def _no_straggler(result: TriageResult, scope: str) -> str:
     """Return what was looked at, and how much could be hidden in it; and what nobody is accused of."""
     cleared = _first(result.warnings, ("nobody_waits",))
-    uneven = next((f"; {unexplained_briefly(one)}" for one in result.warnings if one.code == "unexplained"), "")
-    rest = uneven + next_to_bar(result.bar) + _unseen(result)
+    rest = next_to_bar(result.bar) + _unseen(result)
     hidden = None if result.smallest_share is None else nothing_hidden(result.smallest_share)
     if cleared is not None:
         scope = f"{scope}, {cleared}"
@@ -122,14 +99,6 @@ def _unseen(result: TriageResult) -> str:
         return ""
     size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
     return f"; in the history of {plural(unseen.steps, 'step')} a rank slower by {size} would have been seen"
-
-
-def _why_open(result: TriageResult) -> str | None:
-    first = _first(result.warnings, _WHY_INCONCLUSIVE)
-    uneven = next((one for one in result.warnings if one.code == "unexplained"), None)
-    if uneven is not None and first == warning_in_words(uneven).message:
-        return f"no rank differs from its peers beyond chance, but {unexplained_briefly(uneven)}"
-    return first
 
 
 def _no_hang(result: TriageResult) -> str:

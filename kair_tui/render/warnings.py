@@ -15,7 +15,6 @@ from kair_tui.render.units import (
     ranks_in_words,
     significant,
     them,
-    waited_of,
     whole_percent,
 )
 
@@ -43,7 +42,7 @@ def warning_in_words(warning: KairWarning) -> WarningInWords:
 def _few_steps(one: KairWarning) -> str:
     if not one.ranks:
         return _too_few_for_a_test(one)
-    return _few_delays(one) if "delays" in one.figures else _slow_moment(one)
+    return _slow_moment(one)
 
 
 def _too_few_for_a_test(one: KairWarning) -> str:
@@ -51,18 +50,6 @@ def _too_few_for_a_test(one: KairWarning) -> str:
     return (
         f"in {steps} one of {_number(one, 'ranks')} ranks is slowest throughout by chance too often to be accused: "
         f"record at least {_number(one, 'fewest_steps')} steps, better 10"
-    )
-
-
-def _few_delays(one: KairWarning) -> str:
-    alone = one.figures["of_all"] == 1
-    delays = (
-        "the only large delay" if alone else f"{_number(one, 'delays')} of the {_number(one, 'of_all')} large delays"
-    )
-    steps = plural(int(one.figures["steps"]), "step")
-    return (
-        f"{_who(one)} had {delays} in {steps} ({one.about}), too few to be beyond chance: record "
-        f"{_number(one, 'steps_more')} steps more"
     )
 
 
@@ -102,14 +89,6 @@ def _graphs_not_recorded(one: KairWarning) -> str:
     )
 
 
-def _rare_delays(one: KairWarning) -> str:
-    steps, time = percent(one.figures["share_of_steps"], 2), percent(one.figures["share_of_time"])
-    return (
-        f"{_number(one, 'delays')} large delays on {_number(one, 'ranks')} changing ranks, in {steps} of all ranks' "
-        f"steps, cost {time} of the time: so rare on each rank that only the number of ranks makes them matter"
-    )
-
-
 def _unknown_members(one: KairWarning) -> str:
     counts_as = "exposed communication" if one.about == "communication" else "the rest"
     return (
@@ -143,15 +122,6 @@ def _nobody_waits(one: KairWarning) -> str:
     )
 
 
-def _price_and_waiting(one: KairWarning) -> str:
-    of_step = waited_of(one.figures["waited_share"], "the step")
-    return (
-        f"{_who(one)} {_differs(one)} from {its(one.ranks)} peers, who wait {of_step} for {them(one.ranks)}, "
-        f"but replayed without {them(one.ranks)} a step is no more than {_share(one)} shorter: "
-        "who slows the job down stays open"
-    )
-
-
 def _replay_in_doubt(one: KairWarning) -> str:
     """Of a rank that nobody doubts: the order of arrivals and its own kernels say the same."""
     longer, their = percent(one.figures["waited_share"]), its(one.ranks)
@@ -160,50 +130,6 @@ def _replay_in_doubt(one: KairWarning) -> str:
         f"{_who(one)} {comes} last to nearly all collectives, with kernels of {their} own that take {longer} of the "
         f"step longer, but a replay prices that at {_share(one)}: the price is what {their} kernels take longer, "
         "the replay is in doubt"
-    )
-
-
-def _waited_for(one: KairWarning) -> str:
-    of_step = waited_of(one.figures["waited_share"], "the step")
-    if not one.figures.get("compared", 1.0):
-        return f"peers wait {of_step} for {_who(one)}: nearly all waiting is for {them(one.ranks)}"
-    if "fewest_steps" in one.figures:
-        steps, share = plural(int(one.figures["steps"]), "step"), percent(one.figures["share_of_waiting"])
-        return (
-            f"peers wait {of_step} for {_who(one)}, {share} of all waiting, but in {steps} a slow rank cannot be told "
-            f"from a slow moment: record at least {_number(one, 'fewest_steps')} steps, better 10"
-        )
-    return (
-        f"peers wait {of_step} for {_who(one)}, though no test sets {them(one.ranks)} apart: record more steps, "
-        f"and what else runs on {its(one.ranks)} host"
-    )
-
-
-def unexplained_briefly(one: KairWarning) -> str:
-    """In half a sentence, for the verdict."""
-    varies = "varies from rank to rank or step to step"
-    return f"{one.about} that {varies} costs {_share(one)} of the step, which no finding explains"
-
-
-def _unexplained(one: KairWarning) -> str:
-    kind, all_kinds = percent(one.figures["of_kind_share_of_step"]), _share(one)
-    return (
-        f"replayed with all that ranks do as long as in the mean, a step is {all_kinds} shorter, which no finding "
-        f"explains: most of it is {one.about}, which varies from rank to rank or step to step ({kind}: kair whatif "
-        f"--scale kind={one.about}:even)"
-    )
-
-
-def _longer_steps(one: KairWarning) -> str:
-    until = f"steps {_number(one, 'step')} to {_number(one, 'until')}" if "until" in one.figures else ""
-    since = f"in {until}" if until else f"since step {_number(one, 'step')}"
-    before, after = one.figures["before_us"], one.figures["after_us"]
-    kind = {"communication": "the transfers", "host": "the hosts' time"}.get(str(one.about), str(one.about))
-    grew = f"{kind} grew most, by up to {duration(one.figures['grew_us'])}"
-    where = f"{grew} on {_who(one)}" if one.ranks else f"on all ranks: {grew}"
-    return (
-        f"the step takes {duration(after)} {since}, {after / before:.2f} times the {duration(before)} of the other "
-        f"steps, {where}; no rank, link or stage changed by itself beyond chance"
     )
 
 
@@ -263,10 +189,6 @@ def _is(one: KairWarning) -> str:
     return "is" if len(one.ranks) == 1 else "are"
 
 
-def _differs(one: KairWarning) -> str:
-    return "differs" if len(one.ranks) == 1 else "differ"
-
-
 def _who(one: KairWarning) -> str:
     return ranks_in_words(one.ranks)
 
@@ -311,7 +233,6 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "new_sizes": _new_sizes,
     "graphs_not_recorded": _graphs_not_recorded,
     "busy_machine": _busy_machine,
-    "rare_delays": _rare_delays,
     "unmatched_collectives": _unknown_members,
     "z_cannot_fire": _z_cannot_fire,
     "simulation_error": _simulation_error,
@@ -320,10 +241,6 @@ _SENTENCES: Final[Mapping[str, Callable[[KairWarning], str]]] = {
     "no_peer": _no_peer,
     "fewer_recorded": _fewer_recorded,
     "nobody_waits": _nobody_waits,
-    "price_and_waiting": _price_and_waiting,
     "replay_in_doubt": _replay_in_doubt,
-    "unexplained": _unexplained,
-    "longer_steps": _longer_steps,
     "groups_differ": _groups_differ,
-    "waited_for": _waited_for,
 }

@@ -9,6 +9,7 @@ from support.cli_samples import triage
 from kair_engine.ranks import Rank
 from kair_engine.results.step_bar import PartOfBar, StepBar
 from kair_engine.results.triage import OpenItem, OpenKind, TriageResult
+from kair_engine.trace.model import KairWarning
 from kair_tui.render.answer import PageOptions
 from kair_tui.render.open_items import nothing_hidden, open_in_words, open_lines
 from kair_tui.render.page import Page
@@ -86,6 +87,12 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
             "record one more step",
         ),
         (
+            item("waiting", 5, cause="host", replayed_us=300.0),
+            "the others wait 3.60 of the 51.8 ms step (6.9 %) for rank 5 (host), which a test sets apart, but replayed "
+            "without it a step is only 300 µs shorter",
+            "compare with a healthy run (kair compare)",
+        ),
+        (
             item("waiting"),
             "ranks wait 3.60 of the 51.8 ms step (6.9 %) for one another, for no rank in particular",
             "record more steps",
@@ -113,7 +120,7 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
         ),
         (
             item("no_peer", 7),
-            "rank 7 has no peer to be compared with, and may cost 3.60 of the 51.8 ms step (6.9 %)",
+            "rank 7 was not compared with peers, and the others may wait 3.60 of the 51.8 ms step (6.9 %) for it",
             "compare with a healthy run (kair compare)",
         ),
         (
@@ -144,6 +151,21 @@ def test_the_first_line_of_an_open_verdict_is_the_largest_item() -> None:
     assert said == (
         "inconclusive: rank 3 left no trace, and the others wait for it at least 3.60 of the 51.8 ms step (6.9 %); "
         "add the trace of rank 3; 1 smaller item is open"
+    )
+
+
+def test_what_a_recording_cannot_tell_comes_before_what_is_open() -> None:
+    alone = KairWarning("one_rank", "one rank only")
+    said = summary(found(verdict="inconclusive", open=(item("unrecorded", 3),), warnings=(alone,)))
+    assert said.startswith("inconclusive: 2 ranks, 3 steps of 105 ms; one rank only; rank 3 left no trace, and ")
+
+
+def test_where_nothing_can_be_tested_the_next_item_follows() -> None:
+    whole = item("few_steps", us_per_step=STEP_US, share_of_step=1.0, more_steps=2)
+    said = summary(found(verdict="inconclusive", open=(whole, item("waiting", 5, more_steps=2)), step_time_us=STEP_US))
+    assert said == (
+        "inconclusive: in so few steps a slow rank cannot be told from a slow moment; record 2 more steps; the others "
+        "wait 3.60 of the 51.8 ms step (6.9 %) for rank 5, and no test sets it apart"
     )
 
 

@@ -148,25 +148,6 @@ def test_a_rank_that_others_hide_is_not_priced_at_nothing() -> None:
     assert facts(hidden)[0].startswith("nothing lost by it alone, as others are as late")
 
 
-@pytest.mark.parametrize(
-    ("codes", "why"),
-    [
-        (("few_peers",), "too few peers"),
-        (("few_steps", "waited_for"), "peers wait 30.0 % of the step for rank 1, though no test sets it apart"),
-        (("waited_for", "price_and_waiting"), "who slows the job down stays open"),
-        ((), "too few peers for a test"),
-    ],
-)
-def test_an_open_verdict_says_why(codes: tuple[str, ...], why: str) -> None:
-    checked = {"share_of_step": 0.0, "waited_share": 0.3}
-    warnings = tuple(
-        KairWarning(code, "too few peers", checked if "wait" in code else {}, (Rank(1),)) for code in codes
-    )
-    said = summary(found(verdict="inconclusive", warnings=warnings))
-    assert said.startswith("inconclusive: 2 ranks, 3 steps of 105 ms; ")
-    assert why in said
-
-
 def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler() -> None:
     warning = KairWarning("nobody_waits", "", {"share_of_step": 0.12, "waited_share": 0.0}, (Rank(1),))
     said = summary(found(verdict="no_straggler", warnings=(warning,)))
@@ -373,23 +354,15 @@ NETWORK = {
         (
             "one_by_one",
             None,
-            {
-                "idle_us": 5000.0,
-                "share_of_step": 0.25,
-                "share_of_idle": 0.5,
-                "launches": 300,
-                "launches_per_ms": 60.0,
-                "kernel_us": 1.2,
-            },
-            "the median rank's device idles 5.00 ms a step (25.0 %, 50.0 % of all its idle time) between launches that "
-            "follow one another, 60.0 each ms; half of those kernels take less than 1.20 µs",
+            {"idle_us": 5000.0, "share_of_step": 0.25},
+            "the median rank's device idles 5.00 ms a step (25.0 %) between launches that follow one another",
         ),
         (
             "device_taken",
             None,
-            {"waited_us": 9000.0, "share_of_step": 0.3, "waits": 12.5, "longest_us": 2000.0},
+            {"waited_us": 9000.0, "share_of_step": 0.3},
             "what the median rank has launched waits 9.00 ms a step (30.0 %) for a device that runs nothing of its "
-            "rank, 12.5 times, the longest 2.00 ms: another process has the device",
+            "rank: another process has the device",
         ),
         (
             "price_range",

@@ -19,17 +19,6 @@ from kair_tui.render.warnings import warning_in_words, warnings_in_words
             "from a slow moment: record at least 3 steps, better 10",
         ),
         (
-            "few_steps",
-            {"delays": 2, "of_all": 3, "steps": 8, "steps_more": 20},
-            "rank 3 had 2 of the 3 large delays in 8 steps (compute), too few to be beyond chance: record 20 "
-            "steps more",
-        ),
-        (
-            "few_steps",
-            {"delays": 1, "of_all": 1, "steps": 8, "steps_more": 20},
-            "rank 3 had the only large delay in 8 steps (compute), too few to be beyond chance: record 20 steps more",
-        ),
-        (
             "unmatched_collectives",
             {"share_of_step": 0.5},
             "of rank 3's step, 50.0 % went by in communication whose other members are not known; how much of it was "
@@ -40,25 +29,6 @@ from kair_tui.render.warnings import warning_in_words, warnings_in_words
             {"share_of_step": 0.12, "waited_share": 0.002},
             "rank 3 is slower than its peers by 12.0 % of the step, but they wait only 0.2 % of it for it: no "
             "straggler",
-        ),
-        (
-            "price_and_waiting",
-            {"share_of_step": 0.002, "waited_share": 0.12},
-            "rank 3 differs from its peers, who wait 12.0 % of the step for it, but replayed without it a step is no "
-            "more than 0.2 % shorter: who slows the job down stays open",
-        ),
-        (
-            # Waits for collectives that are on their way together count each.
-            "waited_for",
-            {"share_of_step": 0.0, "waited_share": 1.1},
-            "peers wait more than all of the step in several collectives at once for rank 3, though no test sets it "
-            "apart: record more steps, and what else runs on its host",
-        ),
-        (
-            "waited_for",
-            {"share_of_step": 0.0, "waited_share": 0.42},
-            "peers wait 42.0 % of the step for rank 3, though no test sets it apart: record more steps, and what else "
-            "runs on its host",
         ),
         (
             "replay_in_doubt",

@@ -30,6 +30,10 @@ def test_who_was_waited_for_in_it_is_told_and_left_open(tmp_path: Path) -> None:
     assert (result.verdict, result.findings) == ("inconclusive", ())
     (told,) = (one for one in result.warnings if one.code == "giant_step")
     assert told.ranks == (1,)
+    item = result.open[0]
+    assert (item.kind, item.ranks, item.steps) == ("event", (1,), (2,))
+    assert (item.took_us, item.usual_us) == (pytest.approx(60_450), pytest.approx(950))
+    assert item.us_per_step == pytest.approx(59_500 / 6)
 
 
 def test_steps_that_are_longer_but_not_than_all_others_count(tmp_path: Path) -> None:

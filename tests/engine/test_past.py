@@ -87,16 +87,16 @@ def test_devices_that_warm_up_together_and_healthy_pipelines_accuse_nobody(tmp_p
     healthy = triage(converted(tmp_path / "even"))
     warming = triage(converted(tmp_path / "warm", compute=lambda step, _: 1.07 if step >= 5 else 1.0))
     assert [one.findings for one in (healthy, warming)] == [(), ()]
-    assert not {one.code for one in healthy.warnings} & {"longer_steps", "groups_differ"}
+    assert not {one.kind for one in healthy.open} & {"changed", "groups_differ"}
 
 
 @needs_converter
 def test_steps_that_become_longer_on_all_ranks_leave_the_verdict_open(tmp_path: Path) -> None:
     result = triage(converted(tmp_path, compute=lambda step, _: 2.0 if step >= 8 else 1.0))
     assert result.verdict == "inconclusive"
-    (told,) = [one for one in result.warnings if one.code == "longer_steps"]
-    assert (told.figures["step"], told.about) == (8, "compute")
-    assert told.figures["after_us"] == pytest.approx(2 * told.figures["before_us"], rel=0.05)
+    (item,) = [one for one in result.open if one.kind == "changed"]
+    assert (item.steps[0], item.cause) == (8, "compute")
+    assert item.took_us == pytest.approx(2 * (item.usual_us or 0.0), rel=0.05)
     assert "since step 8" in summary(result)
 
 

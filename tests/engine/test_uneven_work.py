@@ -47,7 +47,7 @@ def test_uneven_batches_of_a_pipeline_are_named_with_what_even_ones_would_save(s
 def test_a_pipeline_with_even_batches_has_no_uneven_ones(fault: Fault | None, tmp_path: Path) -> None:
     result, _ = asked(tmp_path, PIPELINE, *filter(None, [fault]))
     assert "sequence_imbalance" not in {finding.cause for finding in result.findings}
-    assert "unexplained" not in {warning.code for warning in result.warnings}
+    assert "uneven" not in {item.kind for item in result.open}
 
 
 def test_a_slow_link_s_loss_is_not_told_again_as_exposed_communication(tmp_path: Path) -> None:

@@ -82,14 +82,16 @@ def test_every_row_says_what_it_was_and_for_whom(tmp_path: Path) -> None:
             """,
         )
     )
-    rows = {tuple(row) for row in frame.select("rank", "kind", "place", "operator", "owner", "ns").iter_rows()}
+    rows = {tuple(row) for row in frame.select("rank", "kind", "when", "operator", "owner", "ns").iter_rows()}
     assert rows == {
-        (0, "queued", "within", None, None, 10_000),
+        (0, "launching", "launches", None, None, 2_000),
+        (0, "begins", "within", None, None, 8_000),
         (0, "compute", "within", "gemm", None, 20_000),
         (0, "waiting", "within", "all_reduce", 1, 30_000),
         (0, "transfer", "within", "all_reduce", None, 20_000),
         (0, "host", "after", None, None, 20_000),
-        (1, "queued", "within", None, None, 10_000),
+        (1, "launching", "launches", None, None, 2_000),
+        (1, "begins", "within", None, None, 8_000),
         (1, "compute", "within", "gemm", None, 50_000),
         (1, "transfer", "within", "all_reduce", None, 20_000),
         (1, "host", "after", "log", None, 20_000),

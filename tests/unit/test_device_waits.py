@@ -6,9 +6,9 @@ import pytest
 from support.trace_builder import operations, trace
 
 from kair_engine.results.triage import Finding
+from kair_engine.timeline.account import KINDS, PLACES, AccountOfSteps
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.analysis import triage
-from kair_engine.triage.device_tally import Balance, balance, launching
 
 
 def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, latency: float = 1) -> Operations:
@@ -21,40 +21,38 @@ def launches(folder: Path, kernel: float, *, begins: list[float] | None = None, 
     return operations(folder, "\n".join(lines))
 
 
-def balance_of(ops: Operations) -> Balance:
-    """Of a step before which devices did nothing; it adds up."""
-    found = balance(ops, ops.begin_ns)
-    parts = found.busy_ns + found.unlaunched_ns + found.ready_ns + found.unknown_ns
-    assert parts.tolist() == pytest.approx(found.length_ns.tolist())
-    return found
+def spent(ops: Operations) -> dict[str, list[float]]:
+    """What each rank spends of the step in launches that follow one another, and on what was launched and waits."""
+    rows = AccountOfSteps().of_step(ops, None)
+    sums = rows.sums(len(ops.ranks)) / 1e3
+    assert sums.sum(axis=(0, 1)).tolist() == pytest.approx((ops.length_ns / 1e3).tolist())
+    launches = sums[:, PLACES.index("launches")].sum(axis=0)
+    return {"launches": launches.tolist(), "queued": sums[KINDS.index("queued")].sum(axis=0).tolist()}
 
 
 def test_a_device_idles_between_launches_that_follow_one_another(tmp_path: Path) -> None:
-    """55 µs from the first launch to the last one's end; six kernels of 2 µs, five of them within."""
-    found = launching(launches(tmp_path, 2))
-    assert found.idle_ns.tolist() == [55_000 - 12_000]
-    assert (found.length_ns.tolist(), found.launches.tolist()) == ([55_000], [6])
-    assert found.kernel_ns.tolist() == [2000]
-    assert found.device_idle_ns.tolist() == [1_000_000 - 12_000]
+    """From the first launch to the last one's end 55 µs; six kernels of 2 µs begin 1 µs late, five of them within."""
+    assert spent(launches(tmp_path, 2))["launches"] == [55 - 5 * 3]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "begins"),
-    [(20.0, None), (2.0, [0.0, 10, 20, 200, 210, 220])],
+    ("kernel", "begins", "idle"),
+    [(20.0, None, 5), (2.0, [0.0, 200, 400, 600, 800, 900], 5)],
     ids=["kernels take longer than launches", "the host does something else in between"],
 )
-def test_what_launches_do_not_hold_up(tmp_path: Path, kernel: float, begins: list[float] | None) -> None:
-    assert launching(launches(tmp_path, kernel, begins=begins)).idle_ns.tolist() == [0]
+def test_what_launches_do_not_hold_up(tmp_path: Path, kernel: float, begins: list[float] | None, idle: float) -> None:
+    """But for the first launch, before which the device has nothing to run."""
+    assert spent(launches(tmp_path, kernel, begins=begins))["launches"] == [idle]
 
 
-def test_two_ranks_that_launch_one_after_the_other_are_no_row(tmp_path: Path) -> None:
-    """Three launches each, rank 1's in the step's first 30 µs, rank 0's in its last."""
+def test_each_rank_idles_between_its_own_launches(tmp_path: Path) -> None:
+    """Three launches each, rank 1's in the step's first 30 µs, rank 0's 70 µs later: 8 µs between two kernels."""
     lines = ["step 0: 0+100"]
     for call in range(3):
         for rank, begin in ((1, 10 * call), (0, 70 + 10 * call)):
             lines.append(f"{rank} main | launch {begin}+5 ^{call}")
             lines.append(f"{rank} gpu7 | add {begin + 6}+2 ^{call}")
-    assert launching(operations(tmp_path, "\n".join(lines))).launches.tolist() == [0, 0]
+    assert spent(operations(tmp_path, "\n".join(lines)))["launches"] == [2 * 7, 5 + 2 * 7]
 
 
 def test_clocks_of_decades_apart_tell_as_much_as_one(tmp_path: Path) -> None:
@@ -66,15 +64,8 @@ def test_clocks_of_decades_apart_tell_as_much_as_one(tmp_path: Path) -> None:
         for call in range(6):
             lines.append(f"{rank} main | launch {at + 10 * call}+5 ^{call}")
             lines.append(f"{rank} gpu7 | add {at + 10 * call + 6}+2 ^{call}")
-    ops = operations(tmp_path, "\n".join(lines))
-    assert launching(ops).idle_ns.tolist() == pytest.approx([55_000 - 12_000] * 7, abs=500)
-    assert balance_of(ops).waits.tolist() == [0] * 7
-
-
-def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path) -> None:
-    """Another process has the device for 25 µs: three kernels wait, and then run at once."""
-    found = launching(launches(tmp_path, 2, latency=25))
-    assert found.idle_ns.tolist() == [55_000 - 12_000]
+    found = spent(operations(tmp_path, "\n".join(lines)))
+    assert found == {"launches": pytest.approx([55 - 5 * 3] * 7, abs=0.5), "queued": [0] * 7}
 
 
 @pytest.mark.parametrize(
@@ -84,13 +75,12 @@ def test_a_queue_that_is_soon_empty_again_is_held_up_by_launches(tmp_path: Path)
 )
 def test_what_is_launched_waits_for_a_device_that_others_have(tmp_path: Path, between: str, waited: float) -> None:
     more = between.removeprefix("| ")
-    found = balance_of(operations(tmp_path, f"step 0: 0+1000\n0 main | launch 0+5 ^1\n{more}\n0 gpu7 | add 600+10 ^1"))
-    assert found.ready_ns.tolist() == [waited * 1000]
-    assert found.waits.tolist() == [1.0 if waited else 0.0]
+    ops = operations(tmp_path, f"step 0: 0+1000\n0 main | launch 0+5 ^1\n{more}\n0 gpu7 | add 600+10 ^1")
+    assert spent(ops)["queued"] == [waited]
 
 
 def test_what_a_launch_takes_anyway_is_no_wait(tmp_path: Path) -> None:
-    assert balance_of(launches(tmp_path, 2, latency=90)).ready_ns.tolist() == [0]
+    assert spent(launches(tmp_path, 2, latency=90))["queued"] == [0]
 
 
 STEPS, RANKS = 8, 4
@@ -125,11 +115,9 @@ def test_a_job_bound_by_launches_is_told_with_what_shows_it(tmp_path: Path) -> N
     (found,) = job(tmp_path, kernels=60)
     assert (found.cause, found.pattern, found.ranks) == ("launch_bound", "job_wide", ())
     (shown,) = (one for one in found.evidence if one.kind == "one_by_one")
-    # 59 launches 10 µs apart and the last one's 4: 594 µs, in which 60 kernels run for 2 µs each.
-    assert shown.figures["idle_us"] == pytest.approx(594 - 120)
-    assert shown.figures["launches"] == 60
-    assert shown.figures["kernel_us"] == 2
-    assert found.time_lost_us_per_step == pytest.approx(474)
+    # Of the 10 µs from launch to launch a kernel runs for 2, and begins 1 after its launch; 3 pass before the first.
+    assert shown.figures["idle_us"] == pytest.approx(59 * 7 + 4)
+    assert found.time_lost_us_per_step == pytest.approx(59 * 7 + 4)
 
 
 def test_more_launches_on_one_rank_are_uneven_work_and_not_its_host(tmp_path: Path) -> None:
@@ -155,7 +143,6 @@ def test_a_device_that_others_have_is_told_and_priced_by_what_waited_for_it(tmp_
     (found,) = (one for one in job(tmp_path, kernels=1, latency=400) if one.cause == "device_contention")
     (taken,) = (one for one in found.evidence if one.kind == "device_taken")
     assert taken.figures["waited_us"] == pytest.approx(400)
-    assert taken.figures["waits"] == 1
     (between,) = (one for one in found.evidence if one.kind == "price_range")
     assert found.time_lost_us_per_step == pytest.approx(400)
     assert between.figures["least_us"] <= 400 <= between.figures["most_us"]

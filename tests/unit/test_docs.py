@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -237,6 +238,16 @@ def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(programs: Path) -> N
     said = printed_by("docs/scripts/first-look.sh sample_traces/slow_operator || echo ended with $?", programs)
     assert said.endswith("\nended with 10\n")
     assert "rank 2" in said
+
+
+def test_the_example_of_the_account_prints_what_stands_there(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "methods" / "account.md").read_text()
+    code, shown = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "text"))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.partition("\n")[2] == shown, "the first line is the table's shape"
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def gated(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | N
     ("facts", "outcome"),
     [
         (Facts(), "keep"),
-        (Facts(is_baseless=True, is_waited_for=True), "drop"),
+        (Facts(is_baseless=True), "drop"),
         (Facts(costs_by_itself=False, has_remedy=True), "keep_if_alone"),
         # What costs nothing by itself and has no remedy is hidden by others: it stands.
         (Facts(costs_by_itself=False), "keep"),
@@ -63,11 +63,8 @@ def gated(blamed: BlameResult, *findings: Finding, hidden: tuple[float, ...] | N
         (Facts(is_priced_wrongly=True), "keep_by_estimate"),
         (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_priced_wrongly=True), "keep_by_estimate"),
         (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_of_host=True), "absorbed"),
-        # Where hosts run ahead a replay knows what is absorbed, be it waited for.
-        (Facts(costs=False, costs_by_itself=False, runs_ahead=True, is_waited_for=True), "drop"),
-        (Facts(costs=False, costs_by_itself=False, is_waited_for=True), "contradicted"),
-        (Facts(costs=False, costs_by_itself=False), "drop"),
-        (Facts(costs=False, costs_by_itself=False, nobody_waits=True), "drop"),
+        (Facts(costs=False, costs_by_itself=False), "worthless"),
+        (Facts(costs=False, costs_by_itself=False, nobody_waits=True), "worthless"),
         (Facts(nobody_waits=True), "unwaited"),
         (Facts(runs_ahead=True), "keep"),
     ],
@@ -88,32 +85,10 @@ def codes(of: Gated) -> list[tuple[str, tuple[int, ...]]]:
     return [(warning.code, warning.ranks) for warning in of.warnings]
 
 
-@pytest.mark.parametrize(("costs", "open_"), [(12, False), (8, True)])
-def test_who_is_waited_for_because_its_stage_is_longer_leaves_nothing_open(costs: float, open_: bool) -> None:
-    """Each of the others waits for rank 2 for 40 % of the step; a quarter of that has to be its stage's."""
-    longer = replace(finding(None, costs, "stage_imbalance"), seen_on=(2,))
-    assert gated(waited_for({2: 40}), longer).contradicted == open_
-    assert gated(waited_for({2: 40}), replace(longer, seen_on=(1,))).contradicted
-
-
-def test_what_comes_now_and_then_is_no_contradiction_to_what_others_wait_for_in_every_step() -> None:
-    """Half a percent of the step; the others wait for 8 % of it."""
-    steady, now_and_then = finding(2, 0.5), replace(finding(2, 0.5), pattern="intermittent")
-    assert codes(gated(waited_for({2: 8, 1: 6}), steady)) == [("price_and_waiting", (2,))]
-    assert codes(gated(waited_for({2: 8, 1: 6}), now_and_then)) == []
-
-
-def test_in_too_few_steps_for_a_test_whoever_is_waited_for_is_named() -> None:
-    """3 % of the step: of ten steps that is no more than somebody's being last, of two it is all there is to go by."""
-    assert codes(gated(waited_for({2: 3}))) == []
-    of_two_steps = gate(job(quiet(2, RANKS)), waited_for({2: 0.6}), (), ())
-    assert (codes(of_two_steps), of_two_steps.contradicted) == ([("waited_for", (2,))], True)
-
-
 def test_who_is_not_compared_is_accused_only_if_others_are_seen_to_wait() -> None:
     slow = finding(2, 8)
     unseen = gated(waited_for({1: 3}), slow, uncompared={2})
-    assert (unseen.findings, unseen.contradicted) == ((), False)
+    assert (unseen.findings, unseen.worthless) == ((), ())
     assert gated(waited_for({2: 8}), slow, uncompared={2}).findings == (slow,)
     # For half of what it is to cost, beyond what others wait for one another.
     assert gated(waited_for({2: 3.9}), slow, uncompared={2}).findings == ()
@@ -143,27 +118,21 @@ def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, coll
     assert gate(of, waited, (more,), [8_000.0]).findings == (more,)
 
 
-def test_beside_a_culprit_who_costs_nothing_leaves_nothing_open() -> None:
-    culprit, slower = finding(1, 8, "input"), finding(2, 0.5)
-    result = gated(waited_for({1: 9, 2: 8}), culprit, slower)
-    assert (result.findings, codes(result), result.contradicted) == ((culprit,), [("price_and_waiting", (2,))], False)
-
-
 def test_a_link_that_costs_nothing_leaves_nothing_open() -> None:
     """Its ranks are waited for, as those of a late stage are; a link makes none of them late."""
     link = replace(finding(2, 0.1, "communication"), ranks=(2, 3), pattern="group", edge="rank 2 → rank 3")
     result = gated(waited_for({2: 8, 1: 6}), link)
-    assert (result.findings, codes(result), result.contradicted) == ((), [], False)
+    assert (result.findings, codes(result), result.worthless) == ((), [], ())
 
 
 def test_who_costs_something_and_is_waited_for_is_accused() -> None:
     slow = finding(2, 8)
-    assert gated(waited_for({2: 8}), slow) == Gated((slow,), (), False)
+    assert gated(waited_for({2: 8}), slow) == Gated((slow,))
 
 
 def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
     result = gated(waited_for({1: 3, 2: 0.5}), finding(2, 8))
-    assert (result.findings, codes(result), result.contradicted) == ((), [("nobody_waits", (2,))], False)
+    assert (result.findings, codes(result), result.worthless) == ((), [("nobody_waits", (2,))], ())
     assert result.warnings[0].figures == pytest.approx({"share_of_step": 0.08, "waited_share": 0.005})
 
 
@@ -178,20 +147,17 @@ def test_without_collectives_nobody_is_seen_waiting_and_the_tests_count() -> Non
     assert gated(waited_for({}, collectives=0), slow).findings == (slow,)
 
 
-def test_what_is_worth_less_than_a_percent_is_no_finding() -> None:
-    assert gated(waited_for({2: 0.9}), finding(2, 0.9)) == Gated((), (), False)
+def test_what_is_worth_less_than_a_percent_is_no_finding_and_the_budget_sees_who_is_waited_for() -> None:
+    slow = finding(2, 0.9)
+    assert gated(waited_for({2: 0.9}), slow) == Gated(worthless=(slow,))
+    # Nobody waits in every step for who is late now and then.
+    assert gated(waited_for({2: 8}), replace(slow, pattern="intermittent")) == Gated()
 
 
 def test_of_two_that_are_equally_late_either_alone_costs_nothing_and_both_are_accused() -> None:
     both = finding(1, 0.1), finding(2, 0.1)
     result = gated(waited_for({1: 4, 2: 4}), *both, hidden=(8, 8))
-    assert (result.findings, result.contradicted) == (both, False)
-
-
-def test_a_rank_that_costs_a_little_is_no_finding_though_it_is_waited_for() -> None:
-    assert gated(waited_for({2: 4, 1: 3}), finding(2, 0.5)) == Gated((), (), False)
-    much = gated(waited_for({2: 8, 1: 6}), finding(2, 0.5))
-    assert (much.findings, codes(much), much.contradicted) == ((), [("price_and_waiting", (2,))], True)
+    assert (result.findings, result.worthless) == (both, ())
 
 
 def test_who_is_hidden_by_others_that_are_as_late_need_not_be_waited_for() -> None:
@@ -209,50 +175,6 @@ def test_uneven_batches_that_evening_out_does_not_help_are_told_where_nothing_el
     assert told.slowdown == pytest.approx(100 / 94)
     slow = finding(2, 8)
     assert gated(waited_for({2: 8}), slow, uneven, hidden=(8, 6)).findings == (slow,)
-
-
-def test_a_rank_that_costs_nothing_though_it_is_waited_for_is_a_contradiction() -> None:
-    result = gated(waited_for({2: 8, 1: 6}), finding(2, 0))
-    assert (result.findings, codes(result), result.contradicted) == ((), [("price_and_waiting", (2,))], True)
-
-
-def test_what_all_ranks_lose_explains_that_one_of_them_is_waited_for() -> None:
-    shared = finding(None, 20)
-    result = gated(waited_for({2: 8}), finding(2, 0), shared)
-    assert (result.findings, codes(result), result.contradicted) == ((shared,), [], False)
-
-
-def test_a_rank_that_nearly_all_waiting_is_laid_to_is_told_without_a_test() -> None:
-    result = gated(waited_for({2: 8, 1: 3}))
-    assert (result.findings, codes(result), result.contradicted) == ((), [("waited_for", (2,))], True)
-
-
-@pytest.mark.parametrize(
-    ("percents", "more"),
-    [({2: 8, 1: 5}, {}), ({2: 4.9}, {}), ({2: 8}, {"undecided": (2,)}), ({}, {})],
-    ids=["below two thirds of the waiting", "below 5 % of the step", "told as undecided anyway", "nobody"],
-)
-def test_nobody_is_told_to_be_waited_for(percents: dict[int, float], more: dict[str, object]) -> None:
-    assert gated(waited_for(percents), **more) == Gated((), (), False)
-
-
-def test_where_a_rank_is_accused_no_other_is_suspected() -> None:
-    slow = finding(1, 3)
-    assert gated(waited_for({2: 20, 1: 3}), slow) == Gated((slow,), (), False)
-
-
-def test_of_a_range_only_what_is_sure_explains_the_waiting() -> None:
-    """Nine percent are waited for rank 2; what all share costs two to thirty."""
-    between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
-    shared = replace(finding(None, 15, "contention"), evidence=(between,))
-    assert codes(gated(waited_for({2: 9}), shared)) == [("waited_for", (2,))]
-    assert codes(gated(waited_for({2: 9}), replace(shared, evidence=()))) == []
-
-
-def test_what_waits_for_ticks_is_late_by_them_whatever_of_it_could_be_saved() -> None:
-    between = Evidence("price_range", {"least_us": 0.02 * STEP_US, "most_us": 0.3 * STEP_US})
-    shared = replace(finding(None, 30, "contention"), evidence=(Evidence("ticks"), between))
-    assert codes(gated(waited_for({2: 9}), shared)) == []
 
 
 def last_at(rank: int, of_ten: int, longer: float) -> JobExcess:
@@ -274,9 +196,9 @@ def last_at(rank: int, of_ten: int, longer: float) -> JobExcess:
 def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_is_in_doubt(
     last: int, worth: float, longer: float, doubted: bool
 ) -> None:
-    """Arrivals and durations say the same without it. What it saves is not asked for where it is sure."""
+    """Arrivals and durations say the same without it."""
     slow = finding(2, worth)
-    result = gate(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], saving_us=lambda _: 0.0)
+    result = gate(last_at(2, last, longer), waited_for({}), (slow,), [worth / 100 * STEP_US], runs_ahead=True)
     told = [warning.code for warning in result.warnings]
     if doubted:
         (kept,) = result.findings
@@ -289,5 +211,5 @@ def test_a_replay_that_prices_the_last_rank_at_less_than_a_third_of_its_kernels_
 
 def test_what_a_replay_prices_at_nothing_is_absorbed_where_it_is_a_hosts() -> None:
     hidden, computes = finding(2, 0.2, "input"), finding(1, 0.2)
-    result = gate(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], saving_us=lambda _: 200.0)
-    assert (result.findings, result.absorbed, result.contradicted) == ((), (hidden,), False)
+    result = gate(JOB, waited_for({2: 30}), (hidden, computes), [200.0, 200.0], runs_ahead=True)
+    assert (result.findings, result.absorbed, result.worthless) == ((), (hidden,), (computes,))

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from support.excess_builder import COMPUTE, HOST, INPUT, STEP_NS, Percents, job, nothing
 
-from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.excess import JobExcess
-from kair_engine.localize.imbalance import scattered
 from kair_engine.localize.localization import conclude, job_patterns
-from kair_tui.render.warnings import warning_in_words
+from kair_engine.localize.moments import scattered
 
 CHANGING = [(0, 0), (2, 1), (4, 2), (6, 0)]
 """(step, rank) of the delays."""
@@ -26,11 +24,10 @@ def delayed(
 def test_delays_on_changing_ranks_cost_the_longest_of_each_step() -> None:
     found = scattered(job(delayed([*CHANGING, (6, 2)])), ())
     assert found is not None
-    assert (found.positions, found.steps, found.events, found.class_index) == ((0, 1, 2), (0, 2, 4, 6), 5, HOST)
-    assert found.rate == pytest.approx(5 / 48)
+    assert (found.positions, found.steps, found.cause) == ((0, 1, 2), (0, 2, 4, 6), "host")
+    assert found.figures == pytest.approx({"delays": 5, "rate": 5 / 48})
     # Two ranks are late in step 6, but the job waits once: 4 times 30 % of a step in 12.
     assert found.lost_ns == pytest.approx(0.1 * STEP_NS)
-    assert not found.rare
 
 
 @pytest.mark.parametrize(("row", "cause"), [(COMPUTE, "compute"), (INPUT, "input"), (HOST, "host")])
@@ -93,17 +90,12 @@ def test_slow_compute_is_never_garbage_collection() -> None:
     assert pattern.cause == "compute"
 
 
-def test_rare_delays_of_many_ranks_are_a_warning_and_no_finding() -> None:
-    """Of 200 ranks one is delayed in every step: each rank's chance is 1 in 200."""
-    found = conclude(job(delayed([(step, 7 * step) for step in range(20)], steps=20, ranks=200)))
+@pytest.mark.parametrize(("percent", "told"), [(30, True), (14, False)])
+def test_rare_delays_of_many_ranks_are_a_finding_where_they_cost_much(percent: float, told: bool) -> None:
+    """Of 200 ranks another one is delayed in every third step: each rank's chance is 1 in 600."""
+    found = conclude(job(delayed([(step, 7 * step) for step in range(0, 21, 3)], steps=21, ranks=200, percent=percent)))
     assert found.anomalies == ()
-    assert found.scattered is not None and found.scattered.rare
-    assert found.scattered.lost_ns == pytest.approx(0.3 * STEP_NS)
-    assert list(job_patterns(found)) == []
-    warning = warning_in_words(warnings_of(found)[0])
-    assert warning.code == "rare_delays"
-    assert "20 large delays on 20 changing ranks, in 0.50 % of all ranks' steps" in warning.message
-    assert "cost 30.0 % of the time" in warning.message
+    assert [one.lost_us for one in job_patterns(found)] == ([pytest.approx(percent * 1000 / 3)] if told else [])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.batch_shares import without_larger_shares, without_new_sizes
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
-from kair_engine.localize.imbalance import Scattered
 from kair_engine.localize.large_delays import large_delays
 from kair_engine.localize.link_changes import GROUPS_DIFFER, Differing
 from kair_engine.localize.localization import Localization, conclude, job_patterns, step_time_ns, steps_needed
@@ -129,8 +128,6 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]] or list(_too_few_steps(job))
     if job.recorded is not None and len(job.ranks) > 1:
         result += coverage(job.ranks, job.role, job.recorded)
-    if found.scattered is not None and found.scattered.rare:
-        result.append(_rare_delays(job, found.scattered))
     if found.differing is not None:
         result.append(_groups_differ(found.differing, job))
     roles, sizes = np.unique(job.role, return_counts=True)
@@ -167,18 +164,6 @@ def _groups_differ(found: Differing, job: JobExcess) -> KairWarning:
     figures = {"own_us": found.own_ns / 1e3, "other_us": found.other_ns / 1e3, "links": 1 + len(found.others)}
     figures["share_of_step"] = (found.own_ns - found.other_ns) / job.step_time_ns
     return KairWarning(GROUPS_DIFFER, figures=figures, ranks=found.slow.ranks, about=found.slow.name)
-
-
-def _rare_delays(job: JobExcess, scattered: Scattered) -> KairWarning:
-    return KairWarning(
-        "rare_delays",
-        figures={
-            "delays": scattered.events,
-            "ranks": len(scattered.positions),
-            "share_of_steps": scattered.rate,
-            "share_of_time": scattered.lost_ns / job.step_time_ns,
-        },
-    )
 
 
 def _size(job: JobExcess, rank: int) -> int:

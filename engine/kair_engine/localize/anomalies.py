@@ -10,9 +10,10 @@ from kair_engine.ranks import Position
 
 FALSE_ALARM_RATE = 0.01
 """A triage of a healthy job accuses a rank this often, over everything that it tries."""
-RANK_SHARE, LINK_SHARE, PAST_SHARE = 0.80, 0.10, 0.10
+RANK_SHARE, LINK_SHARE, PAST_SHARE, PLACE_SHARE = 0.75, 0.10, 0.10, 0.05
 """The tests of ranks and sets of ranks against their peers have this part of the false-alarm rate, those of links
-against their siblings this, and those of links, roles and whole steps against their own past this."""
+against their siblings this, those of links, roles and whole steps against their own past this, and those of places
+against one another this."""
 SMALLEST_SHARE = 0.01
 """What is flagged must cost at least this share of the step."""
 NO_TEST = 1.0

@@ -1,17 +1,15 @@
-"""Job-wide slowness without a guilty rank: uneven stages, uneven batches, pauses on changing ranks."""
+"""Job-wide slowness without a guilty rank: uneven stages and uneven batches."""
 
 from collections.abc import Collection
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints, zero_for_nan
+from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS
-from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
-from kair_engine.localize.large_delays import stalls
+from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.noise import inflation
 from kair_engine.ranks import Position, as_positions
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, known_median, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, known_median, trimmed_mean
 from kair_engine.timeline.roles import Role
 
 STAGE_SHARE, STAGE_RATIO = 0.05, 1.1
@@ -31,13 +29,6 @@ that the speed does."""
 _MOST_DEVIATIONS = 4.0
 """A step that lies more deviations out is a slow moment and no long batch. (One GPU slow now and then slows both
 passes, too.)"""
-SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
-"""Pauses on changing ranks are told if the longest of each step cost this share of it, on this many ranks."""
-EVENT_RATE = 0.005
-"""A job of many ranks has large delays in this share of all ranks' steps anyway: more than that must not be chance."""
-FORWARD_ONLY = 0.8
-"""Idle time is garbage collection if this part of it is in the forward pass: the thread that runs Python collects [W].
-"""
 
 
 @dataclass(frozen=True)
@@ -65,22 +56,6 @@ class UnevenBatches:
     def are_costly(self, step_time_ns: float) -> bool:
         """Whether that alone is worth telling."""
         return self.lost_ns > BATCH_SHARE * step_time_ns
-
-
-@dataclass(frozen=True)
-class Scattered:
-    """Large delays on changing ranks."""
-
-    rate: float
-    """Of all ranks' steps, those with one."""
-    rare: bool
-    """Too rare to be a fault, though in a job of many ranks they cost."""
-    class_index: int
-    garbage: bool
-    positions: tuple[Position, ...]
-    steps: tuple[int, ...]
-    events: int
-    lost_ns: float
 
 
 def uneven_stage(job: JobExcess, accused: Collection[Position]) -> UnevenStage | None:
@@ -175,43 +150,6 @@ def _wobbles(job: JobExcess, total: Floats, ranks: Ints) -> bool:
     own = _relative(job, job.optimizer_ns[:, None])[:, 0, ranks]
     squares = float((total**2).sum())
     return bool(squares > 0 and float((own * total).sum()) / squares > OPTIMIZER_VARIATION)
-
-
-def scattered(job: JobExcess, accused: Collection[Position]) -> Scattered | None:
-    """Large delays that fall on changing ranks, where together they cost the step; None otherwise."""
-    if len(job.steps) < FEWEST_STEPS:
-        return None
-    events = stalls(job)
-    events[:, list(accused)] = False
-    hit_ranks, hit_steps = np.flatnonzero(events.any(axis=0)), np.flatnonzero(events.any(axis=1))
-    per_step = zero_for_nan(job.by_step_ns)
-    lost = float(np.where(events, per_step.sum(axis=1), 0.0).max(axis=1).mean())
-    if len(hit_ranks) < SCATTERED_RANKS or len(hit_steps) < FEWEST_STEPS:
-        return None
-    if lost <= SCATTERED_SHARE * job.step_time_ns:
-        return None
-    by_class = (per_step * events[:, None, :]).sum(axis=(0, 2))
-    row = int(np.argmax(by_class))
-    return Scattered(
-        rate=float(events.mean()),
-        rare=binomial_tail(int(events.sum()), events.size, EVENT_RATE) > FALSE_ALARM_RATE,
-        class_index=row,
-        garbage=CLASSES[row] == "host" and _garbage(job, np.argwhere(events)),
-        positions=as_positions(hit_ranks),
-        steps=tuple(job.steps[step].step for step in hit_steps),
-        events=int(events.sum()),
-        lost_ns=lost,
-    )
-
-
-def _garbage(job: JobExcess, events: Ints) -> bool:
-    """Whether pauses are garbage collection: seen as such, or in the forward pass alone."""
-    idle, seen = np.zeros(len(PASSES)), 0.0
-    for step, rank in events:
-        idle += job.steps[step].idle_ns[:, rank]
-        seen += float(job.steps[step].garbage_ns[rank])
-    forward_only = job.on_device and idle.sum() > 0 and idle[0] > FORWARD_ONLY * idle.sum()
-    return bool(seen > idle.sum() or forward_only)
 
 
 def _relative(job: JobExcess, values: Floats) -> Floats:

@@ -21,18 +21,20 @@ from kair_engine.localize.anomalies import (
 )
 from kair_engine.localize.detect import Detections, at_steps, detect
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.imbalance import (
-    Scattered,
-    UnevenBatches,
-    UnevenStage,
-    scattered,
-    uneven_batches,
-    uneven_stage,
-)
+from kair_engine.localize.imbalance import UnevenBatches, UnevenStage, uneven_batches, uneven_stage
 from kair_engine.localize.large_delays import host_pauses
 from kair_engine.localize.link_changes import Differing, changed_links, differing
 from kair_engine.localize.links import SlowLink, slow_links
-from kair_engine.localize.moments import UNEVEN_SHARE, ChangingWork, Moment, changing_work, events, shared_moments
+from kair_engine.localize.moments import (
+    UNEVEN_SHARE,
+    AnotherRank,
+    Longest,
+    Moment,
+    changing_work,
+    events,
+    scattered,
+    shared_moments,
+)
 from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
 from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
@@ -65,9 +67,10 @@ class Localization:
     """Ranks that were slow in all of too few steps."""
     stage: UnevenStage | None = None
     batches: UnevenBatches | None = None
-    scattered: Scattered | None = None
     placement: Placement | None = None
-    changing: ChangingWork | None = None
+    changing: AnotherRank | None = None
+    varies_ns: float = 0.0
+    """What is lost in a step as another rank takes longest each time, where that is too little for a finding."""
     events: tuple[Moment, ...] = ()
     """Large delays of ranks that are not accused."""
     shared: tuple[Moment, ...] = ()
@@ -93,12 +96,14 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         anomalies = without_places(anomalies, places, job)
     accused = {rank for anomaly in anomalies for rank in anomaly.positions}
     batches = uneven_batches(job, accused)
-    rare = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
     steady = np.zeros(len(job.ranks)) if places is None else places.of_rank_ns
-    told = batches is not None or rare is not None
+    changing = None if batches is not None and batches.are_costly(job.step_time_ns) else scattered(job, accused)
     roles = slower_roles(job, accused)
     slower = {position for role in roles for position in role.positions}
     lacking = _not_compared(job)
+    longest = Longest.of(job, steady, accused | slower | lacking)
+    if changing is None and batches is None:
+        changing = changing_work(job, longest)
     links, transfers = _links(job), [step.transfers for step in job.steps]
     return Localization(
         job,
@@ -111,9 +116,9 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         longer=slower_steps(job),
         stage=uneven_stage(job, accused),
         batches=batches,
-        scattered=rare,
         placement=places,
-        changing=None if told else changing_work(job, steady, accused | lacking),
+        changing=changing,
+        varies_ns=0.0 if longest is None or batches is not None or changing is not None else longest.lost_ns,
         events=tuple(events(job, accused | slower | lacking)),
         shared=tuple(shared_moments(job)),
     )
@@ -171,10 +176,6 @@ def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator
         figures = {"correlation": batches.correlation, "variation": batches.variation}
         ranks = tuple(Rank(int(rank)) for rank in job.ranks)
         yield JobPattern("sequence_imbalance", ranks, steps, batches.lost_ns / 1e3, figures)
-    if (scattered := found.scattered) is not None and not scattered.rare:
-        figures = {"delays": float(scattered.events), "rate": scattered.rate}
-        ranks = ranks_at(job.ranks, scattered.positions)
-        yield JobPattern(_cause(scattered), ranks, scattered.steps, scattered.lost_ns / 1e3, figures)
     if (places := found.placement) is not None and places.partition.is_structure:
         ranks = ranks_at(job.ranks, as_positions(places.slowest))
         figures = {str(at): spent / 1e3 for at, spent in enumerate(places.spent_ns)}
@@ -182,10 +183,8 @@ def job_patterns(found: Localization, *, to_be_priced: bool = False) -> Iterator
         lost = places.lost_ns / 1e3
         yield JobPattern("position_imbalance", ranks, steps, lost, figures, places.operator, name)
     if (changing := found.changing) is not None:
-        figures = {"ranks": float(len(changing.positions)), "steps": float(len(steps))}
-        ranks = ranks_at(job.ranks, changing.positions)
-        cause = "uneven_work" if changing.class_index == 0 else CLASSES[changing.class_index]
-        yield JobPattern(cause, ranks, steps, changing.lost_ns / 1e3, figures, changing.operator)
+        ranks, lost = ranks_at(job.ranks, changing.positions), changing.lost_ns / 1e3
+        yield JobPattern(changing.cause, ranks, changing.steps, lost, dict(changing.figures), changing.operator)
     for moment in found.shared:
         if len(moment.hit) > 1 and CLASSES[moment.class_index] == "host":
             hit = tuple(steps[at] for at in moment.hit)
@@ -204,7 +203,3 @@ def _cause_of_pause(job: JobExcess, moment: Moment) -> Cause:
     of_causes["garbage_collection"] = np.stack([zero_for_nan(job.steps[at].garbage_ns) for at in hit])
     spent = {cause: float(np.median(of_ranks, axis=1).mean()) for cause, of_ranks in of_causes.items()}
     return next((cause for cause, spent_ns in spent.items() if spent_ns >= half_ns), "periodic_pause")
-
-
-def _cause(scattered: Scattered) -> Cause:
-    return "garbage_collection" if scattered.garbage else CLASSES[scattered.class_index]

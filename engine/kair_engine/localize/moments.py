@@ -1,15 +1,16 @@
 """The contrast of moments: what a few steps cost, on one rank, on another one each time, or on all ranks alike."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
+from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS
-from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
 from kair_engine.localize.large_delays import OUT_OF_NOISE, STALL_SHARE, stalls
 from kair_engine.ranks import Position, as_positions
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, binomial_tail, median, trimmed_mean
@@ -22,6 +23,14 @@ STEP_NOISE: Final = 0.025
 farther out, by √(2 ln ranks) of it."""
 EVENT_SHARE: Final = 0.01
 """Of the recording, what a single moment must cost to be listed: the smallest share that is told of a rank."""
+SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
+"""Pauses on changing ranks are a finding if the longest of each step cost this share of it, on this many ranks."""
+EVENT_RATE: Final = 0.005
+"""A job of many ranks has large delays in this share of all ranks' steps anyway: if there are no more than that by
+chance, they are a finding only where they cost UNEVEN_SHARE."""
+FORWARD_ONLY: Final = 0.8
+"""Idle time is garbage collection if this part of it is in the forward pass: the thread that runs Python collects [W].
+"""
 _OWN = [row for row, name in enumerate(CLASSES) if name != "communication"]
 
 
@@ -44,16 +53,18 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class ChangingWork:
-    """All wait for whoever has most to do, and that is another rank each time."""
+class AnotherRank:
+    """All wait for whoever takes longest, and that is another rank each time."""
 
-    class_index: int
-    operator: str | None
-    """That makes up most of it; None where no single one does."""
+    cause: Cause
     positions: tuple[Position, ...]
     """The ranks that were longest in some step."""
+    steps: tuple[int, ...]
     lost_ns: float
-    """By how much the longest exceeds the mean rank, the trimmed mean over steps: a few large delays are none of it."""
+    """The mean over all steps."""
+    figures: Mapping[str, float]
+    operator: str | None = None
+    """That makes up most of it; None where no single one does."""
 
 
 def shared_moments(job: JobExcess) -> Iterator[Moment]:
@@ -87,29 +98,82 @@ def _moment(positions: tuple[Position, ...], row: int, hit: Bools, lost_ns: floa
     return Moment(positions, row, tuple(np.flatnonzero(hit).tolist()), lost_ns / len(hit))
 
 
-def changing_work(job: JobExcess, steady_ns: Floats, explained: Collection[Position]) -> ChangingWork | None:
-    """Return what uneven work costs where another rank is longest each time; None where it costs little, or is one's.
+def scattered(job: JobExcess, accused: Collection[Position]) -> AnotherRank | None:
+    """Return large delays that fall on changing ranks, where together they cost the step; None otherwise."""
+    if len(job.steps) < FEWEST_STEPS:
+        return None
+    hit = stalls(job)
+    hit[:, list(accused)] = False
+    ranks, steps = np.flatnonzero(hit.any(axis=0)), np.flatnonzero(hit.any(axis=1))
+    per_step = zero_for_nan(job.by_step_ns)
+    lost = float(np.where(hit, per_step.sum(axis=1), 0.0).max(axis=1).mean())
+    if len(ranks) < SCATTERED_RANKS or len(steps) < FEWEST_STEPS:
+        return None
+    is_rare = binomial_tail(int(hit.sum()), hit.size, EVENT_RATE) > FALSE_ALARM_RATE
+    if lost <= (UNEVEN_SHARE if is_rare else SCATTERED_SHARE) * job.step_time_ns:
+        return None
+    row = int(np.argmax((per_step * hit[:, None, :]).sum(axis=(0, 2))))
+    is_garbage = CLASSES[row] == "host" and _is_garbage(job, np.argwhere(hit))
+    return AnotherRank(
+        "garbage_collection" if is_garbage else CLASSES[row],
+        as_positions(ranks),
+        tuple(job.steps[step].step for step in steps),
+        lost,
+        {"delays": float(hit.sum()), "rate": float(hit.mean())},
+    )
 
-    `steady_ns` (ranks) is what each takes longer for good, which is told otherwise; so is all of those `explained`.
-    """
-    steps = len(job.steps)
-    if steps < FEWEST_STEPS or len(np.unique(job.role)) > 1 or len(job.ranks) < 2:
-        return None
-    of_class = zero_for_nan(job.by_step_ns)[:, _OWN]
-    own = of_class.sum(axis=1) - steady_ns
-    own[:, list(explained)] = 0.0
-    longest = own.argmax(axis=1)
-    lost = float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
+
+def _is_garbage(job: JobExcess, events: Ints) -> bool:
+    """Return whether pauses are garbage collection: seen as such, or in the forward pass alone."""
+    idle, seen = np.zeros(len(PASSES)), 0.0
+    for step, rank in events:
+        idle += job.steps[step].idle_ns[:, rank]
+        seen += float(job.steps[step].garbage_ns[rank])
+    forward_only = job.on_device and idle.sum() > 0 and idle[0] > FORWARD_ONLY * idle.sum()
+    return bool(seen > idle.sum() or forward_only)
+
+
+@dataclass(frozen=True)
+class Longest:
+    """Who takes longest by itself in each step, where that is another rank each time."""
+
+    of_class_ns: Floats
+    """(steps × classes of own time × ranks), of steps that all ranks recorded."""
+    on_all: Bools
+    """Which of the job's steps these are."""
+    rank: Ints
+    """Per step."""
+    lost_ns: float
+    """By how much the longest exceeds the mean rank, the trimmed mean over steps: a few large delays are none of it."""
+
+    @classmethod
+    def of(cls, job: JobExcess, steady_ns: Floats, explained: Collection[Position]) -> "Longest | None":
+        """Return it; None where it is one rank's more often than chance has it, or ranks are not of one role."""
+        of_class = job.by_step_ns[:, _OWN]
+        on_all: Bools = np.asarray(~np.isnan(of_class).any(axis=(1, 2)))
+        of_class = of_class[on_all]
+        if len(of_class) < FEWEST_STEPS or len(np.unique(job.role)) > 1 or len(job.ranks) < 2:
+            return None
+        own = of_class.sum(axis=1) - steady_ns
+        own[:, list(explained)] = 0.0
+        rank, lost = own.argmax(axis=1), float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
+        return None if _is_of_one(rank, len(job.ranks)) else cls(of_class, on_all, rank, lost)
+
+
+def changing_work(job: JobExcess, longest: Longest | None) -> AnotherRank | None:
+    """Return what uneven work costs where another rank is longest each time; None where it costs little."""
     noise = STEP_NOISE * math.sqrt(2 * math.log(len(job.ranks)))
-    if lost < max(UNEVEN_SHARE, noise) * job.step_time_ns or _is_of_one(longest, len(job.ranks)):
+    if longest is None or longest.lost_ns < max(UNEVEN_SHARE, noise) * job.step_time_ns:
         return None
-    at = np.arange(steps), longest
-    row = _OWN[int(np.argmax([of_class[:, row][at].sum() for row in range(len(_OWN))]))]
-    named = {name: float(job.operator_ns(name)[0][at].mean()) for name in job.operators}
+    lost, at = longest.lost_ns, (np.arange(len(longest.rank)), longest.rank)
+    row = int(np.argmax([longest.of_class_ns[:, row][at].sum() for row in range(len(_OWN))]))
+    named = {name: float(job.operator_ns(name)[0][longest.on_all][at].mean()) for name in job.operators}
     operator = max(named, key=lambda name: named[name], default=None)
     if operator is not None and named[operator] < lost / 2:
         operator = None
-    return ChangingWork(row, operator, as_positions(np.unique(longest)), lost)
+    positions, numbers = as_positions(np.unique(longest.rank)), tuple(step.step for step in job.steps)
+    figures = {"ranks": float(len(positions)), "steps": float(len(numbers))}
+    return AnotherRank("uneven_work" if row == 0 else CLASSES[_OWN[row]], positions, numbers, lost, figures, operator)
 
 
 def _is_of_one(longest: Ints, ranks: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, PLACE_SHARE, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Means, Spread, moderated
 from kair_engine.localize.signals import Measured, signals_of
@@ -132,7 +132,7 @@ def _compared(partition: Partition, excess: JobExcess, tried: int) -> Placement 
         variance = np.maximum(squares / df, noise)
         _, chances = moderated(np.array([apart]), variance, df, scale, noise, spread)
         chance = float(chances[0]) * len(sizes) * (len(sizes) - 1)
-    p_value = chance * tried / RANK_SHARE
+    p_value = chance * tried / PLACE_SHARE
     if p_value >= FALSE_ALARM_RATE:
         return None
     operator, spent = _carried_by(excess, code, apart)
@@ -258,24 +258,25 @@ def _of_groups(job: Job, excess: JobExcess) -> Iterator[Partition]:
     by the program.
     """
     place = {int(rank): at for at, rank in enumerate(excess.ranks.tolist())}
-    families: dict[tuple[int, ...], list[tuple[str, tuple[int, ...]]]] = {}
+    # Several groups may have the same ranks: the last one is the most special.
+    families: dict[tuple[int, ...], dict[tuple[int, ...], str]] = {}
     for text, ranks in _groups(excess, job.group_names).items():
         if set(ranks) <= set(place):
-            families.setdefault(tuple(np.diff(ranks).tolist()), []).append((text, ranks))
+            families.setdefault(tuple(np.diff(ranks).tolist()), {})[ranks] = text
     for groups in families.values():
-        members = [rank for _, ranks in groups for rank in ranks]
+        members = [rank for ranks in groups for rank in ranks]
         if len(members) != len(place) or set(members) != set(place):
             continue
         code = np.zeros(len(place), dtype=np.int64)
-        for _, ranks in groups:
+        for ranks in groups:
             code[[place[rank] for rank in ranks]] = np.arange(len(ranks))
-        names = {job.group_names.get(text) or text.partition(" ")[0] for text, _ in groups}
+        names = {job.group_names.get(text) or text.partition(" ")[0] for text in groups.values()}
         if len(groups) == 1 or np.count_nonzero(np.diff(code)) + 1 > len(set(code.tolist())):
             yield Partition("group", code, (names.pop(),) if len(names) == 1 else ())
 
 
 def _groups(excess: JobExcess, names: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    texts = dict.fromkeys((*names, *(text for step in excess.steps for text in step.groups)))
+    texts = dict.fromkeys((*names, *(text for step in excess.steps for text in sorted(step.groups))))
     return {
         text: tuple(int(rank) for rank in listed[1].split(","))
         for text in texts

@@ -24,7 +24,7 @@ CollectiveKind = Literal[
     "other",
 ]
 """What a collective does. `send_recv` is one send with its receive; `grouped_send_recv` are several that run as one
-kernel, of which a recording does not tell what they are; `other` is what no name tells."""
+kernel, of which a recording does not say what they are; `other` has an unknown name."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class GroupTransfers:
     algorithm_gb_per_s: float | None
     """The median of size over transfer time, GB/s; null where sizes are not recorded."""
     bus_gb_per_s: float | None
-    """The median of bus bandwidth, GB/s: the same times a factor of kind and members, by which it can be held against
+    """The median of bus bandwidth, GB/s: the same times a factor of kind and members, by which it can be compared with
     a link's speed (nccl-tests, doc/PERFORMANCE.md); null where sizes are not recorded, or the kind has no factor."""
     siblings: int
     """How many other groups (links) do the same transfers, on as many hosts; 0: there is nothing to hold it against."""
@@ -118,7 +118,7 @@ class ProductShape:
 
 @dataclass(frozen=True)
 class MatrixProducts:
-    """Matrix products of which the recording tells the shapes."""
+    """Matrix products of which the recording has the shapes."""
 
     timed_on: Literal["device", "host"]
     """Whether time is that of the kernels that they launched, or of the operators on threads themselves."""
@@ -138,7 +138,7 @@ class MatrixProducts:
 
 @dataclass(frozen=True)
 class CollectivesResult:
-    """What communication and matrix products reach, and which groups, links and ranks are slow beside their like."""
+    """What communication and matrix products reach, and which groups, links and ranks are slower than their like."""
 
     ranks: tuple[Rank, ...]
     """Those that were recorded."""

@@ -51,7 +51,7 @@ class SubgraphChange:
     p_value: float
     """Corrected for all phases and stages."""
     changed: bool
-    """Whether that is beyond chance, and more than the smallest change that is told."""
+    """Whether that is beyond chance, and more than the smallest change that is reported."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class CompareResult:
     explained_us: float | None
     """What all changes together add to the step, by replay; null where nothing was replayed."""
     unexplained_us: float | None
-    """The rest of the step time's change: noise up to `noise_us`, beyond that what no change that is told explains."""
+    """The rest of the step time's change: noise up to `noise_us`, beyond that what no reported change explains."""
     noise_us: float | None
     """So far apart the mean steps of two runs that do not differ are in one of a hundred comparisons, by how much steps
     of these runs vary; null of a single step."""

@@ -110,7 +110,7 @@ class ConfirmResult:
     saving_high_us: float | None
     """The upper end."""
     would_see_us: float | None
-    """The difference between delayed accused and delayed others that 95 % of such runs would have told."""
+    """The difference between delayed accused and delayed others that 95 % of such runs would have shown."""
     steps_needed: int | None
     """How many more steps the decision would take at this rate; 0 where it is made, null where no number is known."""
     steps_covered: int

@@ -1,4 +1,4 @@
-"""What evidence beside traces says of a finding: which part explains it, what differs, what changed and when."""
+"""What evidence next to traces says of a finding: which part explains it, what differs, what changed and when."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import KairWarning
 
 Word = Literal["explains", "consistent", "seen", "excluded", "not_tied", "not_observed"]
-"""`explains`: differs from peers, its size and its time fit, and innocent ranks do not show it by chance;
+"""`explains`: differs from peers, its size and its time fit, and healthy ranks do not show it by chance;
 `consistent`: differs from peers, and nothing speaks against it; `seen`: also on peers, so it is nobody's;
-`excluded`: well sampled, and absent; `not_tied`: a source tells it, of devices that could not be tied to the rank;
-`not_observed`: no source tells."""
+`excluded`: well sampled, and absent; `not_tied`: a source shows it, of devices that could not be tied to the rank;
+`not_observed`: no source shows it."""
 JoinedBy = Literal["uuid", "pci", "process", "rank", "scheduler", "host", "ordinal", "local_rank"]
 """What ties evidence to a rank, in order of trust. `ordinal` (the driver numbers the device as the rank's process does)
 and `local_rank` are assumptions, and explain nothing."""
@@ -61,7 +61,7 @@ class Explanation:
     sources: tuple[str, ...] = ()
     """Names of the sources that tell."""
     proofs: tuple[str, ...] = ()
-    """`file:line` of what tells it, where one can look it up."""
+    """`file:line` of what says it, where one can look it up."""
     command: str | None = None
     """What would observe it, or undo it; null where that is not known."""
 
@@ -119,7 +119,7 @@ class Happening:
     raw: str | None = None
     """`file:line`."""
     others_observed: int = 0
-    """Of how many other ranks a source would have told it: without them silence on others says nothing."""
+    """Of how many other ranks a source would have shown it: without them silence on others says nothing."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class AddedEvidence:
 
 @dataclass(frozen=True)
 class EvidenceResult:
-    """What evidence there is beside a job."""
+    """What evidence there is next to a job."""
 
     name: str
     """The job's."""

@@ -100,7 +100,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A machine's measurements, alone or beside its peers'; also what a probe's file holds."""
+    """A machine's measurements, alone or compared with its peers'; also what a probe's file holds."""
 
     schema_version: int
     """Of the file."""

@@ -1,4 +1,4 @@
-"""One rank's answer: where its step time goes, and how its operations complete beside its peers'."""
+"""One rank's answer: where its step time goes, and how its operations complete, compared with its peers'."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ StepPart = Literal["compute", "communication", "waiting", "input", "host", "rest
 
 @dataclass(frozen=True)
 class PartOfStep:
-    """What one part of the step takes on the rank, beside its role."""
+    """What one part of the step takes on the rank, and on its role."""
 
     part: StepPart
     own_us: float
@@ -26,7 +26,7 @@ class PartOfStep:
 
 @dataclass(frozen=True)
 class SubgraphTime:
-    """What one phase, or one scope that the program annotated, takes on the rank, beside its role."""
+    """What one phase, or one scope that the program annotated, takes on the rank, and on its role."""
 
     subgraph: str
     """The phase, or the scope's name."""
@@ -77,7 +77,7 @@ class CurveDistance:
 
 @dataclass(frozen=True)
 class RankProfileResult:
-    """One rank beside the peers of its role."""
+    """One rank and the peers of its role."""
 
     rank: Rank
     host: str | None
@@ -107,4 +107,4 @@ class RankProfileResult:
     slack_us_per_step: float | None = None
     """So much longer its host could take in every step before its device waits; null where hosts do not run ahead."""
     bar: StepBar | None = None
-    """The same parts in one bar, in which the bubble is told from waiting for stragglers."""
+    """The same parts in one bar, in which the bubble is separated from waiting for stragglers."""

@@ -23,7 +23,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class PartOfTicket:
-    """What evidence beside the recording says of one part."""
+    """What evidence next to the recording says of one part."""
 
     part: str
     """Its name, as in the findings' explanations."""
@@ -42,7 +42,7 @@ class TimelinePicture:
     command: str | None
     """Draws it, as a shell has it; null where the recording has no timeline."""
     file: str | None = None
-    """Where it was written, beside the report; null where none was."""
+    """Where it was written, next to the report; null where none was."""
     why_none: str | None = None
     """Why there is no timeline."""
 
@@ -86,7 +86,7 @@ class Fingerprint:
     end_ns: int | None
     """When the last of them was over."""
     sources: tuple[str, ...]
-    """Where evidence beside the recording is from."""
+    """Where evidence next to the recording is from."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class TicketResult:
     devices: tuple[str, ...]
     """Of its ranks, as one looks them up."""
     parts: tuple[PartOfTicket, ...]
-    """What evidence beside the recording says, the surest first."""
+    """What evidence next to the recording says, the surest first."""
     differences: tuple[str, ...]
     """What its ranks have and others have not, and what changed: sentences that accuse nobody."""
     happenings: tuple[str, ...]

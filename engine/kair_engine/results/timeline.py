@@ -91,7 +91,7 @@ class TimelineStop:
 
 @dataclass(frozen=True)
 class TimelineOperation:
-    """An operation under the cursor, beside the same operation of its peers."""
+    """An operation under the cursor, and the same operation of its peers."""
 
     rank: Rank
     lane: str

@@ -241,7 +241,7 @@ class Finding:
     fix: tuple[Fix, ...] = ()
     """What undoes it, all together; empty where no fix does."""
     scope: str | None = None
-    """The part of the step that takes longer, as the history of steps tells it: `forward`, `backward`, `optimizer`,
+    """The part of the step that takes longer, by the history of steps: `forward`, `backward`, `optimizer`,
     `input`, `loop` (none of these) or a scope of the script; null where no part makes up half, or no history is known.
     """
     framework: str | None = None
@@ -331,8 +331,15 @@ class OpenItem:
     """How long the longest of `steps` took, of `changed` the median one of them; null for all other kinds."""
     usual_us: float | None = None
     """How long the median step of the others took; null with `took_us`."""
+    replayed_us: float | None = None
+    """Of `waiting` for ranks that a test sets apart: what a replay without their delay saves; null where none does."""
     more_steps: int | None = None
     """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole step, since no rank can be tested."""
+        return self.kind in {"no_peer", "few_steps"} and self.share_of_step >= 1
 
 
 @dataclass(frozen=True)
@@ -352,12 +359,12 @@ class TriageResult:
     accused_together: FixPrice | None = None
     """Of them those that accuse somebody, however many, fixed at once; null for fewer than two."""
     parts: tuple[PartOfStep, ...] = ()
-    """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` tells it."""
+    """Where the step goes, of a recording of one rank alone; else empty, as `kair rank` has it."""
     absorbed: tuple[Absorbed, ...] = ()
     """Delays of hosts that are ahead of their devices and cost nothing: nobody is accused of them."""
     against_baseline: AgainstBaseline | None = None
     """What takes longer than in the chosen baseline, which no peer shows; null where none is chosen. No finding: a
-    baseline tells that it is slower, not why."""
+    baseline shows that it is slower, not why."""
     unseen: SmallestSeen | None = None
     """Where no rank is accused, and the history of steps is known: a rank that is slower by this would have been."""
     history_steps: int = 0
@@ -369,7 +376,7 @@ class TriageResult:
     happenings: tuple[Happening, ...] = ()
     """Events near the begin of what was found."""
     sources: tuple[EvidenceSource, ...] = ()
-    """Where evidence beside the recording is from; empty where there is none."""
+    """Where evidence next to the recording is from; empty where there is none."""
     records: tuple[DeviceRecord, ...] = ()
     """Of the job's devices, hosts and links those that are slow in job after job of the store."""
     bar: StepBar | None = None

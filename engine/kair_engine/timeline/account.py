@@ -4,15 +4,17 @@ Every moment of a rank is in one row: what its device (without one, its thread) 
 for whom; else what its host did meanwhile, before, between or after the step's work. Bar, verdict and views read it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time
+from kair_engine.timeline.spans import Clock
 from kair_engine.timeline.step_parts import (
     PARTS,
     UNKNOWN,
@@ -24,36 +26,50 @@ from kair_engine.timeline.step_parts import (
 )
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import MEMORY, Operations
+from kair_engine.trace.operations import MEMORY, SCOPE, Operations, latest_ended
 
 if TYPE_CHECKING:
     import polars as pl
 
-AccountKind = Literal["compute", "copies", "transfer", "waiting", "unmatched", "queued"] | HostKind
+DeviceKind = Literal["compute", "copies", "transfer", "waiting", "unmatched", "launching", "queued", "begins"]
+AccountKind = DeviceKind | HostKind
 """`transfer`: communication without waiting. `unmatched`: communication whose members were not found, any part of which
-may be waiting. `queued`: what is launched has not begun. The others are what the host did while nothing of this was."""
-KINDS: Final[tuple[AccountKind, ...]] = ("compute", "copies", "transfer", "waiting", "unmatched", "queued", *HOST_KINDS)
-StepPlace = Literal["within", "before", "between", "after"]
-PLACES: Final[tuple[StepPlace, ...]] = get_args(StepPlace)
-"""Of a host's time: before the step's first work on the rank, between, or after the last. All else is `within`."""
+may be waiting. `launching`: what the device runs next is being launched. `queued`: it was launched longer ago than
+launches take: another process may have the device. `begins`: it was launched just now, or nobody recorded when. The
+others are what the host did while nothing of this was."""
+KINDS: Final[tuple[AccountKind, ...]] = (*get_args(DeviceKind), *HOST_KINDS)
+When = Literal["within", "before", "between", "launches", "after"]
+WHEN: Final[tuple[When, ...]] = get_args(When)
+"""Of a host's time: before the step's first work on the rank, between, or after the last; `launches` is in and between
+launches to a device that follow one another. All else is `within`."""
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
 _KIND_OF_PART: Final = {
     _COMPUTE: KINDS.index("compute"),
     _TRANSFER: KINDS.index("transfer"),
     _WAITING: KINDS.index("waiting"),
     UNKNOWN: KINDS.index("unmatched"),
-    _REST: KINDS.index("queued"),
+    _REST: KINDS.index("begins"),
     _INPUT: KINDS.index("input"),
 }
 _PART_OF_KIND: Final = np.array(
     [
-        {**{kind: part for part, kind in _KIND_OF_PART.items()}, KINDS.index("copies"): _COMPUTE}.get(kind, _HOST)
+        {
+            **{kind: part for part, kind in _KIND_OF_PART.items()},
+            KINDS.index("copies"): _COMPUTE,
+            KINDS.index("queued"): _REST,
+            KINDS.index("launching"): _REST,
+        }.get(kind, _HOST)
         for kind in range(len(KINDS))
     ]
 )
-_COPIES = KINDS.index("copies")
+_COPIES, _LAUNCHING, _QUEUED = (KINDS.index(kind) for kind in ("copies", "launching", "queued"))
 _FIRST_HOST = len(KINDS) - len(HOST_KINDS)
-_WITHIN, _BEFORE, _BETWEEN, _AFTER = range(len(PLACES))
+_WITHIN, _BEFORE, _BETWEEN, _LAUNCHES, _AFTER = range(len(WHEN))
+LONGEST_LATENCY_NS: Final = 100_000
+"""Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
+APART_NS: Final = 50_000
+"""For how long a device idles between launches that follow one another: with more in between the host does something
+else than launch."""
 _STEPS_BACK: Final = 64
 """Operations begun before a moment among which the one under way is looked for; earlier ones have no name."""
 
@@ -65,8 +81,8 @@ class Account:
     rank: Ints
     kind: SmallInts
     """An index into KINDS."""
-    place: SmallInts
-    """An index into PLACES."""
+    when: SmallInts
+    """An index into WHEN."""
     operator: Ints
     """The name's code, NONE where nothing was recorded then."""
     owner: Ints
@@ -76,8 +92,14 @@ class Account:
     def chosen(self, rows: Bools | Ints) -> "Account":
         """Return some of the rows."""
         return Account(
-            self.rank[rows], self.kind[rows], self.place[rows], self.operator[rows], self.owner[rows], self.ns[rows]
+            self.rank[rows], self.kind[rows], self.when[rows], self.operator[rows], self.owner[rows], self.ns[rows]
         )
+
+    def sums(self, ranks: int) -> Floats:
+        """Return the sums by kind and when it was: (KINDS × WHEN × ranks), ns."""
+        result = np.zeros((len(KINDS), len(WHEN), ranks))
+        np.add.at(result, (self.kind, self.when, self.rank), self.ns)
+        return result
 
     def in_parts(self, ranks: int) -> Floats:
         """Return the sums by part of a step as `kair rank` divides it: (PARTS and UNKNOWN × ranks), ns."""
@@ -88,13 +110,16 @@ class Account:
     @classmethod
     def joined(cls, parts: Sequence["Account"]) -> "Account":
         """Return the rows of all, those that agree in all but their length added up."""
-        names = ("rank", "kind", "place", "operator", "owner", "ns")
+        names = ("rank", "kind", "when", "operator", "owner", "ns")
         *key, lengths = (np.concatenate([getattr(part, name) for part in parts]).astype(np.int64) for name in names)
-        distinct, of_row = np.unique(np.stack(key), axis=1, return_inverse=True)
-        ns = np.zeros(distinct.shape[1], dtype=np.int64)
-        np.add.at(ns, of_row.reshape(-1), lengths)
-        rank, kind, place, operator, owner = distinct
-        return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
+        if not len(lengths):
+            return parts[0]
+        row = dense(np.stack(key))
+        first = one_of_each(row)
+        ns = np.zeros(len(first), dtype=np.int64)
+        np.add.at(ns, row, lengths)
+        rank, kind, when, operator, owner = (of[first] for of in key)
+        return cls(rank, kind.astype(np.int8), when.astype(np.int8), operator, owner, ns)
 
 
 class AccountOfSteps:
@@ -107,9 +132,11 @@ class AccountOfSteps:
         self._rest: dict[int, tuple[int, int, Account]] = {}
         """Rank → when the step before was over, when its device was done with it, the rows in between."""
 
-    def of_step(self, ops: Operations, sync: Synchronisation | None = None) -> Account:
-        """Return the step's rows, which add up to its length on every rank."""
-        sync = synchronise(ops) if sync is None else sync
+    def of_step(self, ops: Operations, sync: Synchronisation | None) -> Account:
+        """Return the step's rows, which add up to its length on every rank.
+
+        Without `sync`, which is of some ranks by themselves, all communication is unmatched.
+        """
         over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
         begin = ops.begin_ns.copy()
         parts: list[Account] = []
@@ -132,9 +159,9 @@ class AccountOfSteps:
         return Account.joined([rows, *parts])
 
 
-def _between(ops: Operations, sync: Synchronisation, begin_ns: Ints, end_ns: Ints) -> Account:
+def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_ns: Ints) -> Account:
     """Return the rows of every rank's time from one moment to another."""
-    own = collective_own_ns(ops, sync)
+    own = np.full(len(ops), NONE, dtype=np.int64) if sync is None else collective_own_ns(ops, sync)
     of = moments(ops, own)
     rank, time, part = _with_ends(of.rank, of.time, of.part, begin_ns, end_ns)
     until = np.where(np.diff(rank, append=NONE) == 0, np.append(time[1:], 0), time)
@@ -149,7 +176,34 @@ def _between(ops: Operations, sync: Synchronisation, begin_ns: Ints, end_ns: Int
     owner = np.where(part[ran] == _WAITING, _last_to_come(ops, sync)[rows], NONE)
     within = np.full(len(kind), _WITHIN, dtype=np.int8)
     device = Account(rank[ran], kind, within, names, owner, end[ran] - begin[ran])
-    return Account.joined([device, _of_hosts(ops, rank, begin, end, part)])
+    rest = part[ran] == _REST
+    between = _when_between(ops, rank, begin, end, part)
+    launched = replace(device, when=between[ran]).chosen(rest)
+    idle = _before_begins(ops, begin_ns, launched, begin[ran][rest], end[ran][rest])
+    return Account.joined([device.chosen(~rest), *idle, _of_hosts(ops, rank, begin, end, part, between=between)])
+
+
+def _before_begins(ops: Operations, begin_ns: Ints, idle: Account, begin: Ints, end: Ints) -> Iterator[Account]:
+    """Yield rows of what devices have not begun, divided by when what they run next was launched; `idle` says when."""
+    rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
+    rows, rank = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))], idle.rank
+    if not len(rank):
+        return
+    clock = Clock.of(ops)
+    following = np.searchsorted(clock.at(ops.rank[rows], ops.start_ns[rows]), clock.at(rank, end))
+    at = rows[np.minimum(following, len(rows) - 1)]
+    before, launch, start = latest_ended(ops, at, rows), ops.launch[at], ops.start_ns[at]
+    free = np.where(before == NONE, begin_ns[rank], np.maximum(ops.end_ns[before], begin_ns[rank]))
+    known = (launch != NONE) & (ops.rank[at] == rank) & (start >= end)
+    launched = np.where(known, ops.end_ns[launch], begin)
+    launching = np.maximum(np.minimum(end, launched) - begin, 0)
+    waits = known & (start - np.maximum(free, launched) > LONGEST_LATENCY_NS)
+    for kind, when, ns in (
+        (_LAUNCHING, idle.when, launching),
+        (_QUEUED, np.full_like(idle.when, _WITHIN), (end - begin - launching) * waits),
+        (_KIND_OF_PART[_REST], np.full_like(idle.when, _WITHIN), (end - begin - launching) * ~waits),
+    ):
+        yield replace(idle, kind=np.full_like(idle.kind, kind), when=when, ns=ns).chosen(ns > 0)
 
 
 def _with_ends(rank: Ints, time: Ints, part: SmallInts, begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints, SmallInts]:
@@ -196,27 +250,25 @@ def _latest(ops: Operations, rows: Ints, spans: tuple[Ints, Ints], rank: Ints, t
     of_rank, begin, end = ops.rank[rows], spans[0][rows], spans[1][rows]
     if not len(rows):
         return np.full(len(rank), NONE, dtype=np.int64)
-    low = min(int(begin.min()), int(time.min(initial=0)))
-    width = max(int(end.max()), int(time.max(initial=0))) - low + 1
-    key = of_rank * width + (begin - low)
+    clock = Clock.of(ops)
+    key = clock.at(of_rank, begin)
     order = np.argsort(key, kind="stable")
     key, end, of_rank, rows = key[order], end[order], of_rank[order], rows[order]
-    at = np.searchsorted(key, rank * width + (time - low), side="right") - 1
+    at = np.searchsorted(key, clock.at(rank, time), side="right") - 1
     for _ in range(_STEPS_BACK):
         over = (at >= 0) & (of_rank[np.maximum(at, 0)] == rank) & (end[np.maximum(at, 0)] <= time)
         if not over.any():
             break
         at = at - over
-    place = np.maximum(at, 0)
-    fits = (at >= 0) & (of_rank[place] == rank) & (end[place] > time)
-    return np.where(fits, rows[place], NONE)
+    latest = np.maximum(at, 0)
+    fits = (at >= 0) & (of_rank[latest] == rank) & (end[latest] > time)
+    return np.where(fits, rows[latest], NONE)
 
 
-def _last_to_come(ops: Operations, sync: Synchronisation) -> Ints:
+def _last_to_come(ops: Operations, sync: Synchronisation | None) -> Ints:
     """Return per row of a collective the rank that came to it last, NONE of all others; one more NONE at the end."""
-    collectives = sync.collectives
     result = np.full(len(ops) + 1, NONE, dtype=np.int64)
-    if len(collectives):
+    if sync is not None and len(collectives := sync.collectives):
         last = ops.rank[collectives.row[collectives.last]]
         by_instance = np.full(len(collectives), NONE, dtype=np.int64)
         by_instance[collectives.instance[collectives.last]] = last
@@ -224,7 +276,16 @@ def _last_to_come(ops: Operations, sync: Synchronisation) -> Ints:
     return result
 
 
-def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts) -> Account:
+def _when_between(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts) -> SmallInts:
+    """Return when each stretch is between two operations: `launches` where the device idles only shortly there."""
+    busy = ~is_one_of(part, (_HOST, _REST, _INPUT))
+    # A device idles from one operation to the next, whatever hosts do meanwhile.
+    idle = np.cumsum(busy | np.append(True, busy[:-1]) | (np.diff(rank, prepend=0) != 0))
+    short = ops.has_device & (np.bincount(idle, weights=end - begin)[idle] <= APART_NS)
+    return np.where(short, _LAUNCHES, _BETWEEN).astype(np.int8)
+
+
+def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts, *, between: SmallInts) -> Account:
     """Return the rows of what hosts did while nothing ran and nobody was waited for."""
     count = len(ops.ranks)
     ran = part != _HOST
@@ -234,18 +295,18 @@ def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallIn
     idle = np.flatnonzero(~ran)
     rank, begin, end = rank[idle], begin[idle], end[idle]
     spent = host_time(ops, rank, begin, end)
-    place = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, _BETWEEN)).astype(np.int8)
+    when = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, between[idle])).astype(np.int8)
     cell, kind = np.nonzero(spent.spent_ns)
     code = (kind + _FIRST_HOST).astype(np.int8)
     names = spent.operator[rank[cell], kind]
     nobody = np.full(len(cell), NONE, dtype=np.int64)
-    return Account(rank[cell], code, place[cell], names, nobody, spent.spent_ns[cell, kind])
+    return Account(rank[cell], code, when[cell], names, nobody, spent.spent_ns[cell, kind])
 
 
 def account(trace: Trace) -> "pl.DataFrame":
     """Return the account of the chosen steps, read one after another, as a Polars frame.
 
-    Columns: step, rank, kind (KINDS), place (PLACES), operator, owner (of waiting: the rank that came last), ns. The
+    Columns: step, rank, kind (KINDS), when (WHEN), operator, owner (of waiting: the rank that came last), ns. The
     rows of a step and rank add up to how long the step took it. Loads Polars.
     """
     import polars as pl
@@ -253,7 +314,7 @@ def account(trace: Trace) -> "pl.DataFrame":
     frames = []
     of_steps, chosen = AccountOfSteps(), set(trace.steps)
     for ops in each_step(with_steps_before(trace)):
-        rows = of_steps.of_step(ops)
+        rows = of_steps.of_step(ops, synchronise(ops))
         if ops.step in chosen:
             frames.append(frame_of(rows, ops))
     return pl.concat(frames) if frames else pl.DataFrame(schema=_schema())
@@ -272,7 +333,7 @@ def frame_of(rows: Account, ops: Operations) -> "pl.DataFrame":
             "step": np.full(len(rows.ns), ops.step),
             "rank": ops.ranks[rows.rank],
             "kind": texts(rows.kind, enumerate(KINDS)),
-            "place": texts(rows.place, enumerate(PLACES)),
+            "when": texts(rows.when, enumerate(WHEN)),
             "operator": texts(rows.operator, ops.name_text.items()),
             "owner": [None if at == NONE else int(ops.ranks[at]) for at in rows.owner.tolist()],
             "ns": rows.ns,
@@ -288,7 +349,7 @@ def _schema() -> "dict[str, pl.DataType | type[pl.DataType]]":
         "step": pl.Int64,
         "rank": pl.Int64,
         "kind": pl.Enum(KINDS),
-        "place": pl.Enum(PLACES),
+        "when": pl.Enum(WHEN),
         "operator": pl.String,
         "owner": pl.Int64,
         "ns": pl.Int64,

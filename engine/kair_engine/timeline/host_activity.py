@@ -14,7 +14,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, 
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.timeline.spans import BETWEEN_RANKS_NS, Clock, Spans
-from kair_engine.trace.operations import GC, INPUT, SCOPE, STEP_SCOPE, SYNC, Operations
+from kair_engine.trace.operations import GC, INPUT, MEMORY, SCOPE, STEP_SCOPE, SYNC, Operations
 
 HostKind = Literal["garbage_collection", "compilation", "allocator", "input", "profiler", "host", "synchronising"]
 HOST_KINDS: Final[tuple[HostKind, ...]] = get_args(HostKind)
@@ -93,6 +93,20 @@ def in_calls(ops: Operations) -> Bools:
     if not any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
         return np.zeros(len(ops), dtype=bool)
     return is_one_of(host_activity(ops), [HOST_KINDS.index(kind) for kind in CALLS])
+
+
+RETURNS_NS: Final = 50_000
+"""A call that waits for a copy returns within this time of the copy's end; a thread that lost its core comes later."""
+
+
+def waits_for_own_copy(ops: Operations) -> Bools:
+    """Return whether each row is a call that returns as the copy that it started is over, as of memory not pinned."""
+    copies = np.flatnonzero(ops.on_stream & (ops.kind == MEMORY) & (ops.launch != NONE))
+    calls = ops.launch[copies]
+    returned = ops.end_ns[calls] - ops.end_ns[copies]
+    result = np.zeros(len(ops), dtype=bool)
+    result[calls[(returned >= 0) & (returned <= RETURNS_NS)]] = True
+    return result
 
 
 def _step_names(ops: Operations) -> list[int]:

@@ -126,6 +126,7 @@ class PartsOfSteps:
 
 
 _LONG_AGO_NS: Final = -(1 << 61)
+_NEVER_NS: Final = 1 << 61
 
 
 def with_steps_before(trace: Trace) -> Trace:
@@ -269,12 +270,15 @@ def _first_open(spans: _Spans, order: tuple[int, ...]) -> tuple[Ints, Ints, Smal
 
     The part is the first of `order` that any span is open of from then on; NONE where none is.
     """
-    low = int(spans.begin.min())
-    width = int(spans.end.max()) - low + 1
+    # One rank's clock may be decades off another's.
+    low = np.full(int(spans.rank.max()) + 1, _NEVER_NS)
+    np.minimum.at(low, spans.rank, spans.begin)
+    low = low[spans.rank]
+    width = int((spans.end - low).max()) + 1
     key = np.concatenate([spans.rank * width + (time - low) for time in (spans.begin, spans.end)])
     by_time = np.argsort(key, kind="stable")
     key, opened = key[by_time], np.concatenate((spans.sign, -spans.sign))[by_time]
-    of_event, rank = np.tile(spans.part, 2)[by_time], np.tile(spans.rank, 2)[by_time]
+    of_event, rank, low = (np.tile(of, 2)[by_time] for of in (spans.part, spans.rank, low))
     part = np.full(len(key), NONE, dtype=np.int8)
     for one in order:
         is_open = np.cumsum(np.where(of_event == one, opened, 0), dtype=np.int32) > 0

@@ -70,6 +70,21 @@ def _even(of_steps: Mapping[int, int], count: int) -> list[list[int]]:
     return list(batches.values())
 
 
+SAMPLE = 1_000_000
+"""Operations of steps that are looked at closely, more or less: a step is looked at as a whole."""
+
+
+def first_steps(trace: Trace, steps: Iterable[int]) -> list[int]:
+    """Returns the first of some steps that fit into the sample, and one at least."""
+    of_steps, held, chosen = operations_of_steps(trace), 0, list[int]()
+    for step in steps:
+        held += of_steps[step]
+        if chosen and held > SAMPLE:
+            break
+        chosen.append(step)
+    return chosen
+
+
 def operations_of_steps(trace: Trace) -> dict[int, int]:
     """The chosen steps in order, and how many operations each has on all ranks."""
     rows = dict.fromkeys(trace.steps, 0)

@@ -7,8 +7,6 @@ prices -> those that stand                       gate.py
 those that stand -> verdict                      verdict.py
 """
 
-import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,11 +17,9 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.analysis import warnings_of
 from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
-from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.results.whatif import Fix
 from kair_engine.step_bar import bar_of_job, bubble_of
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.roles import roles
@@ -31,15 +27,12 @@ from kair_engine.timeline.unrecorded import unrecorded
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
 from kair_engine.triage.hangs.analysis import hang
-from kair_engine.triage.job_wide import longer_steps
 from kair_engine.triage.look import Looked, look
-from kair_engine.triage.open_items import Budget, smallest_share, without_open, without_unrecorded
+from kair_engine.triage.open_items import Budget, explains_the_rest, longer_steps, smallest_share, without_unrecorded
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
-from kair_engine.triage.replays import Replays
 from kair_engine.triage.unexplained import unexplained
 from kair_engine.triage.verdict import ranking, verdict
-from kair_engine.whatif.model import Baseline
 from kair_engine.whatif.prices import require_cost
 
 
@@ -58,34 +51,18 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     blamed = blame_of(seen.trace, seen.tables.tally)
     raised = raise_findings(seen, blamed)
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
-    left = _left_unexplained(seen, raised, stands)
-    longer = tuple(longer_steps(seen.found, stands.gated.findings))
     missing = unrecorded(seen.trace)
     steps, gated = seen.trace.steps, without_unrecorded(stands.gated, missing)
-    budget = Budget(
-        seen.trace,
-        seen.found.job,
-        seen.found.events,
-        seen.found.shared,
-        seen.tables.parts,
-        missing,
-        gated.findings != stands.gated.findings,
-        frozenset(rank for one in seen.explained for rank in one.ranks),
-        blamed.by_rank,
-    )
-    still_open = budget.items(gated.findings, (*raised.untold, *stands.limits, *longer, *left))
-    warnings = (
-        *seen.set_aside,
-        *seen.explained,
-        *raised.untold,
-        *stands.limits,
-        *blamed.warnings,
-        *without_open(gated.warnings, still_open),
-        *longer,
-        *left,
-    )
+    budget = Budget(seen, gated, missing, gated.findings != stands.gated.findings)
+    limits = (*raised.untold, *stands.limits)
+    still_open = budget.items(limits, longer_steps(seen.found, gated.findings))
+    if not seen.explained and not any(map(explains_the_rest, still_open)):
+        step_us, varies_us = seen.step_time_ns / 1e3, seen.found.varies_ns / 1e3
+        more = unexplained(seen.replays, gated.findings, stands.costs.fixes, step_us, varies_us)
+        still_open = tuple(sorted((*still_open, *more), key=lambda one: -one.share_of_step))
+    warnings = (*seen.set_aside, *seen.explained, *limits, *blamed.warnings, *gated.warnings)
     return TriageResult(
-        verdict=verdict(seen.found, gated, (*raised.untold, *stands.limits, *longer), still_open, seen.set_aside),
+        verdict=verdict(gated.findings, still_open, budget.shared_us),
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
         step_time_us=seen.step_time_ns / 1e3,
@@ -99,7 +76,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         bar=_bar(seen),
         open=still_open,
         smallest_share=smallest_share(still_open),
-        absorbed=tuple(absorbed(seen.found.job, seen.tables.devices.leads, gated.absorbed)),
+        absorbed=tuple(absorbed(seen.found.job, seen.tables.parts.leads, gated.absorbed)),
     )
 
 
@@ -111,11 +88,6 @@ class _Standing:
     costs: Priced
     limits: tuple[KairWarning, ...]
 
-    @property
-    def undecided(self) -> set[Rank]:
-        """Who was slow in all of too few steps, and is told so."""
-        return {rank for warning in self.limits if warning.code == "few_steps" for rank in warning.ranks}
-
 
 def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cost: float | None) -> _Standing:
     """The findings at what they cost, if they pass the gate; what is left of several is priced again, by itself."""
@@ -125,33 +97,21 @@ def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cos
     of_runs = (warning for warning in seen.trace.job.warnings if warning.code in OF_RUNS)
     of_names = unnamed_collective_warnings(seen.trace)
     limits = (*warnings_of(found), *of_names, *replays.limits(), *replays.inexact(), *of_runs)
-    stands = _Standing(Gated((), (), contradicted=True), costs, limits)
     gated = gate(
         found.job,
         blamed,
         costs.findings,
         costs.hidden_us,
-        undecided=stands.undecided.union(*(one.ranks for one in seen.explained)),
         uncompared={rank for warning in limits if warning.code in NOT_COMPARED for rank in warning.ranks},
-        saving_us=None if seen.tables.devices.leads is None else partial(_saving_us, replays),
+        runs_ahead=seen.tables.parts.leads is not None,
     )
-    gated = _of_one_run(gated, limits)
+    if any(warning.code == "several_runs" for warning in limits):
+        gated = Gated()  # nothing that ranks of several runs differ by is anybody's fault
     if len(gated.findings) < len(raised.findings):
         # What the others cost together, and hide of each other, is without those that were dropped.
         costs = price(findings=[one for one in raised.findings if any(_same(one, other) for other in gated.findings)])
         gated = _priced_again(gated, costs, found.job)
-    return replace(stands, gated=gated, costs=costs)
-
-
-def _left_unexplained(seen: Looked, raised: Raised, stands: _Standing) -> tuple[KairWarning, ...]:
-    """What a replay finds that no finding explains.
-
-    Whoever is named with what it costs, though it stays open, explains the rest; so do what was not recorded,
-    and batches that the job made uneven.
-    """
-    if seen.explained or stands.undecided or raised.untold or stands.gated.contradicted:
-        return ()
-    return tuple(unexplained(seen.replays, stands.gated.findings, stands.costs.fixes, seen.step_time_ns / 1e3))
+    return _Standing(gated, costs, limits)
 
 
 def _bar(seen: Looked) -> StepBar | None:
@@ -166,15 +126,6 @@ def _bar(seen: Looked) -> StepBar | None:
     return bar_of_job(seen.tables.parts, role, bubble_of(model, one_program=one_program))
 
 
-def _saving_us(replays: Replays, rank: Rank) -> float:
-    """What a step saves if a rank were like its peers in all that it does; infinite where no replay tells."""
-    try:
-        recorded, without = replays.model().replay([Baseline.RECORDED, (Fix(ranks=(rank,)),)]).times
-    except (InputError, UsageError):
-        return math.inf
-    return float((recorded - without).mean()) / 1e3
-
-
 def _priced_again(gated: Gated, costs: Priced, job: JobExcess) -> Gated:
     """The findings at what they cost without those that were dropped, which may be too little."""
     findings = (
@@ -183,12 +134,6 @@ def _priced_again(gated: Gated, costs: Priced, job: JobExcess) -> Gated:
         if not again.ranks or is_worth_telling(again, hidden, job)
     )
     return replace(gated, findings=tuple(findings))
-
-
-def _of_one_run(gated: Gated, limits: Sequence[KairWarning]) -> Gated:
-    """No findings where ranks are of several runs: nothing that these differ by is anybody's fault."""
-    several = any(warning.code == "several_runs" for warning in limits)
-    return replace(gated, findings=(), contradicted=True) if several else gated
 
 
 def _same(one: Finding, other: Finding) -> bool:

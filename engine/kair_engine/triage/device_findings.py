@@ -10,13 +10,11 @@ import numpy as np
 
 from kair_engine.arrays import Bools
 from kair_engine.causes import CAUSES
-from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.results.triage import Evidence, Finding
-from kair_engine.stats import median
-from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
+from kair_engine.results.triage import Evidence, EvidenceKind, Finding
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS, WHEN, AccountKind, When
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import INSIDE_UNKNOWN
-from kair_engine.triage.device_tally import DeviceTally
 from kair_engine.triage.findings import new_finding
 from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbed
 
@@ -31,8 +29,7 @@ TAKEN_SHARE: Final = 0.05
 def device_findings(
     trace: Trace,
     model: Model,
-    devices: DeviceTally,
-    job: JobExcess,
+    parts: StepPartsTally,
     step_time_ns: float,
     *,
     hosts_stop: bool,
@@ -42,89 +39,53 @@ def device_findings(
 
     `shared` says of which ranks nobody is accused: what single ranks lose is told of them alone.
     """
-    if trace.job.has_device and step_time_ns > 0:
-        yield from _launches(trace, devices, job, step_time_ns, hosts_stop=hosts_stop, shared=shared)
-        yield from _taken(trace, model, devices, step_time_ns, shared)
+    if not trace.job.has_device or step_time_ns <= 0:
+        return
 
+    def spent_ns(kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> float:
+        return float(np.median(parts.of_kinds_ns(kinds, when)[shared]))
 
-def _launches(
-    trace: Trace,
-    devices: DeviceTally,
-    job: JobExcess,
-    step_time_ns: float,
-    *,
-    hosts_stop: bool,
-    shared: Bools | slice,
-) -> Iterator[Finding]:
-    """Devices that idle because their hosts launch too late. No replay tells what faster hosts would save."""
-    idle = float(np.median(devices.of_device("unlaunched_ns")[shared]))
-    # What hosts spend on calls that are causes of their own is told as those.
-    in_calls = job.activity_ns[:, [HOST_KINDS.index(kind) for kind in CALLS]].sum(axis=1)
-    between_operations = median(job.every_work_ns[:, CLASSES.index("host")] - job.after_ns - in_calls, axis=0)
-    late = 0.0 if hosts_stop else min(float(np.median(between_operations[shared])), idle)
-    told = {late: _idle(late, step_time_ns)} if late >= LAUNCH_SHARE * step_time_ns else {}
-    between = min(float(np.median(devices.launched("idle_ns")[shared])), idle)
-    if between >= ONE_BY_ONE_SHARE * step_time_ns:
-        told[between] = _one_by_one(devices, between, step_time_ns, shared)
+    # What hosts spend on calls that are causes of their own is told as those. No replay tells what faster hosts save.
+    late = spent_ns(("launching", "host", "synchronising"), ("before", "between", "launches"))
+    one_by_one = spent_ns(KINDS, ("launches",))
+    told: dict[EvidenceKind, float] = {}
+    if late >= LAUNCH_SHARE * step_time_ns and not hosts_stop:
+        told["device_idle"] = late
+    if one_by_one >= ONE_BY_ONE_SHARE * step_time_ns:
+        told["one_by_one"] = one_by_one
     if told:
         yield new_finding(
             trace,
             cause="launch_bound",
             seen_on=tuple(trace.job.ranks),
-            lost_ns=max(told),
+            lost_ns=max(told.values()),
             step_time_ns=step_time_ns,
-            evidence=tuple(told.values()),
+            evidence=tuple(
+                Evidence(kind, {"idle_us": idle / 1e3, "share_of_step": idle / step_time_ns})
+                for kind, idle in told.items()
+            ),
         )
+    if (waited := spent_ns(("queued",))) >= TAKEN_SHARE * step_time_ns:
+        yield _taken(trace, model, waited, step_time_ns)
 
 
-def _idle(idle_ns: float, step_time_ns: float) -> Evidence:
-    return Evidence("device_idle", {"idle_us": idle_ns / 1e3, "share_of_step": idle_ns / step_time_ns})
-
-
-def _one_by_one(devices: DeviceTally, idle_ns: float, step_time_ns: float, shared: Bools | slice) -> Evidence:
-    launched, length, idle, kernel = (
-        float(np.median(devices.launched(of)[shared]))
-        for of in ("launches", "length_ns", "device_idle_ns", "kernel_ns")
-    )
-    figures = {
-        "idle_us": idle_ns / 1e3,
-        "share_of_step": idle_ns / step_time_ns,
-        "share_of_idle": min(idle_ns / max(idle, 1.0), 1.0),
-        "launches": launched,
-        "launches_per_ms": launched * 1e6 / max(length, 1.0),
-        "kernel_us": kernel / 1e3,
-    }
-    return Evidence("one_by_one", figures)
-
-
-def _taken(
-    trace: Trace, model: Model, devices: DeviceTally, step_time_ns: float, shared: Bools | slice
-) -> Iterator[Finding]:
+def _taken(trace: Trace, model: Model, waited: float, step_time_ns: float) -> Finding:
     """Devices that run nothing of their rank though it has launched something.
 
-    A wait costs nothing where the host is late anyway: so it counts as far as threads waited for the device. An
-    interrupted kernel is only longer: so the most that it costs is a replay without both, or all waits.
+    A wait costs nothing where the host is late anyway, which a replay without waits knows. An interrupted kernel is
+    only longer: so the most that it costs is a replay without both, or all waits.
     """
-    waited, awaited = (float(np.median(devices.of_device(of)[shared])) for of in ("ready_ns", "awaited_ns"))
-    if waited < TAKEN_SHARE * step_time_ns:
-        return
     asked: list[Counterfactual] = [Baseline.RECORDED, Undisturbed.UNQUEUED, Undisturbed.ALONE_ON_DEVICE]
     recorded, *without = (float(times.mean()) for times in model.replay(asked).times)
     least, most = (max(recorded - after, 0.0) for after in without)
-    lost = min(waited, awaited)
-    figures = {
-        "waited_us": waited / 1e3,
-        "share_of_step": waited / step_time_ns,
-        "waits": float(np.median(devices.of_device("waits")[shared])),
-        "longest_us": devices.longest_wait_ns / 1e3,
-    }
-    yield new_finding(
+    figures = {"waited_us": waited / 1e3, "share_of_step": waited / step_time_ns}
+    return new_finding(
         trace,
         cause="device_contention",
         seen_on=tuple(trace.job.ranks),
-        lost_ns=lost,
+        lost_ns=min(least, waited),
         step_time_ns=step_time_ns,
-        evidence=(Evidence("device_taken", figures), price_range(min(least, lost), max(most, waited))),
+        evidence=(Evidence("device_taken", figures), price_range(min(least, waited), max(most, waited))),
     )
 
 
@@ -140,7 +101,7 @@ told of a rank."""
 
 
 def without_unknown_inside(
-    findings: Sequence[Finding], devices: DeviceTally, step_time_ns: float, *, waits_known: bool
+    findings: Sequence[Finding], parts: StepPartsTally, step_time_ns: float, *, waits_known: bool
 ) -> tuple[tuple[Finding, ...], tuple[KairWarning, ...]]:
     """(the findings that stand, why the verdict is open without one: nothing where such graphs hide nobody).
 
@@ -148,7 +109,7 @@ def without_unknown_inside(
     wait there for who is late. If that is one rank whose graph is longer, it did not wait in it; of several any may
     have waited for another.
     """
-    hidden_ns = float(devices.of_device("unknown_inside_ns").max(initial=0.0))
+    hidden_ns = float((parts.graphs_ns / np.maximum(parts.seen, 1)).max(initial=0.0))
     if hidden_ns < HIDDEN_SHARE * step_time_ns:
         return tuple(findings), ()
     is_one = len({rank for one in findings if _of_graph(one) for rank in one.ranks}) == 1

@@ -3,7 +3,7 @@
 Delays of a rank's host or input that its device never waits for: they are told, so that nobody hunts them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
@@ -15,9 +15,8 @@ from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.localization import can_accuse, steps_needed
 from kair_engine.ranks import Rank, as_positions, ranks_at
-from kair_engine.results.blame import BlameResult, RankBlame
+from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Absorbed, Finding
 from kair_engine.timeline.host_time import Leads
 from kair_engine.trace.model import KairWarning
@@ -25,24 +24,20 @@ from kair_engine.triage.past_prices import is_by_past
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.replays import excess_of_steps
 from kair_engine.triage.undoing import LAUNCHED_MORE
-from kair_engine.triage.waiting import NOTABLE_WAITING, Waiting
+from kair_engine.triage.waiting import Waiting
 
 MIN_WAIT_FRACTION = 0.5
 """Others must be seen to wait longer for a rank that cannot be compared than for others, by this part of what it costs.
 """
-STAGE_EXPLAINS = 0.25
-"""A longer stage explains the waiting for a rank if it costs this part of it. A stage is priced by its excess over the
-mean stage: with two stages that is half the waiting, less pipeline bubbles."""
-
 LAST_FRACTION, PRICED_FRACTION = 0.8, 1 / 3
 """A replay is wrong, whatever its own error, if it prices the longer kernels of a rank at less than PRICED_FRACTION of
 them, though the rank comes last at LAST_FRACTION of the collectives that were waited for."""
 
 
-Outcome = Literal["keep", "keep_by_estimate", "keep_if_alone", "contradicted", "unwaited", "absorbed", "drop"]
+Outcome = Literal["keep", "keep_by_estimate", "keep_if_alone", "worthless", "unwaited", "absorbed", "drop"]
 """What becomes of a finding. By estimate: at what its kernels take longer, whatever the replay says. If alone: at what
-it costs once all others are fixed, if no other finding stands. Contradicted: dropped, and the verdict stays open, since
-others wait for what costs nothing. Unwaited: dropped, and told. Absorbed: told as what a launch queue takes up."""
+it costs once all others are fixed, if no other finding stands. Worthless: dropped, and if others wait for its ranks,
+that is an open item. Unwaited: dropped, with a warning. Absorbed: listed as what a launch queue takes up."""
 
 
 class Facts(NamedTuple):
@@ -62,8 +57,6 @@ class Facts(NamedTuple):
     """The rank is last at nearly all collectives, with kernels that are longer by far more than the replay admits."""
     is_of_host: bool = False
     """It is about what hosts do."""
-    is_waited_for: bool = False
-    """In every step others wait notably for its ranks, for longer than what all ranks share explains."""
     nobody_waits: bool = False
     """It is known that nobody does, nor would once others are fixed."""
 
@@ -73,8 +66,7 @@ GATE: Final[tuple[tuple[Mapping[str, bool], Outcome], ...]] = (
     ({"costs": True, "costs_by_itself": False, "has_remedy": True}, "keep_if_alone"),
     ({"is_priced_wrongly": True}, "keep_by_estimate"),
     ({"costs": False, "runs_ahead": True, "is_of_host": True}, "absorbed"),
-    ({"costs": False, "runs_ahead": False, "is_waited_for": True}, "contradicted"),
-    ({"costs": False}, "drop"),
+    ({"costs": False}, "worthless"),
     ({"nobody_waits": True}, "unwaited"),
     ({}, "keep"),
 )
@@ -89,12 +81,12 @@ def decide(facts: Facts) -> Outcome:
 
 @dataclass(frozen=True)
 class Gated:
-    """The findings that stand, and what speaks against the others or leaves the verdict open."""
+    """The findings that stand, and what speaks against the others."""
 
-    findings: tuple[Finding, ...]
-    warnings: tuple[KairWarning, ...]
-    contradicted: bool
-    """Whether prices, tests and waiting disagree on who slows the job down."""
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[KairWarning, ...] = ()
+    worthless: tuple[Finding, ...] = ()
+    """Those about ranks that a test sets apart, and that a replay prices at next to nothing."""
     absorbed: tuple[Finding, ...] = ()
     """Those about hosts that cost nothing, as their devices never wait for them."""
 
@@ -105,41 +97,37 @@ def gate(
     findings: Sequence[Finding],
     hidden_us: Sequence[float],
     *,
-    undecided: Collection[Rank] = (),
     uncompared: AbstractSet[Rank] = frozenset(),
-    saving_us: Callable[[Rank], float] | None = None,
+    runs_ahead: bool = False,
 ) -> Gated:
-    """Keeps the findings that are worth something and that somebody waited for: GATE says which.
+    """Keep the findings that are worth something and that somebody waited for: GATE says which.
 
     `hidden_us` is what each costs once all others are fixed: of two that are equally late either alone costs
-    nothing. A rank that nearly all wait for though no test accuses it is told, unless it is `undecided` anyway or of a
-    stage that is longer than the others. Ranks that are `uncompared`, of whose recording a part is missing, are accused
-    only where others are seen to wait for them, longer than for one another, for much of what they are accused of; so
-    are those who have hardly other peers, unless their network was measured.
-
-    Where hosts run ahead of their devices, `saving_us` tells what a step saves if a rank were like its peers in all
-    that it does.
+    nothing. Ranks that are `uncompared`, of whose recording a part is missing, are accused only where others are seen
+    to wait for them, longer than for one another, for much of what they are accused of; so are those who have hardly
+    other peers, unless their network was measured. `runs_ahead`: hosts run ahead of their devices.
     """
-    seen = _Seen(job, Waiting(job, blamed), makes_late_us(findings, job), uncompared, runs_ahead=saving_us is not None)
+    seen = _Seen(job, Waiting(job, blamed), uncompared, runs_ahead)
     decided: list[tuple[Outcome, Finding]] = []
-    told: list[KairWarning] = []
+    warnings: list[KairWarning] = []
     for finding, hidden in zip(findings, hidden_us, strict=True):
         outcome = decide(seen.facts(finding, hidden))
-        stands, warnings = seen.carried_out(outcome, finding, hidden)
+        stands, more = seen.carried_out(outcome, finding, hidden)
         decided.append((outcome, stands))
-        told += warnings
+        warnings += more
 
     def having(*outcomes: Outcome) -> tuple[Finding, ...]:
         return tuple(finding for outcome, finding in decided if outcome in outcomes)
 
     kept = having("keep", "keep_by_estimate") or having("keep_if_alone")
-    accuses = any(finding.ranks for finding in kept)
-    # Beside a culprit that costs something, who costs nothing leaves nothing open.
-    contradicted = bool(having("contradicted")) and not accuses
-    if not accuses and (suspect := seen.unexplained_suspect(kept, undecided, saving_us)) is not None:
-        told.append(suspect)
-        contradicted = True
-    return Gated(kept, tuple(told), contradicted, having("absorbed"))
+    worthless = tuple(one for one in having("worthless") if _makes_wait(one))
+    return Gated(kept, tuple(warnings), worthless, having("absorbed"))
+
+
+def _makes_wait(finding: Finding) -> bool:
+    """Return whether others wait for a finding's ranks in every step: nobody is late for a link, or its past."""
+    of_link = finding.cause == "communication" or is_by_past(finding)
+    return bool(finding.ranks) and not of_link and finding.pattern != "intermittent"
 
 
 class _Seen(NamedTuple):
@@ -147,8 +135,6 @@ class _Seen(NamedTuple):
 
     job: JobExcess
     waiting: Waiting
-    shared_us: float
-    """How late what all ranks share makes each now and then, in the mean step."""
     uncompared: AbstractSet[Rank]
     runs_ahead: bool
 
@@ -162,8 +148,6 @@ class _Seen(NamedTuple):
         worth, share = max(by_itself, hidden_us), self.waiting.share_for(finding.ranks)
         # A link makes nobody late, and who waits for a whole stage waits in its pipeline's order.
         of_link = finding.cause == "communication" or is_by_past(finding)
-        in_every_step = finding.pattern != "intermittent"  # now and then's delays are waited for in few
-        waited = (share or 0.0) * job.step_time_ns / 1e3
         hides = hidden_us - by_itself >= self.least_us
         runs_ahead = self.runs_ahead and bool(finding.ranks)
         in_doubt = self.uncompared if _is_measured(finding) else self.uncompared | _beside(job, self.uncompared)
@@ -176,10 +160,6 @@ class _Seen(NamedTuple):
             runs_ahead=runs_ahead,
             is_priced_wrongly=job.on_device and _is_priced_wrongly(finding, worth, job),
             is_of_host=is_of_host(finding),
-            is_waited_for=(share or 0.0) > NOTABLE_WAITING
-            and waited > self.shared_us
-            and in_every_step
-            and not of_link,
             nobody_waits=share is not None and share < SMALLEST_SHARE and not hides and not of_link,
         )
 
@@ -192,31 +172,10 @@ class _Seen(NamedTuple):
             return _by_estimate(finding, longer, job), [doubted]
         if outcome == "keep_if_alone":
             return _by_estimate(finding, hidden_us, job), []
-        code = {"contradicted": "price_and_waiting", "unwaited": "nobody_waits"}.get(outcome)
-        waited = self.waiting.share_for(finding.ranks) or 0.0
-        return finding, [_told(code, finding.ranks, worth, waited, job)] if code else []
-
-    def unexplained_suspect(
-        self, kept: Sequence[Finding], undecided: Collection[Rank], saving_us: Callable[[Rank], float] | None
-    ) -> KairWarning | None:
-        """That nearly all wait for a rank that no test accuses, if that gains something and no stage explains it."""
-        if (suspect := self.waiting.suspect(undecided)) is None:
-            return None
-        waited_us = (self.waiting.share_for((suspect.rank,)) or 0.0) * self.job.step_time_ns / 1e3
-        gains = saving_us is None or saving_us(suspect.rank) >= self.least_us
-        if not gains or waited_us <= self.shared_us or STAGE_EXPLAINS * waited_us <= _of_stage_us(suspect.rank, kept):
-            return None
-        return _waited_for(suspect, waited_us, self.job, compared=suspect.rank not in self.uncompared)
-
-
-def makes_late_us(findings: Sequence[Finding], job: JobExcess) -> float:
-    """How late ranks come in the mean step for what all share, at least."""
-    return sum(_surely_us(finding, job) for finding in findings if _makes_late(finding))
-
-
-def _makes_late(finding: Finding) -> bool:
-    """Whether it makes now this rank late and now that one, as transfers, which ranks end together, do not."""
-    return finding.pattern == "job_wide" and finding.cause != "exposed_communication"
+        if outcome == "unwaited":
+            waited = self.waiting.share_for(finding.ranks) or 0.0
+            return finding, [_told("nobody_waits", finding.ranks, worth, waited, job)]
+        return finding, []
 
 
 def is_worth_telling(finding: Finding, hidden_us: float, job: JobExcess) -> bool:
@@ -232,14 +191,6 @@ def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobEx
     # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
     baseless = _does_more(finding) and not job.on_device
     return baseless or waiting.beyond_peers(finding.ranks) < seen
-
-
-def _waited_for(suspect: RankBlame, waited_us: float, job: JobExcess, *, compared: bool) -> KairWarning:
-    warning = _told("waited_for", (suspect.rank,), 0.0, waited_us * 1e3 / job.step_time_ns, job)
-    more = {"compared": float(compared), "share_of_waiting": suspect.share}
-    if not can_accuse(job) and (needed := steps_needed(job)) is not None:
-        more |= {"steps": len(job.steps), "fewest_steps": needed}
-    return replace(warning, figures={**warning.figures, **more})
 
 
 def _is_priced_wrongly(finding: Finding, worth_us: float, job: JobExcess) -> bool:
@@ -278,12 +229,6 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
     return found
 
 
-def _of_stage_us(rank: Rank, findings: Sequence[Finding]) -> float:
-    """What it costs that the rank is of a longer stage than the others; 0 of another."""
-    of_stage = (one for one in findings if one.cause == "stage_imbalance" and rank in one.seen_on)
-    return max((one.time_lost_us_per_step for one in of_stage), default=0.0)
-
-
 def _is_measured(finding: Finding) -> bool:
     """Whether the system tells it, whatever peers recorded."""
     return any(one.kind == "slow_network" or one.kind in LIMIT_EVIDENCE for one in finding.evidence)
@@ -291,14 +236,6 @@ def _is_measured(finding: Finding) -> bool:
 
 def _does_more(finding: Finding) -> bool:
     return any(one.kind in LAUNCHED_MORE for one in finding.evidence)
-
-
-def _surely_us(finding: Finding, job: JobExcess) -> float:
-    """What it costs at least, where a device hides which it is. All that is as long as ticks is late by up to one."""
-    of_kind = {one.kind: one.figures for one in finding.evidence}
-    if not job.on_device or "price_range" not in of_kind or "ticks" in of_kind:
-        return finding.time_lost_us_per_step
-    return min(finding.time_lost_us_per_step, of_kind["price_range"]["least_us"])
 
 
 def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:

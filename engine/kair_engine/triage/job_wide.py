@@ -11,21 +11,17 @@ from kair_engine.causes import Cause
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
-from kair_engine.localize.since import MOST_OF_ROLE, numbers_of
+from kair_engine.localize.since import numbers_of
 from kair_engine.ranks import Rank, ranks_at
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.triage import Evidence, Finding
-from kair_engine.trace.model import Job, KairWarning, Trace, host_of
+from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.evidence import before_evidence, link_evidence, pattern_evidence, role_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import LIMIT_EVIDENCE
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
 
-LONGER_STEPS = "longer_steps"
-"""The code of the warning that all steps became longer."""
-EXPLAINED = 0.5
-"""Findings that began within the recording explain how steps became longer if they cost this part of it."""
 _OF_CLASS: Final[Mapping[str, Cause]] = {"compute": "compute", "input": "input"}
 RUNQUEUE_WAIT_RATIO = 2.0
 """A rank must wait for a CPU this many times longer than its peers; below that, the shortage is the host's, not the
@@ -94,29 +90,6 @@ def role_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
             evidence=role_evidence(found.job, slower),
             since=steps[0],
         )
-
-
-def longer_steps(found: Localization, findings: Sequence[Finding]) -> Iterator[KairWarning]:
-    """That all steps became longer, where no finding explains half of that."""
-    if (longer := found.longer) is None:
-        return
-    change, numbers = longer.change, [step.step for step in found.job.steps]
-    lost_us = (change.since - change.before) * (change.end - change.begin) / len(numbers) / 1e3
-    if sum(one.time_lost_us_per_step for one in findings if one.since is not None) >= EXPLAINED * lost_us:
-        return
-    figures: dict[str, float] = {
-        "step": numbers[change.begin],
-        "before_us": change.before / 1e3,
-        "after_us": change.since / 1e3,
-        "grew_us": longer.grew_ns / 1e3,
-        "steps": change.end - change.begin,
-        "of_steps": len(numbers),
-    }
-    if change.end < len(numbers):
-        figures["until"] = numbers[change.end - 1]
-    most = ranks_at(found.job.ranks, longer.positions)
-    on_all = len(most) > MOST_OF_ROLE * len(found.job.ranks)
-    yield KairWarning(LONGER_STEPS, figures=figures, ranks=() if on_all else most, about=longer.kind)
 
 
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:

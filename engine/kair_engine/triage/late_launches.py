@@ -9,13 +9,13 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
+from kair_engine.timeline.account import WHEN, AccountOfSteps
 from kair_engine.timeline.self_time import host_gap_ns
-from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.batches import first_steps
 from kair_engine.trace.large_steps import as_of_some, large_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.device_tally import SAMPLE, launching
 
 OFTEN: Final = 1.0
 """Calls more than peers in the median step."""
@@ -55,7 +55,7 @@ def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunche
     peers = np.setdiff1d(job.ranks[role], mine)
     if not len(peers):
         return None
-    sample = trace.select(_sample(trace, largest))
+    sample = trace.select(first_steps(trace, [one for one in trace.steps if one >= (largest.since or one)]))
     if large_steps(sample):
         sample = as_of_some(sample, [one for pair in _alternating(mine, peers) for one in pair])
     steps = (_Step.of(ops, mine, peers) for ops in each_step(sample))
@@ -72,20 +72,6 @@ def _alternating(mine: Ints, peers: Ints) -> Iterator[tuple[int, int]]:
     """One of the ranks and one of the peers, who are far apart."""
     spread = np.random.default_rng(0).permutation(peers)
     return zip(np.resize(mine, len(peers)).tolist(), spread.tolist(), strict=True)
-
-
-def _sample(trace: Trace, largest: Anomaly) -> list[int]:
-    """The first steps since the onset."""
-    held = 0
-    steps: list[int] = []
-    for step, of_step in operations_of_steps(trace).items():
-        if largest.since is not None and step < largest.since:
-            continue
-        held += of_step
-        if steps and held > SAMPLE:
-            break
-        steps.append(step)
-    return steps
 
 
 @dataclass(frozen=True)
@@ -119,7 +105,8 @@ class _Step:
         texts = [ops.name_text[code] for code in codes.tolist()]
         columns = zip(texts, more.tolist(), fewer.tolist(), (idled - usual).tolist(), strict=True)
         ran, usually = compared(np.bincount(ops.rank[kernels], minlength=shape[1]).astype(float))
-        late, usually_late = compared(launching(ops).idle_ns)
+        rows = AccountOfSteps().of_step(ops, None)
+        late, usually_late = compared(rows.sums(len(ops.ranks))[:, WHEN.index("launches")].sum(axis=0))
         return cls(
             {name: (own, peers, apart) for name, own, peers, apart in columns},
             float(ran - usually),

@@ -8,21 +8,21 @@ rank, whoever was late in it.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Ints
+from kair_engine.arrays import Ints, zero_for_nan
 from kair_engine.blame.analysis import Tally, tally_detail, tally_step
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS
 from kair_engine.localize.batch_shares import without_larger_shares, without_new_sizes
-from kair_engine.localize.excess import JobExcess, JobRoles, StepExcess, of_job, step_excess
+from kair_engine.localize.excess import CLASSES, JobExcess, JobRoles, StepExcess, of_job, step_excess
 from kair_engine.localize.large_step_detail import excess_and_detail
 from kair_engine.localize.localization import Localization, conclude, step_time_ns, steps_needed
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import with_unnamed_collectives
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Verdict
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
@@ -33,22 +33,24 @@ from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.device_tally import DeviceTally
 from kair_engine.triage.findings import KernelEvidence
 from kair_engine.triage.ranks.cpu_limits import cpu_limits
 from kair_engine.triage.ranks.kernel_times import measured_signals
 from kair_engine.triage.replays import Replays, read_once
-from kair_engine.triage.waiting import MOST_OF_WAITING
 from kair_engine.whatif.analysis import share_replayed, units
+
+GIANT_STEP: Final = "giant_step"
+"""The code of the warning that a step was set aside since it outweighs all others."""
+MOST_OF_WAITING: Final = 2 / 3
+"""A step went by in waiting for one rank if its peers waited for that one for this part of it."""
 
 
 @dataclass(frozen=True)
 class StepTables:
-    """What stages 1 and 3 need of every step, and what devices waited for: all are read once."""
+    """What stages 1 and 3 need of every step: all are read once."""
 
     excess: JobExcess
     tally: Tally
-    devices: DeviceTally
     parts: StepPartsTally
     """Where the time of steps goes; of the first of them."""
     together: Ints | None
@@ -107,17 +109,16 @@ def step_tables(trace: Trace, replays: Replays) -> StepTables:
     # What stays in memory is read at one go: steps that share their codes are replayed together.
     first = next(each_step(trace), None) if trace.memory is not None else None
     of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
-    devices, divided, together = DeviceTally.of(trace), StepPartsTally.of(trace, of.role), None
-    look = partial(_look_at, of=of, empty=tally.empty(), devices=devices.empty(), divided=divided.empty())
+    divided, together = StepPartsTally.of(trace, of.role), None
+    look = partial(_look_at, of=of, empty=tally.empty(), divided=divided.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part, of_devices, parts_of_steps, units_of_part in over_parts(trace, look):
+    for excesses, part, parts_of_steps, units_of_part in over_parts(trace, look):
         steps += excesses
         tally.add(part)
-        devices.add(of_devices)
         divided.add(parts_of_steps)
         together = units_of_part if together is None else together
-    return StepTables(of_job(trace, of, steps), tally, devices, divided, together)
+    return StepTables(of_job(trace, of, steps), tally, divided, together)
 
 
 def _look_at(
@@ -125,24 +126,21 @@ def _look_at(
     *,
     of: JobRoles,
     empty: Tally,
-    devices: DeviceTally,
     divided: StepPartsTally,
     keep: Callable[[Synchronisation], None] | None = None,
-) -> tuple[list[StepExcess], Tally, DeviceTally, StepPartsTally, Ints | None]:
+) -> tuple[list[StepExcess], Tally, StepPartsTally, Ints | None]:
     together: list[Ints | None] = []
-    tally, devices, divided = empty.empty(), devices.empty(), divided.empty()
+    tally, divided = empty.empty(), divided.empty()
 
     def look(ops: Operations) -> StepExcess:
         sync = synchronise(ops)
         if keep is not None:
             keep(sync)
-        devices.look(ops)
         divided.look(ops, sync)
         tally_step(tally, sync, of.role_in(ops))
         return step_excess(rank_times(ops), sync, of)
 
     def of_ranks(ops: Operations) -> RankTimes:
-        devices.look(ops)
         divided.look_at_some(ops)
         return rank_times(ops)
 
@@ -154,7 +152,7 @@ def _look_at(
         return excess
 
     excesses = list(of_steps(part, look, of_ranks, look_large))
-    return excesses, tally, devices, divided, next(iter(together), None)
+    return excesses, tally, divided, next(iter(together), None)
 
 
 def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
@@ -171,13 +169,11 @@ def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarn
         return None
     longest, others = job.steps[at].step, len(lengths) - 1
     figures = {"step": longest, "length_us": float(lengths[at]) / 1e3, "others_us": others_ns / 1e3, "others": others}
-    told = KairWarning("giant_step", figures=figures, ranks=_waited_for(job, at))
+    ranks = _waited_for(job, at)
+    took = zero_for_nan(job.by_step_ns[at])[:, np.isin(job.ranks, ranks)].sum(axis=1)
+    about = CLASSES[int(took.argmax())] if ranks else None
+    told = KairWarning(GIANT_STEP, figures=figures, ranks=ranks, about=about)
     return trace.select([step for step in trace.steps if step != longest]), told
-
-
-def verdict_beside_dominant_step(verdict: Verdict, told: KairWarning) -> Verdict:
-    """What may be said of all steps, by the verdict about the others: where one rank was waited for, who knows."""
-    return "inconclusive" if verdict == "no_straggler" and told.ranks else verdict
 
 
 def _waited_for(job: JobExcess, at: int) -> tuple[Rank, ...]:

@@ -3,7 +3,7 @@
 The budget of a triage: what ranks lose is explained by findings, or is here, with whom and in which steps it is.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,22 +15,26 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.link_changes import GROUPS_DIFFER
+from kair_engine.localize.localization import Localization, steps_needed
 from kair_engine.localize.moments import Moment
-from kair_engine.ranks import Rank, ranks_at
-from kair_engine.results.blame import RankBlame
+from kair_engine.localize.since import MOST_OF_ROLE
+from kair_engine.ranks import Position, Rank, as_positions, ranks_at
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time, idle_stretches
-from kair_engine.timeline.step_parts import UNKNOWN
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN
 from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.job_wide import LONGER_STEPS
+from kair_engine.triage.look import GIANT_STEP, Looked
 
+EXPLAINED: Final = 0.5
+"""Findings that began within the recording explain how steps became longer if they cost this part of it."""
 LEAVES_OPEN: Final = 0.05
 """Of the step: an item as large leaves a verdict open that would otherwise be that there is no straggler."""
 _MOST_LOOKED_AT: Final = 4
@@ -48,30 +52,44 @@ _CAUSE_OF: Final[dict[HostKind, Cause]] = {
 class Budget:
     """What is known of a step's time that findings need not explain."""
 
-    trace: Trace
-    job: JobExcess
-    events: Sequence[Moment]
-    """Large delays of ranks that no test accuses."""
-    shared: Sequence[Moment]
-    """Steps that took all ranks longer."""
-    parts: StepPartsTally
-    """The account of the steps, added up."""
+    seen: Looked
+    gated: Gated
     missing: Unrecorded | None
     may_all_be_waiting: bool
     """Whether so much communication with ranks that are not recorded is exposed that all of it is in doubt."""
-    explained: frozenset[Rank]
-    """Ranks that take no longer than for the samples that the job gives them."""
-    blamed: Sequence[RankBlame]
-    """Whom the waiting comes from in the end: who arrives last may have waited for another one itself."""
 
-    def items(self, findings: Sequence[Finding], warnings: Sequence[KairWarning]) -> tuple[OpenItem, ...]:
-        """Return what the findings leave open, the largest first, without what costs less than any rank is told for."""
+    @property
+    def trace(self) -> Trace:
+        """What is judged."""
+        return self.seen.trace
+
+    @property
+    def job(self) -> JobExcess:
+        """Its excesses."""
+        return self.seen.found.job
+
+    @property
+    def parts(self) -> StepPartsTally:
+        """The account of the steps, added up."""
+        return self.seen.tables.parts
+
+    def items(self, warnings: Sequence[KairWarning], more: Iterable[OpenItem]) -> tuple[OpenItem, ...]:
+        """Return what the findings leave open, the largest first, without what costs less than any rank is told for.
+
+        `warnings` are the recording's limits, and `more` are items that others found.
+        """
+        uncompared = tuple(self._uncompared(warnings))
         every = (
+            *self._untestable(warnings),
+            *uncompared,
+            *self._undecided(),
             *self._unrecorded(),
             *self._unmatched(),
-            *self._of_moments(findings),
-            *self._waiting(findings),
+            *self._of_moments(self.gated.findings),
+            *self._waiting(self.gated, ranks_of(uncompared)),
+            *self._giant_steps(),
             *_of_warnings(warnings, self.job),
+            *more,
         )
         large = [one for one in every if one.share_of_step >= SMALLEST_SHARE]
         return tuple(sorted(large, key=lambda one: -one.share_of_step))
@@ -83,6 +101,55 @@ class Budget:
     @property
     def _mean_ns(self) -> float:
         return max(float(self.job.step_times_ns.mean()), 1.0)
+
+    @property
+    def _steps_lacking(self) -> int | None:
+        """How many more steps a test needs; None where enough are recorded, or no rank has a peer."""
+        needed = steps_needed(self.job)
+        return None if needed is None or len(self.job.steps) >= needed else needed - len(self.job.steps)
+
+    def _untestable(self, warnings: Sequence[KairWarning]) -> Iterator[OpenItem]:
+        """Yield that no rank can be tested at all: then anything of the step may be a rank's fault."""
+        if any(one.code == "several_runs" for one in warnings) or steps_needed(self.job) is None:
+            alone = ranks_at(self.job.ranks, (Position(0),)) if len(self.job.ranks) == 1 else ()
+            yield self._item("no_peer", self._mean_ns, ranks=alone)
+        elif (more := self._steps_lacking) is not None:
+            yield self._item("few_steps", self._mean_ns, more_steps=more)
+
+    def _uncompared(self, warnings: Sequence[KairWarning]) -> Iterator[OpenItem]:
+        """Yield who was not compared: what is waited for them or, where that is not seen, all that may be waiting."""
+        accused = {rank for one in self.gated.findings for rank in one.ranks}
+        seen, unseen = set[Rank](), set[Rank]()
+        for one in warnings:
+            if one.code == "no_peer":
+                seen.update(one.ranks)
+            elif one.code in NOT_COMPARED or one.code == "other_run":
+                unseen.update(one.ranks)
+        if not self.parts.waited_for_ns.any():
+            seen, unseen = set(), seen | unseen
+        seen -= accused | unseen
+        if seen:
+            of, others = self._positions(seen), self._of_others(seen)
+            waited = float(self.parts.waited_for_ns[:, of].sum())
+            yield self._item("no_peer", waited / others.sum() * self._mean_ns, ranks=tuple(sorted(seen)))
+        if unseen - accused:
+            others = self._of_others(unseen)
+            may_wait = float(others[[*_MAY_BE_WAITING]].sum() / others.sum())
+            yield self._item("no_peer", may_wait * self._mean_ns, ranks=tuple(sorted(unseen - accused)))
+
+    def _of_others(self, ranks: Collection[Rank]) -> Floats:
+        """Return what the time of all other ranks went to."""
+        others: Floats = np.delete(self.parts.parts_ns, self._positions(ranks), axis=1).sum(axis=1)
+        return np.maximum(others, 1.0)
+
+    def _positions(self, ranks: Collection[Rank]) -> Ints:
+        return np.flatnonzero(np.isin(self.job.ranks, sorted(ranks)))
+
+    def _undecided(self) -> Iterator[OpenItem]:
+        """Yield who was slower in all of too few steps, where it is not seen how long others wait for them."""
+        for one in self.seen.found.undecided if not self.parts.waited_for_ns.any() else ():
+            ranks, cause = ranks_at(self.job.ranks, one.positions), _cause_of_class(one.class_index)
+            yield self._item("few_steps", one.excess_ns, ranks=ranks, cause=cause, more_steps=self._steps_lacking)
 
     def _unrecorded(self) -> Iterator[OpenItem]:
         if self.missing is not None:
@@ -97,11 +164,13 @@ class Budget:
             yield self._item("unmatched", float(spent[UNKNOWN].sum() / spent.sum()) * self._mean_ns)
 
     def _of_moments(self, findings: Sequence[Finding]) -> Iterator[OpenItem]:
-        accused = {rank for one in findings for rank in (*one.ranks, *one.seen_on)}
-        told = [one for one in self.events if not accused & set(ranks_at(self.job.ranks, one.positions))]
-        told += [one for one in self.shared if len(one.hit) == 1]
-        told.sort(key=lambda one: -one.lost_ns)
-        for at, one in enumerate(told):
+        found = self.seen.found
+        accused, late_ns = {rank for one in findings for rank in one.ranks}, self._shared_ns(lateness=True)
+        events = (one for one in found.events if accused.isdisjoint(ranks_at(self.job.ranks, one.positions)))
+        moments = [one for one in events if one.lost_ns > late_ns]
+        moments += [one for one in found.shared if len(one.hit) == 1]
+        moments.sort(key=lambda one: -one.lost_ns)
+        for at, one in enumerate(moments):
             yield self._event(one, looked_at=at < _MOST_LOOKED_AT)
 
     def _event(self, of: Moment, *, looked_at: bool) -> OpenItem:
@@ -113,7 +182,7 @@ class Budget:
         is_longer = len(others) > 0 and took[longest] - median(others) > of.lost_ns
         cause, operator = _cause_of_class(of.class_index), None
         if looked_at and of.positions:
-            cause, operator = self._ran(self.job.steps[longest].step, of)
+            cause, operator = self._ran(self.job.steps[longest].step, of.positions[0], of.class_index)
         return self._item(
             "event",
             of.lost_ns,
@@ -136,38 +205,86 @@ class Budget:
         )
         return np.array([*lengths], dtype=float)
 
-    def _ran(self, step: int, of: Moment) -> tuple[Cause, str | None]:
+    def _giant_steps(self) -> Iterator[OpenItem]:
+        """Yield the steps that were set aside as each outweighs all others."""
+        for one in self.seen.set_aside:
+            if one.code == GIANT_STEP:
+                step, took, others, count = (one.figures[name] for name in ("step", "length_us", "others_us", "others"))
+                lost, mean = (took - others / count) / (count + 1), (took + others) / (count + 1)
+                item = OpenItem(
+                    "event", one.ranks, (int(step),), lost, lost / mean, took_us=took, usual_us=others / count
+                )
+                if one.ranks and one.about is not None:
+                    place = as_positions(self._positions(one.ranks))[0]
+                    cause, operator = self._ran(int(step), place, CLASSES.index(one.about))
+                    item = replace(item, cause=cause, operator=operator)
+                yield item
+
+    def _ran(self, step: int, position: Position, class_index: int) -> tuple[Cause, str | None]:
         """Return the cause and the operator of what a rank did longer in a step."""
-        usual = _cause_of_class(of.class_index)
+        usual = _cause_of_class(class_index)
         ops = next(iter(each_step(self.trace.select([step]))), None)
         if ops is None:
             return usual, None
-        rank = int(np.searchsorted(ops.ranks, self.job.ranks[of.positions[0]]))
-        if CLASSES[of.class_index] == "host" and ops.has_device:
+        rank = int(np.searchsorted(ops.ranks, self.job.ranks[position]))
+        if CLASSES[class_index] == "host" and ops.has_device:
             return _while_idle(ops, rank) or (usual, None)
         return usual, _scope_around(ops, rank)
 
-    def _waiting(self, findings: Sequence[Finding]) -> Iterator[OpenItem]:
-        """Whoever the others of its role wait for most, of those that no finding is about."""
-        told = self.explained.union(*(one.ranks for one in findings))
-        told |= {rank for one in self.events for rank in ranks_at(self.job.ranks, one.positions)}
-        if any(one.pattern == "job_wide" and one.cause not in _NOBODY_WAITS for one in findings):
-            return  # what all ranks share makes each of them late now and then
-        blamed_ns = {one.rank: one.blamed_us * 1e3 for one in self.blamed}
-        of_ranks = np.array([blamed_ns.get(Rank(rank), 0.0) for rank in self.job.ranks.tolist()])
-        waited_ns = np.minimum(self.parts.waited_for_ns, of_ranks)
-        for at in np.argsort(-waited_ns, kind="stable").tolist():
+    def _waiting(self, gated: Gated, uncompared: Collection[Rank]) -> Iterator[OpenItem]:
+        """Yield whom others of their role wait for: who stands out at no price, and the first of all others.
+
+        What all ranks share makes each of them late now and then: only more than that is open.
+        """
+        least = self._shared_ns(lateness=True)
+        named = {*uncompared}.union(*(one.ranks for one in gated.findings), *(one.ranks for one in self.seen.explained))
+        named.update(*(ranks_at(self.job.ranks, one.positions) for one in self.seen.found.events))
+        # A finding about all ranks that shows on some of them says whom the others wait for.
+        named.update(*(one.seen_on for one in gated.findings if len(one.seen_on) < len(self.job.ranks)))
+        for one in gated.worthless:
+            if named.isdisjoint(one.ranks) and (waited := self._waited_for_ns(self._positions(one.ranks))) > least:
+                named.update(one.ranks)
+                price, cause, operator = one.time_lost_us_per_step, one.cause, one.operator
+                yield self._item("waiting", waited, ranks=one.ranks, cause=cause, operator=operator, replayed_us=price)
+        if any(one.ranks for one in gated.findings):
+            return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
+        for at in np.argsort(-self.parts.waited_for_ns[0], kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
-            if rank not in told:
-                peers = (self.job.role == self.job.role[at]) & (np.arange(len(self.job.ranks)) != at)
-                spent = float(self.parts.parts_ns[:, peers].sum())
-                share = float(waited_ns[at]) / max(spent, 1.0)
-                yield self._item("waiting", share * self._mean_ns, ranks=(rank,))
+            if rank not in named:
+                if (waited := self._waited_for_ns(np.array([at]))) > least:
+                    yield self._item("waiting", waited, ranks=(rank,), more_steps=self._steps_lacking)
                 return
+
+    @property
+    def shared_us(self) -> float:
+        """What all ranks lose together in a step, for sure."""
+        return self._shared_ns() / 1e3
+
+    def _shared_ns(self, *, lateness: bool = False) -> float:
+        shared = (one for one in self.gated.findings if one.pattern == "job_wide")
+        counted = (one for one in shared if not lateness or one.cause not in _NOBODY_WAITS)
+        return 1e3 * sum(_surely_us(one) if self.job.on_device else one.time_lost_us_per_step for one in counted)
+
+    def _waited_for_ns(self, of: Ints) -> float:
+        """Return how long each of the others of their role waits for some ranks in a step."""
+        peers = np.isin(self.job.role, self.job.role[of])
+        peers[of] = False
+        spent = float(self.parts.parts_ns[:, peers].sum())
+        return float(self.parts.waited_for_ns[0, of].sum()) / max(spent, 1.0) * self._mean_ns
 
 
 _NOBODY_WAITS: Final = ("exposed_communication", "input_bound", "copies", "launch_bound", "allocator")
 """Causes of the whole job that make no rank later than the others."""
+_MAY_BE_WAITING: Final = (PARTS.index("communication"), PARTS.index("waiting"), UNKNOWN)
+"""Parts of a step that may be waiting where not all that others did is recorded."""
+
+
+def _surely_us(finding: Finding) -> float:
+    """Return what it costs at least, where a device hides which it is. All that lasts ticks is late by up to one."""
+    of_kind = {one.kind: one.figures for one in finding.evidence}
+    if "price_range" not in of_kind or "ticks" in of_kind:
+        return finding.time_lost_us_per_step
+    return min(finding.time_lost_us_per_step, of_kind["price_range"]["least_us"])
 
 
 def without_unrecorded(gated: Gated, missing: Unrecorded | None) -> Gated:
@@ -185,15 +302,9 @@ def without_unrecorded(gated: Gated, missing: Unrecorded | None) -> Gated:
     return replace(gated, findings=tuple(kept))
 
 
-def without_open(warnings: Sequence[KairWarning], items: Sequence[OpenItem]) -> tuple[KairWarning, ...]:
-    """Return the warnings without who is waited for in steps that an item names: one waiting is shown once."""
-    ranks = ranks_of([one for one in items if one.kind == "event"])
-    return tuple(one for one in warnings if one.code != "waited_for" or not ranks.issuperset(one.ranks))
-
-
-def leaves_open(items: Sequence[OpenItem]) -> bool:
-    """Return whether an item is so large that nobody may say there is no straggler."""
-    return any(one.share_of_step >= LEAVES_OPEN for one in items)
+def explains_the_rest(item: OpenItem) -> bool:
+    """Return whether what a replay finds besides would repeat an item: a test names its ranks, or parts are unknown."""
+    return item.kind == "idle" or item.replayed_us is not None or (item.kind == "few_steps" and bool(item.ranks))
 
 
 def smallest_share(items: Sequence[OpenItem]) -> float:
@@ -201,29 +312,40 @@ def smallest_share(items: Sequence[OpenItem]) -> float:
     return max((SMALLEST_SHARE, *(one.share_of_step for one in items)))
 
 
-_ITEM_OF: Final[dict[str, OpenKind]] = {
-    "unexplained": "uneven",
-    GRAPHS_NOT_RECORDED: "idle",
-    GROUPS_DIFFER: "groups_differ",
-}
+_ITEM_OF: Final[dict[str, OpenKind]] = {GRAPHS_NOT_RECORDED: "idle", GROUPS_DIFFER: "groups_differ"}
 """Codes of warnings that are items of their own."""
 
 
 def _of_warnings(warnings: Sequence[KairWarning], job: JobExcess) -> Iterator[OpenItem]:
-    """What warnings say of time that nothing explains."""
+    """Yield what warnings say of time that nothing explains."""
     step_us = job.step_time_ns / 1e3
     for one in warnings:
         if one.code in _ITEM_OF:
             share = one.figures["share_of_step"]
-            cause = one.about if one.code == "unexplained" else None
             where = one.about if one.code == GROUPS_DIFFER else None
-            yield OpenItem(_ITEM_OF[one.code], one.ranks, (), share * step_us, share, cause=cause, where=where)
-        elif one.code == LONGER_STEPS:
-            since, until = (int(one.figures.get(name, job.steps[-1].step)) for name in ("step", "until"))
-            steps = tuple(of.step for of in job.steps if since <= of.step <= until)
-            took, usual = one.figures["after_us"], one.figures["before_us"]
-            lost = (took - usual) * len(steps) / len(job.steps)
-            yield OpenItem("changed", (), steps, lost, lost / step_us, took_us=took, usual_us=usual)
+            yield OpenItem(_ITEM_OF[one.code], one.ranks, (), share * step_us, share, where=where)
+
+
+def longer_steps(found: Localization, findings: Sequence[Finding]) -> Iterator[OpenItem]:
+    """Yield that all steps became longer, where no finding explains half of that."""
+    if (longer := found.longer) is None:
+        return
+    change, steps = longer.change, [step.step for step in found.job.steps]
+    lost_us = (change.since - change.before) * (change.end - change.begin) / len(steps) / 1e3
+    if sum(one.time_lost_us_per_step for one in findings if one.since is not None) >= EXPLAINED * lost_us:
+        return
+    most = ranks_at(found.job.ranks, longer.positions)
+    on_all = len(most) > MOST_OF_ROLE * len(found.job.ranks)
+    yield OpenItem(
+        "changed",
+        () if on_all else most,
+        tuple(steps[change.begin : change.end]),
+        lost_us,
+        lost_us * 1e3 / max(found.job.step_time_ns, 1.0),
+        cause=longer.kind if longer.kind in CAUSES else None,
+        took_us=change.since / 1e3,
+        usual_us=change.before / 1e3,
+    )
 
 
 def _cause_of_class(class_index: int) -> Cause:

@@ -70,14 +70,14 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
 
     accused = frozenset(place for suspect in suspected for place in suspect.positions)
     shared = SharedCosts(
-        trace, seen.replays, tables.devices, step_time, likely, counted=seen.kernel.counted, accused=accused
+        trace, seen.replays, tables.parts, step_time, likely, counted=seen.kernel.counted, accused=accused
     )
     parts = parts_of_step(trace)
     wide = _of_all(
         trace, found, shared, accused, (*networks, *exposed(trace, parts, step_time)), step_time_ns=step_time
     )
     every = about(shared.stops, wide)
-    findings, untold = without_unknown_inside(every, tables.devices, step_time, waits_known=bool(blamed.collectives))
+    findings, untold = without_unknown_inside(every, tables.parts, step_time, waits_known=bool(blamed.collectives))
     return Raised(tuple(findings), tuple(untold), parts)
 
 

@@ -21,10 +21,10 @@ from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.device_findings import device_findings, price_range
-from kair_engine.triage.device_tally import DeviceTally
 from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
@@ -165,7 +165,7 @@ class SharedCosts:
         self,
         trace: Trace,
         replays: Replays,
-        devices: DeviceTally,
+        parts: StepPartsTally,
         step_time_ns: float,
         others: Others = lambda *_: (),
         *,
@@ -174,7 +174,7 @@ class SharedCosts:
     ) -> None:
         everybody = np.arange(len(trace.job.ranks))
         self._shared = ~np.isin(everybody, sorted(accused)) if 0 < len(accused) < len(everybody) else everybody >= 0
-        self._trace, self._devices, self._step_time_ns, self._others = trace, devices, step_time_ns, others
+        self._trace, self._parts, self._step_time_ns, self._others = trace, parts, step_time_ns, others
         self._model, self._counted = _model(replays), counted
         self.stops: HostStops | None = None
         self._fixes: dict[Cause, Fix] = {}
@@ -203,8 +203,7 @@ class SharedCosts:
         yield from device_findings(
             self._trace,
             self._model,
-            self._devices,
-            job,
+            self._parts,
             step_time_ns,
             hosts_stop=bool(stopped),
             shared=self._shared,
@@ -247,7 +246,7 @@ class SharedCosts:
         if stops.cores is not None:
             return Undisturbed.THREADS_RUN, Undisturbed.ENOUGH_CORES
         # On streams what takes longer than usual may have waited for others on the device.
-        on_threads = self._devices.threads_communicate or not self._trace.job.has_device
+        on_threads = self._parts.threads_communicate or not self._trace.job.has_device
         ranged = on_threads or stops.tick_us is not None
         return (Undisturbed.THREADS_RUN, Undisturbed.USUAL) if ranged else ()
 
@@ -262,7 +261,7 @@ class SharedCosts:
         often |= stops.ticked_share >= TICKED_SHARE
         # Beside a device a stop shows as such only where it hits an operator of the program.
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
-        seldom = self._devices.threads_communicate and within
+        seldom = self._parts.threads_communicate and within
         if self._counted is None or not self._counted.tells_all:
             return often, seldom
         # What lacks no core, and nothing stops, stands still for something else.

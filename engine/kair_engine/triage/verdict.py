@@ -1,58 +1,29 @@
-"""The last arrow: from the findings that stand to one verdict, and to who comes first."""
+"""The last arrow: from the findings that stand and what they leave open to one verdict, and to who comes first."""
 
 from collections.abc import Sequence
-from functools import reduce
+
+import numpy as np
 
 from kair_engine.localize.analysis import rank_scores
-from kair_engine.localize.link_changes import GROUPS_DIFFER
+from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
-from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
-from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
-from kair_engine.triage.gate import Gated, makes_late_us
-from kair_engine.triage.job_wide import LONGER_STEPS
-from kair_engine.triage.look import verdict_beside_dominant_step
-from kair_engine.triage.open_items import leaves_open
-from kair_engine.triage.waiting import leads_by_waiting
-
-_OPEN = (GRAPHS_NOT_RECORDED, GROUPS_DIFFER, LONGER_STEPS)
+from kair_engine.trace.model import Trace
+from kair_engine.triage.open_items import LEAVES_OPEN
 
 
-def verdict(
-    found: Localization,
-    gated: Gated,
-    limits: Sequence[KairWarning],
-    left: Sequence[OpenItem],
-    set_aside: Sequence[KairWarning],
-) -> Verdict:
-    """One verdict about all steps.
+def verdict(findings: Sequence[Finding], items: Sequence[OpenItem], shared_us: float) -> Verdict:
+    """Return what a budget comes to: who is accused, else what all share, else whether anything large is open.
 
-    `limits` are the recording's, `left` is what no finding explains, `set_aside` tells of steps that are not judged.
+    That no rank is to blame is not said where what is open on some ranks is more than what all ranks lose, `shared_us`.
     """
-    of_others = _of_judged_steps(found, gated, limits, is_open=leaves_open(left))
-    return reduce(verdict_beside_dominant_step, reversed(set_aside), of_others)
-
-
-def _of_judged_steps(found: Localization, gated: Gated, limits: Sequence[KairWarning], *, is_open: bool) -> Verdict:
-    """`is_open`: whether so much is left that nothing explains."""
-    # What all ranks share makes each of them late now and then.
-    shared_ns = 1e3 * makes_late_us(gated.findings, found.job)
-    undecided = any(one.excess_ns > shared_ns for one in found.undecided) or any(map(_leaves_open, limits))
-    if gated.contradicted:
-        return "inconclusive"
-    if any(finding.pattern != "job_wide" for finding in gated.findings):
+    if any(one.pattern != "job_wide" for one in findings):
         return "straggler"
-    if undecided:
-        return "inconclusive"
-    if gated.findings:
+    large = [one for one in items if one.share_of_step >= LEAVES_OPEN]
+    if findings and all(not one.ranks or one.is_whole or one.us_per_step <= shared_us for one in large):
         return "job_wide"
-    return "no_straggler" if can_accuse(found.job) and not is_open else "inconclusive"
-
-
-def _leaves_open(warning: KairWarning) -> bool:
-    return warning.code in _OPEN or bool(warning.ranks and warning.code in NOT_COMPARED | OF_RUNS)
+    return "inconclusive" if large else "no_straggler"
 
 
 def ranking(
@@ -80,3 +51,10 @@ def ranking(
         )
         for score in scores
     )
+
+
+def leads_by_waiting(job: JobExcess) -> bool:
+    """Return whether it is who was waited for longest that says most: of too few steps for any test, and of ranks that
+    run one program. Stages of a pipeline wait for one another anyway.
+    """
+    return not can_accuse(job) and len(np.unique(job.role)) == 1

@@ -1,24 +1,12 @@
 """Who was waited for, how much, and by how many: what blame found, as shares of the step."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import JobExcess
-from kair_engine.localize.localization import can_accuse
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import BlameResult, RankBlame
-
-MOST_OF_WAITING, NOTABLE_WAITING = 2 / 3, 0.05
-"""A rank that causes this share of all waiting, and of the step per peer, is a suspect without a test."""
-
-
-def leads_by_waiting(job: JobExcess) -> bool:
-    """Whether it is who was waited for longest that says most: of too few steps for any test, and of ranks that run one
-    program. Stages of a pipeline wait for one another anyway.
-    """
-    return not can_accuse(job) and len(np.unique(job.role)) == 1
+from kair_engine.results.blame import BlameResult
 
 
 class Waiting:
@@ -53,18 +41,3 @@ class Waiting:
         imposed = sum(row.blamed_us for row in self._blamed.by_rank if row.rank in peers)
         others = max(len(peers) * (len(of_role) - 1), 1)
         return own - imposed * 1e3 / len(job.steps) / others / job.step_time_ns
-
-    def suspect(self, undecided: Collection[Rank]) -> RankBlame | None:
-        """The rank that nearly all waiting is laid to, where that is a good part of the step.
-
-        Where no test could accuse anybody, whoever is waited for most is worth naming (`leads_by_waiting`).
-        """
-        if len(self._job.ranks) < 2:
-            return None
-        first = next(iter(self._blamed.by_rank), None)
-        most = 0.0 if leads_by_waiting(self._job) else MOST_OF_WAITING
-        if first is None or first.share <= most or first.rank in undecided:
-            return None
-        share = self.share_for((first.rank,))
-        notable = NOTABLE_WAITING if can_accuse(self._job) else SMALLEST_SHARE
-        return first if share is not None and share > notable else None

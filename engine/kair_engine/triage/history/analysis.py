@@ -18,7 +18,7 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE
 from kair_engine.localize.peers import Means, above_others
-from kair_engine.results.triage import Evidence, Finding, PricedBy, RankedRank, SmallestSeen, TriageResult, Verdict
+from kair_engine.results.triage import Evidence, Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.trace.model import Job, hosts_of
@@ -26,7 +26,9 @@ from kair_engine.triage.history.longer import longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside, slow_ranks
+from kair_engine.triage.open_items import smallest_share
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, STOPPED_SHARE
+from kair_engine.triage.verdict import verdict
 from kair_engine.whatif.prices import price
 
 _SHARED: Final[dict[Cause, tuple[str, float]]] = {
@@ -37,7 +39,8 @@ _SHARED: Final[dict[Cause, tuple[str, float]]] = {
 """What all ranks spend alike, the column that tells it, and from which share of the step on it is told."""
 _FINER: Final = frozenset({"garbage_collection", "input", "contention"})
 """Causes that a column states, and a sampled step may only show as idle time or longer operators."""
-_OPEN_BY_STEPS: Final = frozenset({"few_steps"})
+_OPEN_BY_STEPS: Final = frozenset({"few_steps", "waiting"})
+"""Kinds of items that too few sampled steps leave open, and that all steps settle."""
 _VICTIMS: Final = 4
 """The bound is asked of the fastest ranks, which are seen last."""
 _SIZES: Final = 49
@@ -88,17 +91,19 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
     """The verdict of a job of which nothing was sampled."""
     judged = judge(history, job, gpu_cost)
     findings = (*judged.findings, *shared_by_all(history, job, gpu_cost))
-    verdict: Verdict = "straggler" if judged.findings else "job_wide" if findings else "no_straggler"
+    step_us = float(history.us["step"].mean()) if len(history.steps) else 0.0
+    untested = () if history.can_judge else (OpenItem("few_steps", (), (), step_us, 1.0),)
     return TriageResult(
-        verdict=verdict if history.can_judge or findings else "inconclusive",
+        verdict=verdict(findings, untested, 0.0),
         findings=findings,
         ranking=_ranking(history, job, judged.findings),
-        step_time_us=float(history.us["step"].mean()) if len(history.steps) else 0.0,
+        step_time_us=step_us,
         waiting_us_per_step=float(history.us["waited"].sum(axis=1).mean()) if len(history.steps) else 0.0,
         unattributed_us_per_step=0.0,
         steps=tuple(history.steps.tolist()),
         warnings=(),
         unseen=judged.unseen,
+        open=untested,
         history_steps=len(history.steps),
     )
 
@@ -120,17 +125,16 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
             found.append(_both(one, judged.findings[at]))
     alone = [one for at, one in enumerate(judged.findings) if at not in used]
     findings = tuple(sorted((*found, *alone), key=lambda one: -one.costs_us))
-    verdict = sampled.verdict
-    reasons = {one.code for one in sampled.warnings}
-    if judged.findings:
-        verdict = "straggler"
-    elif verdict == "inconclusive" and history.can_judge and not sampled.findings and reasons <= _OPEN_BY_STEPS:
-        verdict = "no_straggler"
     accused = {rank for one in findings for rank in one.ranks}
+    left = tuple(one for one in sampled.open if accused.isdisjoint(one.ranks))
+    if history.can_judge and any(one.kind == "few_steps" for one in left):
+        left = tuple(one for one in left if one.kind not in _OPEN_BY_STEPS)
     return replace(
         sampled,
-        verdict=verdict,
+        verdict=verdict(findings, left, sum(one.time_lost_us_per_step for one in findings)),
         findings=findings,
+        open=left,
+        smallest_share=smallest_share(left),
         ranking=tuple(replace(one, flagged=one.rank in accused) for one in sampled.ranking),
         unseen=None if accused else judged.unseen,
         history_steps=len(history.steps),

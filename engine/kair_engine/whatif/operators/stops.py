@@ -24,7 +24,8 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, HostStops
-from kair_engine.timeline.host_activity import in_calls
+from kair_engine.timeline.account import LONGEST_LATENCY_NS
+from kair_engine.timeline.host_activity import in_calls, waits_for_own_copy
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
@@ -288,10 +289,6 @@ def _union(begin: Floats, end: Floats) -> float:
     return float(np.maximum(end - np.maximum(begin, before), 0.0).sum())
 
 
-LONGEST_LATENCY_NS = 100_000
-"""Between a kernel's launch and its begin on a device that is free: 2 to 10 µs on an H100, at most 20."""
-
-
 class StoppedParts:
     """What stops take of the parts of some steps, and other delays that no peer shows.
 
@@ -313,7 +310,7 @@ class StoppedParts:
         """Per part, what of it is a stop of the program's own threads, as far as measurements bear it out."""
         found = np.maximum(stops_ns(self._parts), self._among_calls_ns)
         # How long these take goes by what they are asked for, and not by the cores.
-        found = np.where(self._of(lambda ops: ops.of_profiler | in_calls(ops)), 0.0, found)
+        found = np.where(self._of(lambda ops: ops.of_profiler | in_calls(ops) | waits_for_own_copy(ops)), 0.0, found)
         return found if self.measured is None else self.measured.borne_out_ns(found)
 
     @property
