@@ -61,7 +61,7 @@ def fixed_first(result: TriageResult) -> tuple[str, tuple[Fix, ...]]:
 
 
 def headline_of(joint: Joint, peers: int) -> str:
-    """`ranks 1 and 6 (compute); together they cost 5.5 of the 36.3 ms step (…); fixing one alone gains nothing (…)`.
+    """`ranks 1 and 6 (compute); together they cost 5.5 of the 36.3 ms step (…); fixing one gains nothing (…)`.
 
     `peers` is how many ranks of the same roles nobody accuses.
     """
@@ -147,12 +147,12 @@ def _subject(joint: Joint) -> str:
 
 
 def _each(joint: Joint) -> str:
-    """Return what fixing one alone gains, and the range of the parts."""
+    """Return what fixing one gains, and the range of the parts."""
     parts = [us for one in joint.findings for us in (one.least_us_per_step, one.most_us_per_step) if us is not None]
     gained = max(one.time_lost_us_per_step for one in joint.findings)
     each = f"each {between(min(parts), max(parts))}" if parts else ""
     gains = "nothing" if gained < SMALLEST_SHARE * joint.step_time_us else f"{duration(gained)} at most"
-    return f"fixing one alone gains {gains}{f' ({each})' if each else ''}"
+    return f"fixing one gains {gains}{f' ({each})' if each else ''}"
 
 
 def _named_by_cause(findings: Sequence[Finding]) -> str:
@@ -178,7 +178,7 @@ def _slower_throughout(joint: Joint, peers: int) -> str | None:
         return None
     least, most = ratio(min(ratios)), ratio(max(ratios))
     longer = least if least == most else f"{least} to {most}"
-    beside = "their peer" if peers == 1 else "their peers"
+    beside = "their peer" if peers == 1 else "peers"
     when = {when_in_words(one) for one in joint.findings}
     since = when.pop() if len(when) == 1 else ""
     return f"{ranks_named(joint.ranks)} compute {longer} as long as {beside}{since}"
