@@ -133,9 +133,12 @@ class Budget:
             waited = float(self.parts.waited_for_ns[:, of].sum())
             yield self._item("no_peer", waited / others.sum() * self._mean_ns, ranks=tuple(sorted(seen)))
         if unseen - accused:
-            others = self._of_others(unseen)
-            may_wait = float(others[[*_MAY_BE_WAITING]].sum() / others.sum())
-            yield self._item("no_peer", may_wait * self._mean_ns, ranks=tuple(sorted(unseen - accused)))
+            yield self._item("no_peer", self._may_wait_ns(unseen), ranks=tuple(sorted(unseen - accused)))
+
+    def _may_wait_ns(self, ranks: Collection[Rank]) -> float:
+        """Return how long the others may wait for ranks in a step, where not all that these did is recorded."""
+        others = self._of_others(ranks)
+        return float(others[[*_MAY_BE_WAITING]].sum() / others.sum()) * self._mean_ns
 
     def _of_others(self, ranks: Collection[Rank]) -> Floats:
         """Return what the time of all other ranks went to."""
@@ -156,6 +159,9 @@ class Budget:
             cause = "exposed_communication" if self.may_all_be_waiting else None
             waited = self.missing.at_most_ns if self.may_all_be_waiting else self.missing.waited_ns
             yield self._item("unrecorded", waited, ranks=self.missing.ranks, cause=cause)
+        elif (ranks := self.trace.job.missing_ranks) and len(self.job.ranks) > 1:
+            # Threads' transfers vary too much for what they take without waiting to be known.
+            yield self._item("unrecorded", self._may_wait_ns(ranks), ranks=ranks, cause="exposed_communication")
 
     def _unmatched(self) -> Iterator[OpenItem]:
         """Communication whose members were not found: any part of it may be waiting."""
