@@ -19,6 +19,7 @@ from kair_engine.localize.localization import Localization, steps_needed
 from kair_engine.localize.moments import Moment
 from kair_engine.localize.since import MOST_OF_ROLE
 from kair_engine.ranks import Position, Rank, as_positions, ranks_at
+from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
@@ -31,7 +32,8 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.look import GIANT_STEP, Looked
+from kair_engine.triage.look import GIANT_STEP, MOST_OF_WAITING, Looked
+from kair_engine.triage.waiting import Waiting
 
 EXPLAINED: Final = 0.5
 """Findings that began within the recording explain how steps became longer if they cost this part of it."""
@@ -53,6 +55,7 @@ class Budget:
     """What is known of a step's time that findings need not explain."""
 
     seen: Looked
+    blamed: BlameResult
     gated: Gated
     missing: Unrecorded | None
     may_all_be_waiting: bool
@@ -246,14 +249,20 @@ class Budget:
         named = {*uncompared}.union(*(one.ranks for one in gated.findings), *(one.ranks for one in self.seen.explained))
         named.update(*(ranks_at(self.job.ranks, one.positions) for one in self.seen.found.events))
         for one in gated.worthless:
-            if named.isdisjoint(one.ranks) and (waited := self._waited_for_ns(self._positions(one.ranks))) > least:
+            waited = max(self._waited_for_ns(self._positions(one.ranks)), self._waited_at_all_ns(one.ranks))
+            if named.isdisjoint(one.ranks) and waited > least:
                 named.update(one.ranks)
                 price, cause, operator = one.time_lost_us_per_step, one.cause, one.operator
                 yield self._item("waiting", waited, ranks=one.ranks, cause=cause, operator=operator, replayed_us=price)
+        first = next(iter(self.blamed.by_rank), None)
+        of_one = first is not None and first.share > MOST_OF_WAITING and len(np.unique(self.job.role)) == 1
         for at in np.argsort(-self.parts.waited_for_ns[0], kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
             if rank not in named:
-                if (waited := self._waited_for_ns(np.array([at]))) > least:
+                waited = self._waited_for_ns(np.array([at]))
+                if of_one and first is not None and first.rank == rank:
+                    waited = max(waited, self._waited_at_all_ns((rank,)))
+                if waited > least:
                     yield self._item("waiting", waited, ranks=(rank,), more_steps=self._steps_lacking)
                 return
 
@@ -266,6 +275,15 @@ class Budget:
         shared = (one for one in self.gated.findings if one.pattern == "job_wide")
         counted = (one for one in shared if not lateness or one.cause not in _NOBODY_WAITS)
         return 1e3 * sum(_surely_us(one) if self.job.on_device else one.time_lost_us_per_step for one in counted)
+
+    def _waited_at_all_ns(self, ranks: Sequence[Rank]) -> float:
+        """Return the same with what goes by while the others compute: who spins there slows what else it runs.
+
+        Where hosts run ahead of their devices, that is no loss by itself.
+        """
+        if self.seen.tables.devices.leads is not None:
+            return 0.0
+        return min(Waiting(self.job, self.blamed).share_for(ranks) or 0.0, 1.0) * self._mean_ns
 
     def _waited_for_ns(self, of: Ints) -> float:
         """Return how long each of the others of their role waits for some ranks in a step."""
