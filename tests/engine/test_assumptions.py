@@ -113,7 +113,7 @@ def test_pauses_at_other_distances_are_the_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spinning", [0.06, 0.07, 0.08])
 def test_a_rank_that_is_waited_for_is_told_though_spinning_slows_the_others(tmp_path: Path, spinning: float) -> None:
     result = triage(recorded(tmp_path, SlowBesideSpinning(3, 1.06, spinning), steps=12))
-    told = {rank for warning in result.warnings for rank in warning.ranks}
+    told = {rank for item in result.open for rank in item.ranks}
     assert result.verdict in {"straggler", "inconclusive"}
     assert accused(result) | told == {3}
 

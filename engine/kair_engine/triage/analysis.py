@@ -53,7 +53,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     stands = _priced_and_gated(seen, blamed, raised, gpu_cost)
     missing = unrecorded(seen.trace)
     steps, gated = seen.trace.steps, without_unrecorded(stands.gated, missing)
-    budget = Budget(seen, gated, missing, gated.findings != stands.gated.findings)
+    budget = Budget(seen, blamed, gated, missing, gated.findings != stands.gated.findings)
     limits = (*raised.untold, *stands.limits)
     still_open = budget.items(limits, longer_steps(seen.found, gated.findings))
     if not seen.explained and not any(map(explains_the_rest, still_open)):

@@ -42,7 +42,8 @@ from kair_engine.whatif.analysis import share_replayed, units
 GIANT_STEP: Final = "giant_step"
 """The code of the warning that a step was set aside since it outweighs all others."""
 MOST_OF_WAITING: Final = 2 / 3
-"""A step went by in waiting for one rank if its peers waited for that one for this part of it."""
+"""A step went by in waiting for one rank if its peers waited for that one for this part of it; and all waiting is for
+one rank if it is the last one for this part of it."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from kair_engine.localize.localization import Localization, steps_needed
 from kair_engine.localize.moments import Moment
 from kair_engine.localize.since import MOST_OF_ROLE
 from kair_engine.ranks import Position, Rank, as_positions, ranks_at
+from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
@@ -31,7 +32,8 @@ from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.look import GIANT_STEP, Looked
+from kair_engine.triage.look import GIANT_STEP, MOST_OF_WAITING, Looked
+from kair_engine.triage.waiting import Waiting
 
 EXPLAINED: Final = 0.5
 """Findings that began within the recording explain how steps became longer if they cost this part of it."""
@@ -53,6 +55,7 @@ class Budget:
     """What is known of a step's time that findings need not explain."""
 
     seen: Looked
+    blamed: BlameResult
     gated: Gated
     missing: Unrecorded | None
     may_all_be_waiting: bool
@@ -133,9 +136,12 @@ class Budget:
             waited = float(self.parts.waited_for_ns[:, of].sum())
             yield self._item("no_peer", waited / others.sum() * self._mean_ns, ranks=tuple(sorted(seen)))
         if unseen - accused:
-            others = self._of_others(unseen)
-            may_wait = float(others[[*_MAY_BE_WAITING]].sum() / others.sum())
-            yield self._item("no_peer", may_wait * self._mean_ns, ranks=tuple(sorted(unseen - accused)))
+            yield self._item("no_peer", self._may_wait_ns(unseen), ranks=tuple(sorted(unseen - accused)))
+
+    def _may_wait_ns(self, ranks: Collection[Rank]) -> float:
+        """Return how long the others may wait for ranks in a step, where not all that these did is recorded."""
+        others = self._of_others(ranks)
+        return float(others[[*_MAY_BE_WAITING]].sum() / others.sum()) * self._mean_ns
 
     def _of_others(self, ranks: Collection[Rank]) -> Floats:
         """Return what the time of all other ranks went to."""
@@ -156,6 +162,9 @@ class Budget:
             cause = "exposed_communication" if self.may_all_be_waiting else None
             waited = self.missing.at_most_ns if self.may_all_be_waiting else self.missing.waited_ns
             yield self._item("unrecorded", waited, ranks=self.missing.ranks, cause=cause)
+        elif (ranks := self.trace.job.missing_ranks) and len(self.job.ranks) > 1:
+            # Threads' transfers vary too much for what they take without waiting to be known.
+            yield self._item("unrecorded", self._may_wait_ns(ranks), ranks=ranks, cause="exposed_communication")
 
     def _unmatched(self) -> Iterator[OpenItem]:
         """Communication whose members were not found: any part of it may be waiting."""
@@ -243,13 +252,18 @@ class Budget:
         # A finding about all ranks that shows on some of them says whom the others wait for.
         named.update(*(one.seen_on for one in gated.findings if len(one.seen_on) < len(self.job.ranks)))
         for one in gated.worthless:
-            if named.isdisjoint(one.ranks) and (waited := self._waited_for_ns(self._positions(one.ranks))) > least:
+            waited = max(self._waited_for_ns(self._positions(one.ranks)), self._waited_at_all_ns(one.ranks))
+            if named.isdisjoint(one.ranks) and waited > least:
                 named.update(one.ranks)
                 price, cause, operator = one.time_lost_us_per_step, one.cause, one.operator
                 yield self._item("waiting", waited, ranks=one.ranks, cause=cause, operator=operator, replayed_us=price)
         if any(one.ranks for one in gated.findings):
             return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
         waited_ns = self._waited_for_each_ns()
+        first = next(iter(self.blamed.by_rank), None)
+        if first is not None and first.share > MOST_OF_WAITING and len(np.unique(self.job.role)) == 1:
+            at = int(self._positions((first.rank,))[0])
+            waited_ns[at] = max(waited_ns[at], self._waited_at_all_ns((first.rank,)))
         for one in self.seen.found.events:
             waited_ns[list(one.positions)] -= one.lost_ns  # that much is an item of its own
         for at in np.argsort(-waited_ns, kind="stable").tolist():
@@ -274,6 +288,15 @@ class Budget:
         spent, role = self.parts.parts_ns.sum(axis=0), self.job.role
         others = np.bincount(role, weights=spent)[role] - spent
         return np.asarray(self.parts.waited_for_ns[0] / np.maximum(others, 1.0) * self._mean_ns)
+
+    def _waited_at_all_ns(self, ranks: Sequence[Rank]) -> float:
+        """Return the same with what goes by while the others compute: who spins there slows what else it runs.
+
+        Where hosts run ahead of their devices, that is no loss by itself.
+        """
+        if self.seen.tables.parts.leads is not None:
+            return 0.0
+        return min(Waiting(self.job, self.blamed).share_for(ranks) or 0.0, 1.0) * self._mean_ns
 
     def _waited_for_ns(self, of: Ints) -> float:
         """Return how long each of the others of their role waits for some ranks in a step."""
