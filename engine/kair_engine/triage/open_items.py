@@ -26,9 +26,9 @@ from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
-from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
 from kair_engine.triage.job_wide import LONGER_STEPS
+from kair_engine.triage.unrecorded_graphs import GRAPHS_NOT_RECORDED
 
 LEAVES_OPEN: Final = 0.05
 """Of the step: an item as large leaves a verdict open that would otherwise be that there is no straggler."""

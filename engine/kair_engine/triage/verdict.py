@@ -10,11 +10,11 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
 from kair_engine.timeline.coverage import NOT_COMPARED
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace
-from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated, makes_late_us
 from kair_engine.triage.job_wide import LONGER_STEPS
 from kair_engine.triage.look import verdict_beside_dominant_step
 from kair_engine.triage.open_items import leaves_open
+from kair_engine.triage.unrecorded_graphs import GRAPHS_NOT_RECORDED
 from kair_engine.triage.waiting import leads_by_waiting
 
 _OPEN = (GRAPHS_NOT_RECORDED, GROUPS_DIFFER, LONGER_STEPS)
