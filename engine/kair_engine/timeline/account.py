@@ -111,12 +111,14 @@ class Account:
     def joined(cls, parts: Sequence["Account"]) -> "Account":
         """Return the rows of all, those that agree in all but their length added up."""
         names = ("rank", "kind", "place", "operator", "owner", "ns")
-        *key, lengths = (np.concatenate([getattr(part, name) for part in parts]).astype(np.int64) for name in names)
-        distinct, of_row = np.unique(np.stack(key), axis=1, return_inverse=True)
-        ns = np.zeros(distinct.shape[1], dtype=np.int64)
-        np.add.at(ns, of_row.reshape(-1), lengths)
-        rank, kind, place, operator, owner = distinct
-        return cls(rank, kind.astype(np.int8), place.astype(np.int8), operator, owner, ns)
+        every = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        key = (every.rank * len(KINDS) + every.kind) * len(PLACES) + every.place
+        for column in (every.operator, every.owner):  # NONE is −1
+            key = key * (int(column.max(initial=NONE)) + 2) + column + 1
+        _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
+        ns = np.zeros(len(first), dtype=np.int64)
+        np.add.at(ns, of_row, every.ns)
+        return replace(every.chosen(first), ns=ns)
 
 
 class AccountOfSteps:
@@ -146,14 +148,12 @@ class AccountOfSteps:
                 parts.append(rows.chosen(np.arange(len(rows.ns))))
                 parts[-1].rank[:] = at
                 begin[at] = done_before - ops.origin_ns
-        rows = _between(ops, sync, begin, np.maximum(over, done))
         if (done > over).any():
-            now, rest = _between(ops, sync, begin, over), _between(ops, sync, over, np.maximum(over, done))
+            rest = _between(ops, sync, over, np.maximum(over, done))
             for at in np.flatnonzero(done > over).tolist():
                 ends = int(over[at] + ops.origin_ns), int(done[at] + ops.origin_ns)
                 self._rest[int(ops.ranks[at])] = *ends, rest.chosen(rest.rank == at)
-            rows = now
-        return Account.joined([rows, *parts])
+        return Account.joined([_between(ops, sync, begin, over), *parts])
 
 
 def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_ns: Ints) -> Account:
