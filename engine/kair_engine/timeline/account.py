@@ -149,14 +149,12 @@ class AccountOfSteps:
                 parts.append(rows.chosen(np.arange(len(rows.ns))))
                 parts[-1].rank[:] = at
                 begin[at] = done_before - ops.origin_ns
-        rows = _between(ops, sync, begin, np.maximum(over, done))
         if (done > over).any():
-            now, rest = _between(ops, sync, begin, over), _between(ops, sync, over, np.maximum(over, done))
+            rest = _between(ops, sync, over, np.maximum(over, done))
             for at in np.flatnonzero(done > over).tolist():
                 ends = int(over[at] + ops.origin_ns), int(done[at] + ops.origin_ns)
                 self._rest[int(ops.ranks[at])] = *ends, rest.chosen(rest.rank == at)
-            rows = now
-        return Account.joined([rows, *parts])
+        return Account.joined([_between(ops, sync, begin, over), *parts])
 
 
 def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_ns: Ints) -> Account:

@@ -30,9 +30,9 @@ from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
-from kair_engine.triage.device_findings import GRAPHS_NOT_RECORDED
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.look import GIANT_STEP, MOST_OF_WAITING, Looked
+from kair_engine.triage.look import GIANT_STEP, Looked
+from kair_engine.triage.unrecorded_graphs import GRAPHS_NOT_RECORDED
 from kair_engine.triage.waiting import Waiting
 
 EXPLAINED: Final = 0.5
@@ -260,10 +260,6 @@ class Budget:
         if any(one.ranks for one in gated.findings):
             return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
         waited_ns = self._waited_for_each_ns()
-        first = next(iter(self.blamed.by_rank), None)
-        if first is not None and first.share > MOST_OF_WAITING and len(np.unique(self.job.role)) == 1:
-            at = int(self._positions((first.rank,))[0])
-            waited_ns[at] = max(waited_ns[at], self._waited_at_all_ns((first.rank,)))
         for one in self.seen.found.events:
             waited_ns[list(one.positions)] -= one.lost_ns  # that much is an item of its own
         for at in np.argsort(-waited_ns, kind="stable").tolist():

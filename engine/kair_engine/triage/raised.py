@@ -1,6 +1,6 @@
 """The arrow from slow ranks, and from what all ranks share, to findings."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -17,9 +17,7 @@ from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, HostStops
 from kair_engine.trace.large_steps import large_steps
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.triage.device_findings import without_unknown_inside
 from kair_engine.triage.findings import KernelEvidence, rank_finding
-from kair_engine.triage.host_calls import shared_calls
 from kair_engine.triage.job_wide import (
     exposed,
     job_wide_findings,
@@ -38,6 +36,7 @@ from kair_engine.triage.ranks.suspects import Suspect, suspects
 from kair_engine.triage.replays import sample_of
 from kair_engine.triage.shared_costs import SharedCosts
 from kair_engine.triage.slow_network import slow_networks, without_slow_networks
+from kair_engine.triage.unrecorded_graphs import without_unknown_inside
 from kair_engine.whatif.analysis import as_replayed
 from kair_engine.whatif.model import Model
 
@@ -73,9 +72,7 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
         trace, seen.replays, tables.parts, step_time, likely, counted=seen.kernel.counted, accused=accused
     )
     parts = parts_of_step(trace)
-    wide = _of_all(
-        trace, found, shared, accused, (*networks, *exposed(trace, parts, step_time)), step_time_ns=step_time
-    )
+    wide = _of_all(trace, found, shared, (*networks, *exposed(trace, parts, step_time)), step_time_ns=step_time)
     every = about(shared.stops, wide)
     findings, untold = without_unknown_inside(every, tables.parts, step_time, waits_known=bool(blamed.collectives))
     return Raised(tuple(findings), tuple(untold), parts)
@@ -85,14 +82,13 @@ def _of_all(
     trace: Trace,
     found: Localization,
     shared: SharedCosts,
-    accused: Collection[Position],
     more: Sequence[Finding],
     *,
     step_time_ns: float,
 ) -> tuple[Finding, ...]:
     """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
-    shares = (*shared_calls(trace, found.job, accused, step_time_ns), *shared.findings(found.job))
+    shares = tuple(shared.findings(found.job))
     known = {finding.cause for finding in shares}
     # A pause of all ranks is told by what makes it, where that is told.
     patterns = tuple(one for one in patterns if "every" not in one.figures or one.cause not in known)

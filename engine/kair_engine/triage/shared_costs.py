@@ -5,12 +5,12 @@ Peers do not show it. Each is priced by a replay without it, and told where it c
 Between what and what a step loses for want of cores, and how much of that the ranks' own threads take.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
@@ -19,12 +19,13 @@ from kair_engine.localize.imbalance import BATCH_SHARE
 from kair_engine.localize.moments import Moment, shared_moments
 from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.triage import Evidence, Finding, ShownBy
+from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
 from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS, WHEN, AccountKind, When
+from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
-from kair_engine.triage.device_findings import device_findings, price_range
 from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidence
 from kair_engine.triage.findings import new_finding
 from kair_engine.triage.ranks.cpu_limits import oversubscribed_evidence
@@ -141,12 +142,20 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
     "profiler": 0.05,
+    "allocator": 0.05,
+    "compilation": 0.05,
+    "device_contention": 0.05,
     "copies": 0.10,
     "exposed_communication": 0.30,
+    "launch_bound": 0.30,
     "sequence_imbalance": BATCH_SHARE,
 }
 """Of the step, what each must cost that is left once ranks and links are as they should be: collectives and launches
 every job has, fetches should cost nothing."""
+ONE_BY_ONE_SHARE: Final = 0.10
+"""Of the step: how long the median device must idle between launches that follow one another."""
+_HIT: Final = 0.1
+"""Steps that lose less to calls than this part of what the costliest one does are not named."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
 """Told of recordings with devices: on a thread, communication is the job's ordinary work."""
 
@@ -195,33 +204,90 @@ class SharedCosts:
 
     def findings(self, job: JobExcess) -> Iterator[Finding]:
         """One for each that costs enough."""
+        yield from self._calls(job)
         if self._model is None:
             return
-        step_time_ns = self._step_time_ns
         stopped = list(self._contention())
         yield from stopped
-        yield from device_findings(
-            self._trace,
-            self._model,
-            self._parts,
-            step_time_ns,
-            hosts_stop=bool(stopped),
-            shared=self._shared,
-        )
+        if self._trace.job.has_device and self._step_time_ns > 0:
+            yield from self._launches(hosts_stop=bool(stopped))
+            yield from self._taken(self._model)
         replayed = self._model.replay([Baseline.RECORDED, *_alone(self._fixes)])
         recorded, *without = (float(of.mean()) for of in replayed.times)
         for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
-            if share >= NOTABLE_SHARE[cause] <= _of_median_rank(job, cause, self._shared):
-                yield new_finding(
-                    self._trace,
-                    cause=cause,
-                    seen_on=tuple(self._trace.job.ranks),
-                    lost_ns=share * step_time_ns,
-                    step_time_ns=step_time_ns,
-                    steps=_steps(job, cause),
-                    evidence=tuple(_shown(job, cause, self._shared)),
-                )
+            if share >= NOTABLE_SHARE[cause] <= self._of_median_rank(job, cause):
+                moment = _moment(job) if cause == "input_bound" else None
+                steps = None if moment is None else tuple(job.steps[at].step for at in moment.hit)
+                yield self._finding(cause, share * self._step_time_ns, self._shown(job, cause, moment), steps)
+
+    def _finding(
+        self, cause: Cause, lost_ns: float, evidence: Iterable[Evidence], steps: tuple[int, ...] | None = None
+    ) -> Finding:
+        return new_finding(
+            self._trace,
+            cause=cause,
+            seen_on=tuple(self._trace.job.ranks),
+            lost_ns=lost_ns,
+            step_time_ns=self._step_time_ns,
+            steps=steps,
+            evidence=tuple(evidence),
+        )
+
+    def _spent_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> float:
+        """What the median rank that nobody is accused of spends on kinds of its account."""
+        return float(np.median(self._parts.of_kinds_ns(kinds, when)[self._shared]))
+
+    def _calls(self, job: JobExcess) -> Iterator[Finding]:
+        """What hosts spend in allocators and compilers while their devices run empty.
+
+        A replay keeps what threads wait for one another without a mark, so that it saves too little: the devices' idle
+        time is the price. All ranks wait for whoever is in such calls longest in a step.
+        """
+        for kind in CALLS:
+            if (share := self._of_median_rank(job, kind)) >= NOTABLE_SHARE[kind]:
+                longest = job.activity_ns[:, HOST_KINDS.index(kind)][:, self._shared].max(axis=1)
+                hit = np.flatnonzero(longest >= _HIT * longest.max())
+                figures = {"idle_us_per_step": share * float(job.step_times_ns.mean()) / 1e3}
+                shown, steps = Evidence("in_calls", figures, about=kind), [job.steps[at].step for at in hit.tolist()]
+                yield self._finding(kind, float(longest.mean()), [shown], tuple(steps))
+
+    def _launches(self, *, hosts_stop: bool) -> Iterator[Finding]:
+        """Devices that idle because their hosts launch too late; where hosts stop, they launch late for that.
+
+        What hosts spend on calls that are causes of their own is told as those. No replay tells what faster hosts save.
+        """
+        least: dict[EvidenceKind, float] = {
+            "device_idle": NOTABLE_SHARE["launch_bound"],
+            "one_by_one": ONE_BY_ONE_SHARE,
+        }
+        late = self._spent_ns(("launching", "host", "synchronising"), ("before", "between", "launches"))
+        shares = (0.0 if hosts_stop else late, self._spent_ns(KINDS, ("launches",)))
+        told = {
+            kind: idle for kind, idle in zip(least, shares, strict=True) if idle >= least[kind] * self._step_time_ns
+        }
+        if told:
+            shown = (
+                Evidence(kind, {"idle_us": idle / 1e3, "share_of_step": idle / self._step_time_ns})
+                for kind, idle in told.items()
+            )
+            yield self._finding("launch_bound", max(told.values()), shown)
+
+    def _taken(self, model: Model) -> Iterator[Finding]:
+        """Devices that run nothing of their rank though it has launched something.
+
+        A wait costs nothing where the host is late anyway, which a replay without waits knows. An interrupted kernel is
+        only longer: so the most that it costs is a replay without both, or all waits.
+        """
+        waited = self._spent_ns(("queued",))
+        if waited < NOTABLE_SHARE["device_contention"] * self._step_time_ns:
+            return
+        replayed = model.replay([Baseline.RECORDED, Undisturbed.UNQUEUED, Undisturbed.ALONE_ON_DEVICE])
+        recorded, *without = (float(times.mean()) for times in replayed.times)
+        least, most = (max(recorded - after, 0.0) for after in without)
+        lost = min(least, waited)
+        shown = Evidence("device_taken", {"waited_us": waited / 1e3, "share_of_step": waited / self._step_time_ns})
+        yield self._finding("device_contention", lost, [shown, price_range(lost, max(most, waited))])
 
     def _contention(self) -> Iterator[Finding]:
         """Threads that stand still on all ranks now and then, though they wait for nobody."""
@@ -317,6 +383,32 @@ class SharedCosts:
             return None
         return fix if fits(self._model, fix) else None
 
+    def _shown(self, job: JobExcess, cause: Cause, moment: Moment | None) -> Iterator[Evidence]:
+        """What speaks for a cost besides its replay."""
+        if moment is not None:
+            figures = {
+                "delays": float(len(moment.hit)),
+                "every": float(moment.every() or 0),
+                "of_steps": float(len(job.steps)),
+                "share_of_step": moment.lost_ns / max(float(job.step_times_ns.mean()), 1.0),
+            }
+            yield Evidence("all_pause", figures)
+        if cause == "profiler":
+            held_us = float(np.median(job.profiling_ns.mean(axis=0)[self._shared])) / 1e3
+            yield Evidence("profiler", {"held_us_per_step": held_us})
+
+    def _of_median_rank(self, job: JobExcess, cause: Cause) -> float:
+        """Of the step, what half of the ranks that nobody is accused of spend themselves on a cause that single ranks
+        can have, too; 1 for the others."""
+        spent: dict[Cause, Floats] = {kind: job.activity_ns[:, HOST_KINDS.index(kind)] for kind in CALLS}
+        spent |= {"profiler": job.profiling_ns, "input_bound": job.every_work_ns[:, CLASSES.index("input")]}
+        spent["garbage_collection"] = zero_for_nan(np.stack([step.garbage_ns for step in job.steps]))
+        if cause not in spent:
+            return 1.0
+        # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
+        of_steps = np.sort(spent[cause][:, self._shared], axis=1)
+        return float(of_steps[:, (of_steps.shape[1] - 1) // 2].mean() / max(float(job.step_times_ns.mean()), 1.0))
+
 
 def of_half(of_rank: Floats) -> float:
     """What half of the ranks stand still for, at least: the median, or 0 where that lies between two kinds of ranks."""
@@ -329,48 +421,14 @@ def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
 
 
-def _moment(job: JobExcess, cause: Cause) -> Moment | None:
-    """The few steps that most of a cost is in; None where all steps have it."""
-    if cause != "input_bound":
-        return None
+def _moment(job: JobExcess) -> Moment | None:
+    """The few steps that most of the input is waited for in; None where all steps have it."""
     return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
 
 
-def _steps(job: JobExcess, cause: Cause) -> tuple[int, ...] | None:
-    found = _moment(job, cause)
-    return None if found is None else tuple(job.steps[at].step for at in found.hit)
-
-
-def _shown(job: JobExcess, cause: Cause, shared: Bools) -> Iterator[Evidence]:
-    """What speaks for a cost besides its replay."""
-    if (found := _moment(job, cause)) is not None:
-        figures = {
-            "delays": float(len(found.hit)),
-            "every": float(found.every() or 0),
-            "of_steps": float(len(job.steps)),
-            "share_of_step": found.lost_ns / max(float(job.step_times_ns.mean()), 1.0),
-        }
-        yield Evidence("all_pause", figures)
-    if cause == "profiler":
-        held_us = float(np.median(job.profiling_ns.mean(axis=0)[shared])) / 1e3
-        yield Evidence("profiler", {"held_us_per_step": held_us})
-
-
-def _of_median_rank(job: JobExcess, cause: Cause, shared: Bools) -> float:
-    """Of the step, what the median rank that nobody is accused of spends itself on a cause that single ranks can have,
-    too; 1 for the others."""
-    spent: Floats
-    if cause == "garbage_collection":
-        spent = np.stack([np.nan_to_num(step.garbage_ns, nan=0.0) for step in job.steps])
-    elif cause == "profiler":
-        spent = job.profiling_ns
-    elif cause == "input_bound":
-        spent = job.every_work_ns[:, CLASSES.index("input")]
-    else:
-        return 1.0
-    # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
-    of_steps = np.median(spent[:, shared], axis=1)
-    return float(of_steps.mean() / max(float(job.step_times_ns.mean()), 1.0))
+def price_range(least_ns: float, most_ns: float) -> Evidence:
+    """Between what and what a step would be shorter."""
+    return Evidence("price_range", {"least_us": least_ns / 1e3, "most_us": most_ns / 1e3})
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

@@ -113,13 +113,8 @@ def oversubscribed_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidenc
         yield Evidence("crowded", {"ranks": len(together), "cores": cores}, None, together)
 
 
-def oversubscribed(job: Job) -> list[tuple[Rank, ...]]:
-    """Ranks of one host that may only run on the same cores, fewer than they are."""
-    return [some for some, _ in _crowds(job)]
-
-
 def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
-    """`crowded`, and on how many cores they may run."""
+    """Ranks of one host that may only run on the same cores, fewer than they are, and how many cores that are."""
     alike: dict[tuple[str | None, tuple[int, ...]], list[Rank]] = defaultdict(list)
     for rank, limits in sorted(job.limits.items()):
         if limits.cpus:

@@ -64,12 +64,17 @@ def from_median(job: JobExcess, places: Sequence[int]) -> int:
     return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
 
 
+def mine_and_usual(job: JobExcess, largest: Anomaly, of_steps: Floats) -> tuple[float, float]:
+    """Return the mean of (steps × ranks) since the onset of the ranks, and of their median peer; 0 without peers."""
+    of_rank = of_steps[steps_since(job, largest)].mean(axis=0)
+    peers = np.searchsorted(job.ranks, peers_of(job, largest))
+    usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
+    return float(of_rank[list(largest.positions)].mean()), usual
+
+
 def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Of ranks that their profiler holds up for longer than their peers' does, by most of what they lose."""
-    held_ns = job.profiling_ns[steps_since(job, largest)].mean(axis=0)
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    mine = float(held_ns[list(largest.positions)].mean())
-    usual = float(np.median(held_ns[peers])) if len(peers) else 0.0
+    mine, usual = mine_and_usual(job, largest, job.profiling_ns)
     if mine - usual < MIN_EXPLAINED * largest.excess_ns or mine <= 0:
         return None
     figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
@@ -78,12 +83,8 @@ def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) 
 
 def held_by_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
     """Return the cause of ranks whose hosts compile, or allocate, for longer than peers' by most of what they lose."""
-    of_steps = job.activity_ns[steps_since(job, largest)].mean(axis=0)
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
     for kind in CALLS:
-        of_rank = of_steps[HOST_KINDS.index(kind)]
-        mine = float(of_rank[list(largest.positions)].mean())
-        usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
+        mine, usual = mine_and_usual(job, largest, job.activity_ns[:, HOST_KINDS.index(kind)])
         if mine > usual and mine - usual >= MIN_EXPLAINED * largest.excess_ns:
             figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
             return Diagnosis(kind, None, (Evidence("in_calls", figures, None, ranks, about=kind),))
