@@ -260,8 +260,8 @@ class Budget:
         if any(one.ranks for one in gated.findings):
             return  # whoever waits for an accused rank in one group comes late to another, and is waited for there
         waited_ns = self._waited_for_each_ns()
-        for one in self.seen.found.events:
-            waited_ns[list(one.positions)] -= one.lost_ns  # that much is an item of its own
+        for event in self.seen.found.events:
+            waited_ns[list(event.positions)] -= event.lost_ns  # that much is an item of its own
         for at in np.argsort(-waited_ns, kind="stable").tolist():
             rank = Rank(int(self.job.ranks[at]))
             if rank not in named:
