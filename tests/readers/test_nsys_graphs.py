@@ -68,7 +68,7 @@ def test_who_is_slow_in_graphs_that_hold_all_collectives_cannot_be_told(tmp_path
     assert (result.verdict, result.findings) == ("inconclusive", ())
     said = triage_in_words(result).summary
     assert "nsys profile --cuda-graph-trace=node" in said
-    assert "busy with CUDA graphs for 86.4 % of the step" in said
+    assert "what CUDA graphs run is not recorded, 951 µs of the 1.10 ms step (86.4 %)" in said
 
 
 def test_the_rank_that_others_wait_for_after_its_graph_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from support.trace_builder import operations, trace
 
 from kair_engine.results.triage import Finding
-from kair_engine.timeline.account import KINDS, PLACES, AccountOfSteps
+from kair_engine.timeline.account import KINDS, WHEN, AccountOfSteps
 from kair_engine.trace.operations import Operations
 from kair_engine.triage.analysis import triage
 
@@ -26,7 +26,7 @@ def spent(ops: Operations) -> dict[str, list[float]]:
     rows = AccountOfSteps().of_step(ops, None)
     sums = rows.sums(len(ops.ranks)) / 1e3
     assert sums.sum(axis=(0, 1)).tolist() == pytest.approx((ops.length_ns / 1e3).tolist())
-    launches = sums[:, PLACES.index("launches")].sum(axis=0)
+    launches = sums[:, WHEN.index("launches")].sum(axis=0)
     return {"launches": launches.tolist(), "queued": sums[KINDS.index("queued")].sum(axis=0).tolist()}
 
 

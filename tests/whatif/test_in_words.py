@@ -29,9 +29,7 @@ CAUSES = {
         SlowdownCause("stage_imbalance", share=0.7)
     ),
     "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); it costs 22.0 ms a "
-    "step, 110 % of the slowdown": (
-        SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})
-    ),
+    "step, all of the slowdown": (SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})),
     "communication flapping (9 transfers take over 3 times their median on 1 ranks in 3 steps: a, b); it costs 6.00 "
     "ms a step, 30 % of the slowdown": (
         SlowdownCause(

@@ -279,7 +279,7 @@ def _when_between(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: Sma
     busy = ~is_one_of(part, (_HOST, _REST, _INPUT))
     # A device idles from one operation to the next, whatever hosts do meanwhile.
     idle = np.cumsum(busy | np.append(True, busy[:-1]) | (np.diff(rank, prepend=0) != 0))
-    short = ops.has_device & (np.bincount(idle, weights=end - begin)[idle] <= APART_NS)
+    short = ops.has_device & (np.bincount(idle, weights=end - begin)[idle] < APART_NS)
     return np.where(short, _LAUNCHES, _BETWEEN).astype(np.int8)
 
 

@@ -175,6 +175,9 @@ class Budget:
     def _of_moments(self, findings: Sequence[Finding]) -> Iterator[OpenItem]:
         found = self.seen.found
         accused, late_ns = {rank for one in findings for rank in one.ranks}, self._shared_ns(lateness=True)
+        # Delays that fall on another rank each time are a finding of their own.
+        in_turns = (one for one in findings if any(of.kind in _IN_TURNS for of in one.evidence))
+        accused.update(*(one.seen_on for one in in_turns))
         events = (one for one in found.events if accused.isdisjoint(ranks_at(self.job.ranks, one.positions)))
         # In its own steps, a delay must be longer than what all ranks share.
         steps = len(self.job.steps)
@@ -302,6 +305,8 @@ class Budget:
         return float(self.parts.waited_for_ns[0, of].sum()) / max(spent, 1.0) * self._mean_ns
 
 
+_IN_TURNS: Final = ("delays_on_changing_ranks", "longest_changes")
+"""Evidence that another rank is late each time."""
 _NOBODY_WAITS: Final = ("exposed_communication", "input_bound", "copies", "launch_bound", "allocator")
 """Causes of the whole job that make no rank later than the others."""
 _MAY_BE_WAITING: Final = (PARTS.index("communication"), PARTS.index("waiting"), UNKNOWN)
