@@ -23,6 +23,9 @@ USUAL_QUANTILE: Final = 0.02
 """Of the times that one collective took at one size: what it takes without waiting, but for single odd ones."""
 FEWEST_ALIKE: Final = 8
 """Collectives of one name and size: of fewer nothing is known of what one takes without waiting."""
+FEWEST_IN_STEP: Final = 2
+"""The same in one step: whoever is late once a step is as late in each, and only after a first one are others free of
+waiting."""
 _LISTED: Final = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]$")
 
 
@@ -34,6 +37,8 @@ class Unrecorded:
     """Those that left no trace, and are members of what is waited in."""
     waited_ns: float
     """Per step, the mean over recorded ranks and steps, of time in which nothing is computed."""
+    in_doubt_ns: float
+    """The same of collectives that nothing tells the transfer of: all of it may be waiting, or nothing."""
     at_most_ns: float
     """The same if all of it were waiting that goes by in collectives with such a member."""
 
@@ -44,7 +49,8 @@ _Key = tuple[str, int]
 def unrecorded(trace: Trace) -> Unrecorded | None:
     """Return what is waited for the ranks that left no trace; None where no rank is missing, or no step has devices.
 
-    A lower bound: what is always waited for, in every collective of a size, looks like its transfer. Reads all steps.
+    A lower bound: what is always waited for, in every collective of a size, looks like its transfer. Where there is
+    one of a size in a step nothing tells them apart: that is in doubt. Reads all steps.
     """
     missing: set[int] = set(trace.job.missing_ranks)
     if not missing or not trace.job.has_device:
@@ -57,14 +63,16 @@ def unrecorded(trace: Trace) -> Unrecorded | None:
         for key, own, exposed, lacking in _of_step(ops, synchronise(ops), missing):
             alike[key].append((own, exposed))
             members |= lacking
-    waited = at_most = 0.0
+    waited = in_doubt = at_most = 0.0
     for parts in alike.values():
         own, exposed = (np.concatenate(of) for of in zip(*parts, strict=True))
         at_most += float(exposed.sum())
-        if len(own) >= FEWEST_ALIKE:
+        if len(own) < max(FEWEST_ALIKE, FEWEST_IN_STEP * steps):
+            in_doubt += float(exposed.sum())
+        else:
             waited += float(np.minimum(np.maximum(own - np.quantile(own, USUAL_QUANTILE), 0.0), exposed).sum())
     ranks = tuple(Rank(rank) for rank in sorted(members or missing))
-    return Unrecorded(ranks, waited / max(steps, 1), at_most / max(steps, 1))
+    return Unrecorded(ranks, *(of / max(steps, 1) for of in (waited, in_doubt, at_most)))
 
 
 def _of_step(ops: Operations, sync: Synchronisation, missing: set[int]) -> list[tuple[_Key, Floats, Floats, set[int]]]:

@@ -159,8 +159,10 @@ class Budget:
 
     def _unrecorded(self) -> Iterator[OpenItem]:
         if self.missing is not None:
-            cause = "exposed_communication" if self.may_all_be_waiting else None
-            waited = self.missing.at_most_ns if self.may_all_be_waiting else self.missing.waited_ns
+            of, waited, cause = self.missing, self.missing.waited_ns, None
+            if self.may_all_be_waiting or of.in_doubt_ns > of.waited_ns:
+                waited = of.at_most_ns if self.may_all_be_waiting else of.waited_ns + of.in_doubt_ns
+                cause = "exposed_communication"
             yield self._item("unrecorded", waited, ranks=self.missing.ranks, cause=cause)
         elif (ranks := self.trace.job.missing_ranks) and len(self.job.ranks) > 1:
             # Threads' transfers vary too much for what they take without waiting to be known.
