@@ -28,8 +28,6 @@ from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 
 CLASSES = ("compute", "input", "host", "communication")
-COMPARED_WITH_WORK = (True, False, False, True)
-"""Whether healthy ranks differ in a class by a share of what they spend on it, rather than of the step."""
 PASSES = ("forward", "backward")
 KEPT_SHARE = 0.002
 MOST_UNMATCHED = 0.25

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
 from kair_engine.frozen import dataclass
 from kair_engine.results import StepClock
 from kair_engine.stats import median, median_by
@@ -209,28 +209,6 @@ class Synchronisation:
             ended = ops.end_ns[rows[receive]] - self.clocks.offset_ns[ops.rank[rows[receive]]]
             own[instance] = np.clip(ended - begun.max(), 0, ops.duration_ns[rows[receive]])
         return own
-
-    @cached_property
-    def unmatched(self) -> Ints:
-        """The rows of communication that was not matched: how much of it is waiting is unknown."""
-        rows = self.collectives.ops.communication.copy()
-        rows[self.collectives.row] = False
-        return np.flatnonzero(rows)
-
-    @cached_property
-    def unmatched_ns(self) -> Ints:
-        """Per position in the step's ranks the time in it, each moment of a rank counted once."""
-        ops, rows = self.collectives.ops, self.unmatched
-        rows = rows[order_by(ops.rank[rows], ops.start_ns[rows])]
-        result = np.zeros(len(ops.ranks), dtype=np.int64)
-        if len(rows):
-            # On one time line of all ranks, one after another, what is over is the latest end so far.
-            span = int(ops.end_ns[rows].max()) - int(ops.start_ns[rows].min())
-            shift = ops.rank[rows] * (span + 1)
-            begin, end = ops.start_ns[rows] + shift, ops.end_ns[rows] + shift
-            over = np.maximum.accumulate(np.concatenate((begin[:1], end[:-1])))
-            np.add.at(result, ops.rank[rows], np.maximum(end - np.maximum(begin, over), 0))
-        return result
 
     @cached_property
     def lateness_of_last_ns(self) -> Ints:

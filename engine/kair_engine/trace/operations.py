@@ -293,12 +293,6 @@ class Operations:
         return np.asarray(is_one_of(self.name, codes) & (self.kind == SYNC))
 
     @cached_property
-    def inside_unknown(self) -> Bools:
-        """Whether each is a CUDA graph of which only begin and end are recorded, and not what it waited for."""
-        codes = [code for code, text in self.name_text.items() if text.endswith(INSIDE_UNKNOWN)]
-        return np.asarray(is_one_of(self.name, codes) & self.on_stream)
-
-    @cached_property
     def step_time_ns(self) -> float:
         """The step's duration: the median over ranks."""
         return float(np.median(self.length_ns)) if len(self.length_ns) else 0.0
