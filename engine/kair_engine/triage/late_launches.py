@@ -9,7 +9,8 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.timeline.account import WHEN, AccountOfSteps
+from kair_engine.timeline.account import APART_NS
+from kair_engine.timeline.host_activity import idle_stretches
 from kair_engine.timeline.self_time import host_gap_ns
 from kair_engine.trace.batches import first_steps
 from kair_engine.trace.large_steps import as_of_some, large_steps
@@ -105,14 +106,20 @@ class _Step:
         texts = [ops.name_text[code] for code in codes.tolist()]
         columns = zip(texts, more.tolist(), fewer.tolist(), (idled - usual).tolist(), strict=True)
         ran, usually = compared(np.bincount(ops.rank[kernels], minlength=shape[1]).astype(float))
-        rows = AccountOfSteps().of_step(ops, None)
-        late, usually_late = compared(rows.sums(len(ops.ranks))[:, WHEN.index("launches")].sum(axis=0))
+        late, usually_late = compared(_between_launches_ns(ops))
         return cls(
             {name: (own, peers, apart) for name, own, peers, apart in columns},
             float(ran - usually),
             float(late),
             float(usually_late),
         )
+
+
+def _between_launches_ns(ops: Operations) -> Floats:
+    """Return per rank how long its device idles between launches that follow one another, as its account has it."""
+    rank, begin, end = idle_stretches(ops)
+    inside = (begin > ops.begin_ns[rank]) & (end < (ops.begin_ns + ops.length_ns)[rank]) & (end - begin < APART_NS)
+    return np.bincount(rank[inside], weights=(end - begin)[inside], minlength=len(ops.ranks)).astype(float)
 
 
 def _launched_by(ops: Operations, kernels: Ints) -> tuple[Ints, Ints]:
