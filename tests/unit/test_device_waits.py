@@ -134,7 +134,7 @@ def test_slower_launches_of_one_rank_are_told_from_a_host_that_pauses(tmp_path: 
     (of_rank,) = (one for one in job(tmp_path, kernels=60, slower=15) if one.ranks)
     assert (of_rank.ranks, of_rank.cause) == ((3,), "launch_bound")
     (shown,) = (one for one in of_rank.evidence if one.kind == "slower_launches")
-    assert shown.figures["idle_us_per_step"] - shown.figures["peers_us_per_step"] == pytest.approx(59 * 15)
+    assert shown.figures["idle_us_per_step"] - shown.figures["peers_us_per_step"] == pytest.approx(59 * 15, rel=0.02)
     assert of_rank.time_lost_us_per_step == pytest.approx(60 * 15, rel=0.05)
 
 
