@@ -9,7 +9,15 @@ from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
 from kair_tui.render.joint_prices import joint_of, part_of_step, ranks_named, saved_of_step
 from kair_tui.render.text import clean
 from kair_tui.render.units import p_value, percent, plural, ranks_in_words
-from kair_tui.render.verdict import cause_in_words, costs, is_hidden, seen_in_words, summary, verdict_in_words
+from kair_tui.render.verdict import (
+    cause_in_words,
+    costs,
+    is_hidden,
+    nothing_by_itself,
+    seen_in_words,
+    summary,
+    verdict_in_words,
+)
 
 LONGEST: Final = 200
 """Characters: what a pager shows at once, and Slurm keeps of a comment."""
@@ -48,7 +56,7 @@ def cost_in_words(finding: Finding, result: TriageResult) -> str:
     if stands_still(finding):
         return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
-        return "nothing by itself: others are as late"
+        return nothing_by_itself(finding)
     share = f" ({percent(finding.time_lost_us_per_step / step_time_us)})" if step_time_us > 0 else ""
     of_recording = " in recorded steps alone" if CAUSES[finding.cause].of_recording else ""
     return f"{costs(finding)} a step{share}{of_recording}"

@@ -455,7 +455,8 @@ def _replayed(one: Evidence) -> str:
     once = ", once the other findings are fixed" if "others_fixed" in one.figures else ""
     text = f"replayed {undone}, a step takes {after} instead of {before}{once}"
     if after == before:
-        text = f"replayed {undone}, a step still takes {after}{once}: others are as late"
+        why = ": others are as late" if one.ranks else ""
+        text = f"replayed {undone}, a step still takes {after}{once}{why}"
     sampled = []
     if "replayed_steps" in one.figures:
         some, all_steps = int(one.figures["replayed_steps"]), int(one.figures["steps"])

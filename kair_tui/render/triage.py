@@ -434,7 +434,12 @@ def _price(finding: Finding) -> str:
     if part_of_step(finding) is not None:
         return f"{_part(finding)}{about}"
     if is_hidden(finding):
-        return f"nothing lost by it alone, as others are as late{about}"
+        why = (
+            "until the other findings are fixed"
+            if finding.pattern == "job_wide"
+            else "by it alone, as others are as late"
+        )
+        return f"nothing lost {why}{about}"
     if CAUSES[finding.cause].of_recording:
         return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; in recorded steps alone{about}"
     return f"{_lost(finding)}, slowdown {ratio(finding.slowdown)}; without it {gained_in_words(finding)}{about}"

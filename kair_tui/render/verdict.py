@@ -155,8 +155,14 @@ def costs(finding: Finding) -> str:
 
 
 def is_hidden(finding: Finding) -> bool:
-    """Whether it alone costs nothing, as others are as late, and its part of what all cost is not known."""
+    """Whether it costs nothing while the others stand, and its part of what all cost is not known."""
     return finding.slowdown - 1 < WORTH_A_FIGURE and part_of_step(finding) is None
+
+
+def nothing_by_itself(finding: Finding, of: str = "") -> str:
+    """Say why fixing it first saves nothing (`is_hidden`), ` of` the step."""
+    why = "until the other findings are fixed" if finding.pattern == "job_wide" else "by itself: others are as late"
+    return f"nothing{of} {why}"
 
 
 def is_idle(finding: Finding) -> bool:
@@ -215,7 +221,7 @@ def _of_step(finding: Finding, result: TriageResult) -> str:
         return _cost_alone(finding)
     step = duration(result.step_time_us)
     if is_hidden(finding):
-        return f"nothing of the {step} step by itself: others are as late"
+        return nothing_by_itself(finding, f" of the {step} step")
     return f"{without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
 
 
@@ -242,7 +248,7 @@ def _job_wide(result: TriageResult) -> str:
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
     when = when_in_words(first)
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
-    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({costs(one)}{_crowded(one)})" for one in others]
+    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({_cost_alone(one)})" for one in others]
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
@@ -282,7 +288,7 @@ def _cost_alone(finding: Finding) -> str:
     if stands_still(finding):
         return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
     if is_hidden(finding):
-        return "nothing by itself: others are as late"
+        return nothing_by_itself(finding)
     return f"{costs(finding)}{_crowded(finding)}"
 
 

@@ -148,6 +148,15 @@ def test_a_rank_that_others_hide_is_not_priced_at_nothing() -> None:
     assert facts(hidden)[0].startswith("nothing lost by it alone, as others are as late")
 
 
+def test_what_all_ranks_share_is_not_said_to_be_hidden_by_others_that_are_late() -> None:
+    """Its threads stand still while the devices are busy with copies: nobody is late."""
+    copies = accused(ranks=(), pattern="job_wide", cause="copies", seen_on=(0, 1))
+    hidden = replace(copies, cause="contention", time_lost_us_per_step=0.0, slowdown=1.0)
+    said = summary(found(copies, hidden, verdict="job_wide"))
+    assert "CPU contention on all ranks (nothing until the other findings are fixed)" in said
+    assert facts(hidden)[0].startswith("nothing lost until the other findings are fixed")
+
+
 def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler() -> None:
     warning = KairWarning("nobody_waits", "", {"share_of_step": 0.12, "waited_share": 0.0}, (Rank(1),))
     said = summary(found(verdict="no_straggler", warnings=(warning,)))
