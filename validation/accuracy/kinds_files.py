@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from device_operations import COLLECTIVES, ELEMENT_BYTES, KERNELS
-from kinds_jobs import Job, Op, Ran, Run
+from device_operations import COLLECTIVES, KERNELS
+from kinds_jobs import Job, Ran, Run
 from kineto import BASE_NS
-from kineto_events import _microseconds as microseconds
+from kineto_events import collective_args, microseconds
 from layouts import Group
 
 Event = dict[str, Any]
@@ -188,7 +188,12 @@ class _Trace:
             name = COLLECTIVES[op.name][1]
             yield self._host(name, "cpu_op", (begin, end + 1_000), tid, args)
             self._number += 1
-            args = {"External id": self._number, "Ev Idx": self._number, "Seq": ran.seq, **self._metadata(op)}
+            args = {
+                "External id": self._number,
+                "Ev Idx": self._number,
+                "Seq": ran.seq,
+                **collective_args(op.name, op.size, self._of[op.group]),
+            }
             yield self._host("record_param_comms", "cpu_op", (begin + 500, end + 500), tid, args)
         else:
             yield self._host(op.scope, "cpu_op", (begin, end), tid, args)
@@ -209,28 +214,10 @@ class _Trace:
             args["bytes"] = op.size
         name = op.name
         if op.what == "collective":
-            args |= self._metadata(op) if launched else {}
+            args |= collective_args(op.name, op.size, self._of[op.group]) if launched else {}
             name = self._vendor.collective.format(name=COLLECTIVES[op.name][0].strip("_")) or KERNELS[op.name]
         category = "gpu_memcpy" if copy else "kernel"
         return self._event(name, category, (self._device, op.stream), (ran.begin, ran.end), args)
-
-    def _metadata(self, op: Op) -> Event:
-        group = self._of[op.group]
-        name, _, dtype = COLLECTIVES[op.name]
-        elements = op.size // ELEMENT_BYTES[dtype]
-        shard = elements // len(group.ranks)
-        return {
-            "Collective name": name,
-            "In msg nelems": shard if name == "_allgather_base" else elements,
-            "Out msg nelems": shard if name == "_reduce_scatter_base" else elements,
-            "Group size": len(group.ranks),
-            "dtype": dtype,
-            "In split size": "[]",
-            "Out split size": "[]",
-            "Process Group Name": group.name,
-            "Process Group Description": group.description,
-            "Process Group Ranks": group.rank_list,
-        }
 
     def _correlation(self, ran: Ran) -> int:
         """The launch's number: its time in units no two launches of a rank share."""

@@ -114,8 +114,8 @@ class _Trace:
                 "name": f"ProfilerStep#{step}",
                 "pid": self._device,
                 "tid": int(lane.removeprefix("stream ")),
-                "ts": _microseconds(begin - self._since),
-                "dur": _microseconds(max(row.start_ns + row.duration_ns for row in rows) - begin),
+                "ts": microseconds(begin - self._since),
+                "dur": microseconds(max(row.start_ns + row.duration_ns for row in rows) - begin),
                 "args": {"External id": 1},
             }
 
@@ -165,21 +165,9 @@ class _Trace:
         """What PyTorch says of a collective, a send or a receive."""
         if not self._groups:
             return {}
-        group = self._groups[row.group]
-        name, _, dtype = COLLECTIVES[row.kind if row.kind in COLLECTIVES else _LABEL[row.name]]
-        elements = row.bytes // ELEMENT_BYTES[dtype]
-        shard = elements // len(group.ranks)
+        kind = row.kind if row.kind in COLLECTIVES else _LABEL[row.name]
         return {
-            "Collective name": name,
-            "In msg nelems": shard if name == "_allgather_base" else elements,
-            "Out msg nelems": shard if name == "_reduce_scatter_base" else elements,
-            "Group size": len(group.ranks),
-            "dtype": dtype,
-            "In split size": "[]",
-            "Out split size": "[]",
-            "Process Group Name": group.name,
-            "Process Group Description": group.description,
-            "Process Group Ranks": group.rank_list,
+            **collective_args(kind, row.bytes, self._groups[row.group]),
             **self._ends(row),
             "Seq": row.group_seq,
         }
@@ -197,8 +185,8 @@ class _Trace:
             "name": f"ProfilerStep#{row.step}" if row.name == "step" else row.name,
             "pid": self._device if on_device else MAIN_PROCESS,
             "tid": args["stream"] if on_device else MAIN_THREAD,
-            "ts": _microseconds(row.start_ns - self._since),
-            "dur": _microseconds(row.duration_ns),
+            "ts": microseconds(row.start_ns - self._since),
+            "dur": microseconds(row.duration_ns),
             "args": args,
         }
 
@@ -210,7 +198,7 @@ class _Trace:
             "id": row.correlation,
             "pid": self._device if on_device else MAIN_PROCESS,
             "tid": int(row.lane.removeprefix("stream ")) if on_device else MAIN_THREAD,
-            "ts": _microseconds(row.start_ns - self._since),
+            "ts": microseconds(row.start_ns - self._since),
             "cat": "ac2g",
             "name": "ac2g",
             **({"bp": "e"} if on_device else {}),
@@ -221,6 +209,25 @@ class _Trace:
         return self._rank % RANKS_PER_HOST
 
 
-def _microseconds(ns: int) -> msgspec.Raw:
+def collective_args(kind: str, size: int, group: Group) -> Event:
+    """Return what PyTorch says of a collective of `size` bytes in a process group."""
+    name, _, dtype = COLLECTIVES[kind]
+    elements = size // ELEMENT_BYTES[dtype]
+    shard = elements // len(group.ranks)
+    return {
+        "Collective name": name,
+        "In msg nelems": shard if name == "_allgather_base" else elements,
+        "Out msg nelems": shard if name == "_reduce_scatter_base" else elements,
+        "Group size": len(group.ranks),
+        "dtype": dtype,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Process Group Name": group.name,
+        "Process Group Description": group.description,
+        "Process Group Ranks": group.rank_list,
+    }
+
+
+def microseconds(ns: int) -> msgspec.Raw:
     """Text, because a float64 cannot tell nanoseconds apart a few months after its zero."""
     return msgspec.Raw(f"{ns // 1000}.{ns % 1000:03}".encode())
