@@ -141,7 +141,8 @@ def are_earlier(launch: Ints, stream: Ints, start_ns: Ints, launched: Bools) -> 
 
 def launched_before(name: str, count: int) -> KairWarning:
     """That so many operations of a file are of steps that it does not hold."""
-    text = f"{count:,} operations of {name} were launched before the recording began: they are of no step of it"
+    were = "1 operation was" if count == 1 else f"{count:,} operations were"
+    text = f"{were} launched before the recording of {name} began, and left out"
     return short_warning("launched_before", text)
 
 

@@ -120,7 +120,9 @@ def open_job_folder(folder: Path) -> Trace:
     warnings = [*job.warnings]
     for what, lost in (("gone", gone), ("damaged", damaged)):
         if lost:
-            text = f"{len(lost)} fragments of the job are {what}, {lost[0]} among them; they are left out"
+            text = f"{lost[0]}, a fragment of the job, is {what}, and left out"
+            if len(lost) > 1:
+                text = f"{len(lost)} fragments of the job are {what}, {lost[0]} among them; they are left out"
             warnings.append(short_warning("unreadable_file", text))
     if not fragments:
         raise DamagedJobError(f"all recordings of {folder} are gone or damaged")
