@@ -20,13 +20,12 @@ KEYS = 40
 
 
 def costs(folder: Path) -> list[Row]:
+    from kair.app.session import Session
     from kair_engine.views.timeline import View, step_to_show, timeline
     from kair_engine.views.timeline_prepared import prepare
-    from kair_tui.cli.job import open_job
-    from kair_tui.cli.output import unwatched
     from kair_tui.render.timeline_drawing import IN_COLOURS, draw_rows
 
-    trace = open_job(str(folder), None, progress=unwatched, note=lambda _: None)
+    trace = Session.open(folder).trace
     began = time.process_time()
     step = prepare(trace, step_to_show(trace))
     first = timeline(trace, View(rows=ROWS, windows=CELLS), step)

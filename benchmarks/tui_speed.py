@@ -95,10 +95,11 @@ def run_made_job() -> None:
 
     from textual.binding import Binding
 
+    from kair.app.jobs import JobSource
     from kair_engine.results.triage import RankedRank, TriageResult
     from kair_engine.results.views import StepsResult
     from kair_engine.trace.model import Job, StepTimes, Trace
-    from kair_tui.cli.job import JobSource, JobWanted
+    from kair_tui.cli.wanted import JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.screen import BaseScreen

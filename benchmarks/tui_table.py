@@ -57,12 +57,13 @@ def run_made_job() -> None:
     """In the child: the program with answers that are made."""
     os.environ.update({"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0", "TEXTUAL_COLOR_SYSTEM": "truecolor"})
 
+    from kair.app.jobs import JobSource
     from kair_engine.results.pinpoint import Outlier, PinpointResult
     from kair_engine.results.rank import CurvePoint, PartOfStep, RankProfileResult
     from kair_engine.results.triage import RankedRank, TriageResult
     from kair_engine.results.views import StepsResult
     from kair_engine.trace.model import Job, StepTimes, Trace
-    from kair_tui.cli.job import JobSource, JobWanted
+    from kair_tui.cli.wanted import JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.screen import BaseScreen

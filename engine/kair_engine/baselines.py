@@ -86,6 +86,20 @@ class Baselines:
             return None
         return name if _NAME.fullmatch(name) and self._path(name).exists() else None
 
+    def state_of(self, name: str | None) -> tuple[str, int, int] | None:
+        """Return a baseline's name, and size and time (ns) of its file; of the one in use where None is named.
+
+        None where there is none.
+        """
+        name = name or self.current()
+        if name is None:
+            return None
+        try:
+            state = self._path(name).stat()
+        except OSError:
+            return None
+        return name, state.st_size, state.st_mtime_ns
+
     def load(self, name: str) -> RunProfile:
         """The profile of that name. Raises UsageError where there is none, InputError where its file is damaged."""
         return self._read(name).profile

@@ -56,7 +56,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command and its arguments; where the first word is no command but a job's name or path, its triage."""
         if find(args[0]) is None:
-            from kair_tui.cli.job import names_a_job  # what is no command costs the start a little more
+            from kair.app.jobs import names_a_job  # what is no command costs the start a little more
 
             if names_a_job(args[0]):
                 args = ["triage", *args]

@@ -13,8 +13,8 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
+from kair.app.places import data_root, store_root
 from kair_engine.errors import InputError, KairError
-from kair_tui.cli.places import data_root, store_root
 
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 VARIABLE = "_KAIR_COMPLETE"

@@ -7,7 +7,7 @@ Some answers have shorthands besides, which are fields of a named answer too: `s
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args
 
 from kair_engine.errors import UsageError
 from kair_engine.results.localize import LocalizeResult
@@ -76,7 +76,7 @@ def described(command: str) -> NamedType:
     """What is known of a command's answer before it came: its type, its main table, its shorthands."""
     entry = find(command)
     assert entry is not None  # the command is being asked
-    return NamedType(get_type_hints(entry.load())["return"], entry.load_view().main, shorthand_types(command))
+    return NamedType(entry.result_type(), entry.load_view().main, shorthand_types(command))
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,22 @@
-"""Runs a command: from its arguments to its answer on stdout and its exit status.
+"""Runs a command: from its arguments to its answer on stdout and its exit status."""
 
-The baseline of a question: the one that was named, else the one in use.
-
-Whether a cluster works the steps out, and which one.
-"""
-
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final
 
+from kair.app.jobs import blaming_files, find_job, tidy
+from kair.app.places import is_mirror, store_root
+from kair.app.question import is_read_only
+from kair.app.session import Session
+from kair.app.step_choice import parse_steps
+from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
-from kair_engine.results.localize import ChosenBaseline
-from kair_engine.trace.model import Trace
+from kair_tui.cli.asking import Asker, answer_of_job, answer_of_store, open_session
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job import JobWanted, OneEntryCache, StoreSession, blaming_files, open_job, parse_steps, tidy
 from kair_tui.cli.options import (
-    CACHE,
-    PROGRESS,
-    BaselineChoice,
     Diagnostics,
-    EngineChoice,
     FailOn,
     FilesOfJob,
     Following,
@@ -35,22 +27,21 @@ from kair_tui.cli.options import (
     own_arguments,
     presentation_of,
     take,
-    takes_cache,
-    takes_progress,
+    workers_of,
 )
-from kair_tui.cli.output import ProgressBar, Report, say, unwatched, write_answer
-from kair_tui.cli.places import is_mirror, store_root
+from kair_tui.cli.output import ProgressBar, Report, say, write_answer
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
-from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.cli.wanted import JobWanted
+from kair_tui.render.answer import Answer
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.warnings import warnings_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kair.app.question import Watcher
     from kair_tui.cli.fail_on import Condition
-    from kair_tui.cli.output import Watcher
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -60,79 +51,16 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     return _RUN[entry.needs](entry, arguments)
 
 
-def analysed(
-    entry: Entry,
-    arguments: dict[str, Any],
-    trace: Trace,
-    *,
-    progress: "Report" = unwatched,
-    cache: OneEntryCache | None = None,
-) -> Answer:
-    """The answer about `trace`, narrowed to the steps that the arguments choose. Raises KairError.
-
-    `cache` is where a command leaves what serves the next one.
-    """
-    own = own_arguments(entry, arguments)
-    if takes_progress(entry):
-        own[PROGRESS] = progress
-    if cache is not None and takes_cache(entry):
-        own[CACHE] = cache
-    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
-    if chosen is not None:
-        trace = trace.select(chosen)
-    if entry.takes_baseline:
-        store = store_root(take(StorePlace, arguments).store)
-        baseline = chosen_baseline(take(BaselineChoice, arguments).baseline, store)
-        own |= {} if baseline is None else {"baseline": baseline}
-    with blaming_files(trace), on_workers(entry, arguments, trace) as given:
-        result = entry.load()(given, **own)
-    return _with_report(answer_about(entry, result, trace), entry, trace, own)
-
-
-def _with_report(answer: Answer, entry: Entry, about: Trace | StoreSession, own: dict[str, Any]) -> Answer:
-    """The answer with what writes its report, of a command that has one."""
-    if not entry.has_report:
-        return answer
-    return replace(answer, report=lambda: entry.load_markdown()(about, answer.result, own))
-
-
-def with_notes(answer: Answer, trace: Trace) -> Answer:
-    """The answer with what people wrote of its job."""
-    from kair_tui.cli.job import Notes  # loads msgspec, which the help of `kair run` does without
-
-    return replace(answer, notes=Notes.of(trace.job).all())
-
-
-def written_file(entry: Entry, arguments: dict[str, Any], trace: Trace) -> str:
-    """What a command that writes a file says of it; `trace` is narrowed to the steps chosen. Raises KairError."""
-    chosen = parse_steps(take(JobChoice, arguments).step).among(trace.job.steps)
-    with blaming_files(trace):
-        told: str = entry.load()(trace if chosen is None else trace.select(chosen), **own_arguments(entry, arguments))
-    return told
-
-
-def answer_about(entry: Entry, result: Any, trace: Trace) -> Answer:  # noqa: ANN401
-    """A result with the job that it is about."""
-    job = trace.job
-    info = JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps)
-    return Answer(entry.name, result, info, warnings_in_words(job.warnings, getattr(result, "warnings", ())))
-
-
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Answer:
     """The answer of a command about the store. Raises KairError."""
-    from kair_engine.store.jobs import Store
-
-    tidy(take(StorePlace, arguments).store)
     root = store_root(take(StorePlace, arguments).store)
+    if not (entry.asks or is_read_only()):
+        tidy(take(StorePlace, arguments).store)
     if is_mirror(root):
         from kair_engine.store.remote import fetch_jobs
 
         fetch_jobs(root)
-    session = StoreSession(Store(root), progress)
-    own = own_arguments(entry, arguments)
-    result = entry.load()(session, **own)
-    answer = Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
-    return _with_report(answer, entry, session, own)
+    return answer_of_store(entry, arguments, OpenStore(root, progress))
 
 
 def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
@@ -151,43 +79,60 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before the job is opened."""
     began = time.monotonic()
     presenter = presenter_of(entry, arguments)
-    choice = take(FilesOfJob, arguments)
-    parse_steps(choice.step)
-    tidy(take(StorePlace, arguments).store)
     conditions = conditions_of(entry, arguments)
+    require_sound(entry, arguments)
     with presenter.progress_bar() as progress:
-        trace = open_job(
-            choice.job,
-            take(StorePlace, arguments).store,
-            progress=progress,
-            note=presenter.note,
-            files=choice.files,
-            reads_history=entry.reads_history,
-        )
-        answer = with_notes(analysed(entry, arguments, trace, progress=progress), trace)
+        session = _opened(entry, arguments, progress, presenter.note)
+        answer = answer_of_job(entry, arguments, session)
     presenter.present(answer)
     if any(one.rests_on_estimates(answer.result) for one in conditions):
         presenter.note(
             "--fail-on slowdown is met by an estimate: no replay could price the finding, it costs at most that"
         )
-    presenter.detail(f"{trace.job.source}: {time.monotonic() - began:.2f} s")
+    presenter.detail(f"{session.trace.job.source}: {time.monotonic() - began:.2f} s")
     return status_of(conditions, answer)
 
 
+def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
+    """Raises UsageError for a question that is wrong whatever the job is."""
+    parse_steps(take(JobChoice, arguments).step)
+    workers_of(entry, arguments)
+    if entry.asks:
+        entry.load()(**own_arguments(entry, arguments))
+
+
+def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
+    """The job that was named, or the one in use, in which case `note` is told which one that is."""
+    choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
+    source = find_job(choice.job, store, files=choice.files, reads_history=entry.reads_history)
+    if source.why is not None:
+        note(f"using job {source.name} ({source.why})")
+    # A file that is written besides is of the same model.
+    writes = any(isinstance(value, Path) for value in own_arguments(entry, arguments).values())
+    return open_session(source, store=store, progress=progress, remembers=writes)
+
+
+def written_file(entry: Entry, arguments: dict[str, Any], session: Session) -> str:
+    """What a command that writes a file says of it. Raises KairError."""
+    asker = Asker.of(entry, arguments, session)
+    with blaming_files(asker.trace):
+        said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
+    return said
+
+
 def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
-    choice, quiet = take(FilesOfJob, arguments), take(PresentationOfFile, arguments).quiet
-    parse_steps(choice.step)
+    quiet = take(PresentationOfFile, arguments).quiet
+    parse_steps(take(JobChoice, arguments).step)
 
     def note(text: str) -> None:
         if not quiet:
             say(f"kair: {text}")
 
     with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
-        store = take(StorePlace, arguments).store
-        trace = open_job(choice.job, store, progress=progress, note=note, files=choice.files)
-        written = written_file(entry, arguments, trace)
+        session = _opened(entry, arguments, progress, note)
+        written = written_file(entry, arguments, session)
     write_answer(written)
-    for warning in warnings_in_words(trace.job.warnings):
+    for warning in warnings_in_words(session.trace.job.warnings):
         note(f"warning: {warning.message}")
     return ExitCode.ANSWERED
 
@@ -283,8 +228,7 @@ def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:
 
 def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
     """How the command's answer is written. Raises UsageError for a field that it does not have."""
-    result_type = get_type_hints(entry.load())["return"]
-    return Presenter(presentation_of(entry, arguments), entry.load_view, result_type)
+    return Presenter(presentation_of(entry, arguments), entry.load_view, entry.result_type())
 
 
 def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
@@ -297,40 +241,3 @@ def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")
     return parse_conditions(wanted, entry.name)
-
-
-def chosen_baseline(wanted: str | None, store: Path) -> ChosenBaseline | None:
-    """None where none is wanted (`none`), or none is named and none in use. Raises UsageError for an unknown one."""
-    if wanted == "none" or (wanted is None and not (store / ".baseline").exists()):
-        return None
-    from kair_engine.baselines import Baselines  # loads NumPy and msgspec
-
-    kept = Baselines(store)
-    name = wanted or kept.current()
-    return None if name is None else ChosenBaseline(name, kept.load(name), named=wanted is not None)
-
-
-_ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"
-
-
-@contextmanager
-def on_workers(entry: Entry, arguments: dict[str, Any], trace: Trace) -> Iterator[Trace]:
-    """The trace, with the cluster that was asked for; it is left again in the end.
-
-    Raises UsageError where none is named, or one that is not asked.
-    """
-    chosen = take(EngineChoice, arguments) if entry.on_workers else EngineChoice()
-    if chosen.engine == "local":
-        if chosen.scheduler is not None:
-            raise UsageError("--scheduler belongs to --engine dask")
-        yield trace
-        return
-    if arguments.get("method") == "paper":
-        raise UsageError("--method paper works in this process alone: --engine dask belongs to the robust method")
-    address = chosen.scheduler or os.environ.get(_ADDRESS)
-    if not address:
-        raise UsageError("--engine dask needs a cluster", f"--scheduler tcp://HOST:8786, or ${_ADDRESS}")
-    from kair_engine.dask_workers import DaskWorkers
-
-    with closing(DaskWorkers(address)) as workers:
-        yield replace(trace, workers=workers)

@@ -5,6 +5,7 @@ A type and a default are declared once, in the signature of a command's `run`; a
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -159,10 +160,11 @@ CLOCK: Final = Option(
 )
 
 
-def require_paper(method: str, clock: str) -> None:
-    """Raises UsageError for a clock that only the paper's method asks for."""
-    if method != "paper" and clock != "rank":
-        raise UsageError("--clock belongs to --method paper")
+EVIDENCE: Final = Option(
+    "--evidence",
+    "Logs, metrics and counters of the job's hosts: a file, a folder, or the URL of a Prometheus server. Repeatable.",
+    metavar="WHERE",
+)
 
 
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
@@ -379,11 +381,6 @@ class PresentationOfFile:
 
 Options = TypeVar("Options")
 
-CACHE: Final = "cache"
-"""Injected parameter (not an option): the caller's cache."""
-PROGRESS: Final = "progress"
-"""Injected parameter (not an option): the caller's callback for progress."""
-
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "trace": (FilesOfJob, StorePlace, PresentationOfTable, Diagnostics),
     "file": (FilesOfJob, StorePlace, PresentationOfFile, Diagnostics),
@@ -445,14 +442,22 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in shared}
 
 
-def takes_cache(entry: Entry) -> bool:
-    """Whether the command leaves something for the next question, where it is given a `OneEntryCache`."""
-    return CACHE in inspect.signature(entry.load()).parameters
+def workers_of(entry: Entry, arguments: dict[str, Any]) -> str | None:
+    """The address of the cluster that was asked for; None for none. Raises UsageError where none is named."""
+    chosen = take(EngineChoice, arguments) if entry.on_workers else EngineChoice()
+    if chosen.engine == "local":
+        if chosen.scheduler is not None:
+            raise UsageError("--scheduler belongs to --engine dask")
+        return None
+    if arguments.get("method") == "paper":
+        raise UsageError("--method paper works in this process alone: --engine dask belongs to the robust method")
+    address = chosen.scheduler or os.environ.get(_ADDRESS)
+    if not address:
+        raise UsageError("--engine dask needs a cluster", f"--scheduler tcp://HOST:8786, or ${_ADDRESS}")
+    return address
 
 
-def takes_progress(entry: Entry) -> bool:
-    """Whether the command takes so long that it tells how far it is."""
-    return PROGRESS in inspect.signature(entry.load()).parameters
+_ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"
 
 
 def _names(group: type[Any]) -> tuple[str, ...]:

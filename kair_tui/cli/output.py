@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from kair_engine.errors import UsageError
 from kair_tui.render.text import clean, speaks_unicode, to_ascii
@@ -92,17 +92,6 @@ _BETWEEN_LINES_S = 5.0
 
 Report = Callable[[int, int, str], None]
 """Told that so much of so much is done, the last of it that."""
-
-
-class Watcher(Protocol):
-    """Whom work about the store reports to, the reading of files and all else."""
-
-    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-        """So much of so much is done, the last of it that; of a file with what came of it."""
-
-
-def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-    """Nobody watches this work."""
 
 
 class ProgressBar:

@@ -5,7 +5,7 @@ A command's module is imported only when the command is asked for, so that `kair
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_type_hints
 
 from kair_engine.frozen import dataclass
 
@@ -75,9 +75,34 @@ class Entry:
         run: Callable[..., Any] = self._module().run
         return run
 
-    def load_markdown(self) -> Callable[..., str]:
-        """The function that writes a result's report, of a command that has one."""
-        written: Callable[..., str] = self._module().markdown
+    @property
+    def asks(self) -> bool:
+        """Whether its function makes a question, which the session answers; others do something themselves."""
+        from kair.app.question import Question
+
+        return self.load().__annotations__.get("return") is Question
+
+    def result_type(self) -> type[Any]:
+        """The class of its result, of a command that has one."""
+        if (words := self.load_words()) is not None:
+            return _returned(words)
+        if not self.asks:
+            return _returned(self.load())
+        from kair.app.question import result_type
+
+        return result_type(self.name)
+
+    def load_words(self) -> Callable[[Any], Any] | None:
+        """The function that puts words on its answer; None of a command whose result needs none."""
+        return getattr(self._module(), "in_words", None)
+
+    def load_finish(self) -> Callable[..., None] | None:
+        """The function that writes the files which the command line asks for besides; None of most commands."""
+        return getattr(self._module(), "finish", None)
+
+    def load_markdown(self, *of: Any) -> str:  # noqa: ANN401
+        """The report on an answer, of a command that has one."""
+        written: str = self._module().markdown(*of)
         return written
 
     def load_view(self) -> Any:  # noqa: ANN401
@@ -87,6 +112,11 @@ class Entry:
 
     def _module(self) -> Any:  # noqa: ANN401
         return import_module(self.module or f"kair_tui.commands.{self.name}")
+
+
+def _returned(function: Callable[..., Any]) -> type[Any]:
+    kind: type[Any] = get_type_hints(function)["return"]
+    return kind
 
 
 GRAPH_NOTES: Final = """\

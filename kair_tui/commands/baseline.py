@@ -3,17 +3,19 @@
 from dataclasses import replace as replaced
 from typing import Annotated
 
+from kair.app.jobs import blaming_files, locate, open_source
+from kair.app.step_choice import parse_steps
+from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
 from kair_engine.results.compare import BaselineAction, BaselineResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job import StoreSession, blaming_files, locate, open_source, parse_steps
 from kair_tui.cli.options import Argument, Option
 
 RENDERER = "kair_tui.render.store:BASELINES"
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (or none), or rm NAME.")] = "list",
     name: Annotated[str | None, Argument("The baseline's name.")] = None,
@@ -34,8 +36,8 @@ def run(
     if action != "save" and job is not None:
         raise UsageError(f"kair baseline {action} takes no job", "kair baseline save NAME JOB")
     if action == "save" and name is not None:
+        from kair.app.identities import identities_of
         from kair_engine.comparison.profile import profile_of
-        from kair_tui.cli.identities import identities_of
 
         trace = open_source(locate(job, session.store.root), progress=session.progress)
         steps = parse_steps(step).among(trace.job.steps)

@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
+from kair.app.question import Question
 from kair_engine.results import Method, StepClock
-from kair_engine.results.blame import BlameResult
-from kair_engine.trace.model import Trace
-from kair_tui.cli.options import CLOCK, METHOD, Option, require_paper
+from kair_tui.cli.options import CLOCK, METHOD, Option
 
 RENDERER = "kair_tui.render.blame"
 
 
 def run(
-    trace: Trace,
     *,
     rank: Annotated[
         int | None, Option("-r, --rank", "Only what this rank is blamed for.", metavar="R", minimum=0)
@@ -22,10 +20,6 @@ def run(
     method: Annotated[Method, METHOD] = "robust",
     clock: Annotated[StepClock, CLOCK] = "rank",
     limit: Annotated[int, Option("--limit", "Show at most this many paths.", metavar="N", minimum=1)] = 20,
-) -> BlameResult:
-    """Asks the engine."""
-    from kair_engine.blame.analysis import blame
-
-    require_paper(method, clock)
-
-    return blame(trace, rank=rank, operator=operator, method=method, limit=limit, clock=clock)
+) -> Question:
+    """Return the question."""
+    return Question.of("blame", **locals())

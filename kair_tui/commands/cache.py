@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
+from kair.app.places import cache_limit, cache_root
 from kair_engine.results.store import CacheResult
 from kair_tui.cli.options import Argument
-from kair_tui.cli.places import cache_limit, cache_root
 
 RENDERER = "kair_tui.render.store:CACHE"
 

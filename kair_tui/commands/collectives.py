@@ -2,15 +2,14 @@
 
 from typing import Annotated
 
-from kair_engine.results.collectives import CollectiveKind, CollectivesResult
-from kair_engine.trace.model import Trace
+from kair.app.question import Question
+from kair_engine.results.collectives import CollectiveKind
 from kair_tui.cli.options import Option
 
 RENDERER = "kair_tui.render.collectives"
 
 
 def run(
-    trace: Trace,
     *,
     group: Annotated[
         str | None, Option("--group", "Only process groups whose name or list of ranks holds this.", metavar="PATTERN")
@@ -21,8 +20,6 @@ def run(
     ] = None,
     by_rank: Annotated[bool, Option("--by-rank", "Also what every rank reaches.")] = False,
     limit: Annotated[int, Option("--limit", "List at most this many groups, and shapes.", metavar="N", minimum=1)] = 40,
-) -> CollectivesResult:
-    """Asks the engine."""
-    from kair_engine.views.collectives import collectives
-
-    return collectives(trace, group=group, kind=kind, rank=rank, by_rank=by_rank, limit=limit)
+) -> Question:
+    """Return the question."""
+    return Question.of("collectives", **locals())

@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+from kair.app.places import is_mirror
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.confirm import ConfirmRun
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
-from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
     from kair_capture.places import JobPlaces
@@ -25,7 +25,7 @@ _PATIENCE_S: Final = 30.0
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     job: Annotated[str | None, Argument("A job that has a coordinator. Default: $KAIR_JOB.", offers=job_names)] = None,
     rank: Annotated[
@@ -83,7 +83,7 @@ def run(
     return _result(places, state, f"nothing was found: {state.get('why') or 'it ended'}")
 
 
-def _followed(session: StoreSession, places: "JobPlaces", state: dict[str, str]) -> dict[str, str]:
+def _followed(session: OpenStore, places: "JobPlaces", state: dict[str, str]) -> dict[str, str]:
     """Until it is over; says how far it is."""
     heard = time.monotonic()
     while state.get("state") == "running":

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from kair.app.evidence import evidence_of, fetched, is_url, recorded_time, without_password
+from kair.app.identities import identities_of
+from kair.app.jobs import find_job, open_source
+from kair.app.places import is_mirror
+from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
 from kair_engine.results.evidence import AddedEvidence, EvidenceResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.evidence import EVIDENCE, evidence_of, fetched, is_url, recorded_time, without_password
-from kair_tui.cli.identities import identities_of
-from kair_tui.cli.job import StoreSession, open_job
-from kair_tui.cli.options import Argument
+from kair_tui.cli.options import EVIDENCE, Argument
 from kair_tui.cli.output import say
-from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
     from kair_engine.trace.evidence_table import EvidenceFile
@@ -29,7 +30,7 @@ def offered(typed: str) -> list[str]:
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     words: Annotated[
         Sequence[str],
@@ -52,7 +53,7 @@ def run(
     return _result(job, found.sources, (*warnings, *_not_tied(job, found)))
 
 
-def _add(session: StoreSession, words: Sequence[str], evidence: Sequence[str]) -> EvidenceResult:
+def _add(session: OpenStore, words: Sequence[str], evidence: Sequence[str]) -> EvidenceResult:
     from kair_engine.recording.evidence_files import add_to_job, keep_in_job
 
     if len(words) < 2:
@@ -86,12 +87,12 @@ def _not_tied(job: "Job", found: "EvidenceFile") -> "list[KairWarning]":
     return warnings_of(untied(found, joins), joins)
 
 
-def _opened(session: StoreSession, name: str | None) -> "Job":
-    def note(text: str) -> None:
-        say(f"kair: {text}")
-
+def _opened(session: OpenStore, name: str | None) -> "Job":
     # Of a job that is watched evidence comes before anything is sampled.
-    return open_job(name, session.store.root, progress=session.progress, note=note, reads_history=True).job
+    source = find_job(name, session.store.root, reads_history=True)
+    if source.why is not None:
+        say(f"kair: using job {source.name} ({source.why})")
+    return open_source(source, progress=session.progress).job
 
 
 def _result(

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError
 from kair_engine.results.store import FleetJob, FleetResult, StragglerCost
-from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Option
 from kair_tui.commands.report_file import REPORT, made_now, require_form, write_report
 
@@ -30,7 +30,7 @@ RENDERER = "kair_tui.render.fleet"
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     gpu_cost: Annotated[float | None, GPU_COST] = None,
     report: Annotated[Path | None, REPORT] = None,
@@ -53,7 +53,7 @@ def run(
     return result
 
 
-def markdown(session: StoreSession, result: FleetResult, own: Mapping[str, Any]) -> str:
+def markdown(session: OpenStore, result: FleetResult, own: Mapping[str, Any]) -> str:
     """The report of the answer, as `-o md` writes it."""
     from kair_tui.render.report.fleet import fleet_report
     from kair_tui.render.report.markdown import markdown as in_markdown
@@ -63,11 +63,11 @@ def markdown(session: StoreSession, result: FleetResult, own: Mapping[str, Any])
 
 def _with_ledger(store: Path, result: FleetResult) -> FleetResult:
     """With how predictions came out, and who is slow in job after job."""
+    from kair.app.ledger import looked_up
     from kair_engine.ledger.rap_sheet import records_of
     from kair_engine.ledger.summary import summary_of
-    from kair_tui.cli.ledger import looked_up
 
-    ledger = looked_up(store)
+    ledger, _ = looked_up(store)
     return replace(
         result,
         ledger=summary_of(ledger.entries) if ledger.entries else None,
@@ -76,7 +76,7 @@ def _with_ledger(store: Path, result: FleetResult) -> FleetResult:
     )
 
 
-def _command(session: StoreSession, gpu_cost: float | None) -> str:
+def _command(session: OpenStore, gpu_cost: float | None) -> str:
     price = [] if gpu_cost is None else ["--gpu-cost", f"{gpu_cost:g}"]
     return shlex.join(["kair", "fleet", "--store", session.store.told, *price])
 

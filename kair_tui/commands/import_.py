@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from kair.app.evidence import FOLDER
+from kair.app.places import cache_limit, cache_root
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError
 from kair_engine.results.store import ImportResult
 from kair_engine.trace.model import Job, KairWarning, short_warning
-from kair_tui.cli.evidence import FOLDER
-from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
-from kair_tui.cli.places import cache_limit, cache_root
 
 RENDERER = "kair_tui.render.store:IMPORTED"
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     sources: Annotated[Sequence[Path], Argument("Folders of traces, or trace files.")],
     job: Annotated[str, Option("--job", "The name to keep the job under.", metavar="NAME")],

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from kair.app.jobs import is_stored, unknown_job
+from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
 from kair_engine.results.store import JobsResult, ListedJob
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.options import Argument, Option
 from kair_tui.commands.fleet import GPU_COST, money_per_day
 
@@ -18,7 +19,7 @@ RENDERER = "kair_tui.render.store:JOBS"
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     action: Annotated[Literal["rm"] | None, Argument("rm removes the jobs that are named.")] = None,
     names: Annotated[Sequence[str], Argument("With rm: jobs of the store.", offers=job_names)] = (),

@@ -26,11 +26,12 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from kair.app.places import cache_root
+from kair.app.question import READ_ONLY
 from kair_engine.errors import KairError, UsageError
 from kair_engine.frozen import dataclass
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.cli.output import say
-from kair_tui.cli.places import cache_root
 from kair_tui.commands.mcp_answers import MOST_CHARACTERS, answer, harmless
 from kair_tui.commands.mcp_tools import (
     TOOLS,
@@ -110,7 +111,7 @@ class _Calls:
 
     def __init__(self, store: Path, root: Path | None, scratch: str) -> None:
         self._store, self._root = store, root
-        self._variables = {**os.environ, "KAIR_CACHE": str(cache_root().absolute()), "TMPDIR": scratch}
+        self._variables = {**os.environ, READ_ONLY: "1", "KAIR_CACHE": str(cache_root().absolute()), "TMPDIR": scratch}
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def serve(self) -> None:
@@ -149,7 +150,7 @@ class _Calls:
 
     async def _run(self, line: list[str], context: Context) -> _Ended:
         """Runs `kair` with these words; a call that is cancelled ends its process."""
-        command = [sys.executable, "-P", "-m", "kair_tui.cli.read_only", *line]
+        command = [sys.executable, "-P", "-m", "kair_tui", *line]
         process = await anyio.open_process(
             command, stdin=subprocess.DEVNULL, cwd=self._root, env=self._variables, start_new_session=True
         )

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
+from kair.app.evidence import is_url
+from kair.app.jobs import is_stored
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
-from kair_tui.cli.evidence import is_url
-from kair_tui.cli.job import is_stored
 from kair_tui.cli.options import (
     Diagnostics,
     EngineChoice,

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import MitigateAction, MitigateResult, SimulatedPolicy
-from kair_tui.cli.job import StoreSession
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
 from kair_tui.commands.mitigate_audit import audited, audited_shards
@@ -30,7 +30,7 @@ _ACTIONS: Final = (
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     action: Annotated[MitigateAction, Argument(_ACTIONS)] = "status",
     words: Annotated[
@@ -213,7 +213,7 @@ def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_c
         return 127
 
 
-def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
+def _drained(session: OpenStore, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
     from kair_mitigate.draining import drain, drain_commands
     from kair_tui.cli.configuration import drain_words
 
@@ -232,7 +232,7 @@ def _drained(session: StoreSession, words: Sequence[str], job: str | None, *, ye
     return MitigateResult(session.store.told, "drain", job or "", commands=told, drained=yes)
 
 
-def _simulated(session: StoreSession, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:
+def _simulated(session: OpenStore, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:
     """Against a job that was watched, or against simulated ones where none is named."""
     from kair_mitigate.policy.table import SIMULATED, recorded_rows, simulated_rows
 

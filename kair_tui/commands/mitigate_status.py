@@ -8,10 +8,10 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import MitigateAction, MitigateResult, MitigationPlan, MitigationProposal, RankRate
 from kair_engine.trace.model import short_warning
-from kair_tui.cli.job import StoreSession
 from kair_tui.commands.mitigate_shards import shards_of
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ class NotMitigatedError(InputError):
         super().__init__(f"job {job} is not run under kair mitigate in this store", hint)
 
 
-def look(session: StoreSession, job: str) -> MitigateResult:
+def look(session: OpenStore, job: str) -> MitigateResult:
     """Where a job stands, at once: without `rates`. Raises NotMitigatedError, InputError."""
     with records_of(session, job) as records:
         return status_of(session, "status", job, records)
 
 
-def rates(session: StoreSession, job: str) -> tuple[RankRate, ...]:
+def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
     """What a sample takes on each rank, from all steps: 0.4 ms for each. Raises NotMitigatedError, InputError."""
     with records_of(session, job) as records:
         return rates_of_steps(session, job, records)
@@ -47,7 +47,7 @@ def mitigated_jobs(store: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def records_of(session: StoreSession, name: str) -> Iterator["Records"]:
+def records_of(session: OpenStore, name: str) -> Iterator["Records"]:
     """Those of a job; what goes wrong with them is told as a user's error."""
     from kair_mitigate.orders import RunKeyError
     from kair_mitigate.records import Records
@@ -63,7 +63,7 @@ def records_of(session: StoreSession, name: str) -> Iterator["Records"]:
         raise InputError(f"cannot work on job {name}: {error}") from error
 
 
-def status_of(session: StoreSession, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
+def status_of(session: OpenStore, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
     """All that is known of it but its `rates`, as the answer to an action."""
     from kair_mitigate.job_state import read_state
     from kair_mitigate.known_units import kept_units
@@ -123,7 +123,7 @@ def status_of(session: StoreSession, action: MitigateAction, name: str, records:
     )
 
 
-def rates_of_steps(session: StoreSession, name: str, records: "Records") -> tuple[RankRate, ...]:
+def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[RankRate, ...]:
     """What capture's steps tell of each rank; nothing of a job that is not captured."""
     from kair_mitigate.job_state import read_state
 

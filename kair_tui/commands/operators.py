@@ -2,15 +2,14 @@
 
 from typing import Annotated
 
-from kair_engine.results.views import OperatorsResult, OperatorType
-from kair_engine.trace.model import Trace
+from kair.app.question import Question
+from kair_engine.results.views import OperatorType
 from kair_tui.cli.options import Option
 
 RENDERER = "kair_tui.render.operators"
 
 
 def run(
-    trace: Trace,
     *,
     operator: Annotated[
         str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")
@@ -18,8 +17,6 @@ def run(
     type: Annotated[OperatorType | None, Option("--type", "Only operators of this type.")] = None,  # noqa: A002
     by_rank: Annotated[bool, Option("--by-rank", "Also what every rank spent on each.")] = False,
     limit: Annotated[int, Option("--limit", "List at most this many operators.", metavar="N", minimum=1)] = 40,
-) -> OperatorsResult:
-    """Asks the engine."""
-    from kair_engine.views.operator_times import operator_times
-
-    return operator_times(trace, operator=operator, only=type, by_rank=by_rank, limit=limit)
+) -> Question:
+    """Return the question."""
+    return Question.of("operators", **locals())

@@ -2,19 +2,15 @@
 
 from typing import Annotated
 
-from kair_engine.results.rank import RankProfileResult
-from kair_engine.trace.model import Trace
+from kair.app.question import Question
 from kair_tui.cli.options import RANK
 
 RENDERER = "kair_tui.render.rank"
 
 
 def run(
-    trace: Trace,
     *,
     rank: Annotated[int, RANK],
-) -> RankProfileResult:
-    """Asks the engine."""
-    from kair_engine.views.rank_profile import rank_profile
-
-    return rank_profile(trace, rank=rank)
+) -> Question:
+    """Return the question."""
+    return Question.of("rank", **locals())

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Argument, Option, Presentation
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.shell.runbooks import Runbook, offered, read_runbook, values_of
 from kair_tui.shell.session import NOTHING_RAN, RunResult
 

@@ -1,7 +1,7 @@
 """`kair schema`: the JSON Schema (2020-12) of a command's document, derived from its result type."""
 
 import json
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from kair_engine.causes import CAUSES
 from kair_engine.errors import UsageError
@@ -32,12 +32,13 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     """The document's schema as a plain object."""
     from msgspec.json import schema_components
 
+    from kair.app.question import Note
     from kair_tui.commands.field_words import describe, records_in
-    from kair_tui.render.answer import JobInfo, Note
+    from kair_tui.render.answer import JobInfo
     from kair_tui.render.document import SCHEMA_VERSION
     from kair_tui.render.warnings import WarningInWords
 
-    result: type[Any] = get_type_hints(entry.load())["return"]
+    result: type[Any] = entry.result_type()
     (data, job, warning, note), definitions = schema_components(
         (result, JobInfo, WarningInWords, Note), ref_template="#/$defs/{name}"
     )

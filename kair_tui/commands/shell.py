@@ -3,9 +3,9 @@
 import sys
 from typing import Annotated
 
-from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Option, Presentation
 from kair_tui.cli.output import is_terminal, stdin_text
+from kair_tui.cli.wanted import JobWanted
 
 
 def run(

@@ -1,6 +1,6 @@
 """`kair spec`: every command, read off the declarations that the program itself is made of."""
 
-from typing import Any, get_type_hints
+from typing import Any
 
 import click
 
@@ -34,7 +34,7 @@ def _command(entry: Entry) -> dict[str, Any]:
         "options": [parameter for parameter in described if parameter["flags"]],
         "examples": list(entry.examples),
         "schema": f"kair.{entry.name}" if entry.has_result else None,
-        "result": get_type_hints(entry.load())["return"].__name__ if entry.has_result else None,
+        "result": entry.result_type().__name__ if entry.has_result else None,
     }
 
 

@@ -7,25 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
+from kair.app.evidence import recorded_time
+from kair.app.identities import identities_of
+from kair.app.question import Question
 from kair_engine.causes import CAUSES
 from kair_engine.errors import KairError, UsageError, unwritable
-from kair_engine.results.localize import ChosenBaseline
 from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.files import atomic_write
 from kair_engine.trace.model import Job, Trace
 from kair_tui import __version__
+from kair_tui.cli.asking import Asker
 from kair_tui.cli.configuration import drain_words
-from kair_tui.cli.evidence import EVIDENCE, recorded_time
-from kair_tui.cli.identities import identities_of
-from kair_tui.cli.options import Option
-from kair_tui.commands import triage
-from kair_tui.commands.triage_report import asker
+from kair_tui.cli.options import EVIDENCE, Option
+from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import spaced, to_ascii
 from kair_tui.render.ticket import Handover, number_of, ticket_of, ticket_text
+from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words
 
@@ -36,7 +37,7 @@ _LONGEST_REASON: Final = 200
 
 
 def run(
-    trace: Trace,
+    asker: Asker,
     *,
     finding: Annotated[
         int | None,
@@ -53,7 +54,6 @@ def run(
     ] = None,
     drain: Annotated[bool, Option("--drain", "Print the commands that drain the accused hosts, and no more.")] = False,
     yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,
-    baseline: ChosenBaseline | None = None,
 ) -> TicketResult:
     """Asks for the triage, and hands one of its findings over.
 
@@ -64,14 +64,17 @@ def run(
         raise UsageError("--yes belongs to --drain", "kair ticket JOB --drain --yes")
     if report is not None:
         _require_markdown(report)
-    triaged = triage.run(trace, gpu_cost=gpu_cost, baseline=baseline, evidence=evidence)
+    trace = asker.trace
+    answer = asker.ask(Question.of("triage", gpu_cost=gpu_cost, evidence=evidence))
+    asker.session.keep(answer)
+    triaged: TriageInWords = answer.result
     number = _chosen(triaged, finding) or number_of(triaged)
-    ask = asker(trace, gpu_cost, evidence)
+    ask = lines_of(asker, gpu_cost, evidence)
     accused = None if number is None else triaged.findings[number - 1]
     commands, why_not = _drain_commands(trace.job, triaged, accused)
     if drain and why_not is not None:
         raise UsageError(f"no host is to be drained: {why_not}", _drainable(triaged, number))
-    picture, timeline = _timeline(trace, accused, ask, draws=report is not None)
+    picture, timeline = _timeline(asker, accused, ask, draws=report is not None)
     if report is not None and picture is not None:
         timeline = replace(timeline, file=report.with_suffix(".svg").name)
     handover = Handover(
@@ -115,21 +118,20 @@ def _write(path: Path, text: str) -> None:
         raise unwritable(path, error) from error
 
 
-def _timeline(trace: Trace, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
+def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
     """The picture, where one is to be drawn and can be; and what is said of it."""
     around = accused.ranks[0] if accused is not None and accused.ranks else None
     words = [] if around is None else ["--around", str(around)]
     told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
-    if not trace.steps:
+    if not asker.trace.steps:
         return None, TimelinePicture(None, why_none="A recording of calls without times has no timeline.")
     if not draws:
         return None, told
-    from kair_tui.commands import timeline
     from kair_tui.render.timeline import VIEW
 
     assert VIEW.picture is not None
     try:
-        return VIEW.picture(timeline.run(trace, around=around)), told
+        return VIEW.picture(asker.ask(Question.of("timeline", around=around)).result), told
     except KairError as error:
         return None, TimelinePicture(None, why_none=f"There is no timeline: {error}.")
 

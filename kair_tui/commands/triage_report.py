@@ -1,20 +1,21 @@
 """Asks for all that a triage's report shows besides the triage."""
 
 import shlex
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
+from kair.app.evidence import without_password
+from kair.app.jobs import sources_of
+from kair.app.places import store_root
+from kair.app.question import Question
+from kair.app.step_choice import step_text
 from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import TriageResult
-from kair_engine.trace.model import Trace
 from kair_engine.whatif.fixes import fix_text
-from kair_tui.cli.evidence import without_password
-from kair_tui.cli.job import sources_of, step_text
-from kair_tui.cli.places import store_root
+from kair_tui.cli.asking import Asker
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.joint_prices import fixed_first
@@ -22,26 +23,21 @@ from kair_tui.render.report.content import Report
 from kair_tui.render.report.triage import Ask, Found, around, triage_report
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.render.whatif import whatif_in_words
 
 _PROFILES: Final = 3
 """Curves of so many ranks: those of one culprit's ranks look alike."""
 
-Answered = TypeVar("Answered")
 
-
-def report_of(trace: Trace, triaged: TriageInWords, gpu_cost: float | None) -> Report:
-    """The report of a triage of `trace`. What cannot be answered of this job is said in its place."""
-    from kair_engine.blame.analysis import blame
-    from kair_engine.views.rank_profile import rank_profile
-    from kair_engine.whatif.analysis import whatif
-
+def report_of(asker: Asker, triaged: TriageInWords, gpu_cost: float | None) -> Report:
+    """Return the report on a triage. What cannot be answered about this job is said in its place."""
+    trace = asker.trace
     job = trace.job
-    answers = [_tried(partial(rank_profile, trace, rank=rank)) for rank in _shown_ranks(triaged)]
-    blamed = _tried(partial(blame, trace))
-    priced = _tried(lambda: whatif_in_words(whatif(trace, gpu_cost=gpu_cost)))
+    ranks = [Question.of("rank", rank=rank) for rank in _shown_ranks(triaged)]
+    answers = [_tried(asker, question) for question in ranks]
+    blamed = _tried(asker, Question.of("blame"))
+    priced = _tried(asker, Question.of("whatif", gpu_cost=gpu_cost))
     profiles = tuple(answer for answer in answers if not isinstance(answer, str))
-    warnings = [getattr(one, "warnings", ()) for one in (triaged, *profiles, blamed, priced)]
+    warnings = [getattr(answer, "warnings", ()) for answer in (triaged, *profiles, blamed, priced)]
     found = Found(
         job=JobInfo(job.name, job.source, job.world_size, job.ranks, trace.steps),
         triage=triaged,
@@ -49,31 +45,27 @@ def report_of(trace: Trace, triaged: TriageInWords, gpu_cost: float | None) -> R
         blame=blamed,
         whatif=priced,
         warnings=warnings_in_words(job.warnings, *warnings),
-        timeline=_timeline_of(trace, triaged),
-        fixed=_fixed_timeline(trace, triaged),
+        timeline=_timeline_of(asker, triaged),
+        fixed=_fixed_timeline(asker, triaged),
     )
-    return triage_report(found, asker(trace, gpu_cost), made_now())
+    return triage_report(found, lines_of(asker, gpu_cost), made_now())
 
 
-def _timeline_of(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
+def _timeline_of(asker: Asker, triaged: TriageInWords) -> TimelineResult | None:
     """Around the first delay; None where nothing is found, or the recording has no times."""
-    from kair_tui.commands import timeline
-
-    if not triaged.findings or not trace.steps:
+    if not triaged.findings or not asker.trace.steps:
         return None
-    drawn = _tried(partial(timeline.run, trace, around=around(triaged)))
+    drawn = _tried(asker, Question.of("timeline", around=around(triaged)))
     return None if isinstance(drawn, str) else drawn
 
 
-def _fixed_timeline(trace: Trace, triaged: TriageInWords) -> TimelineResult | None:
+def _fixed_timeline(asker: Asker, triaged: TriageInWords) -> TimelineResult | None:
     """The slowest step with all that are accused fixed, or the first finding; None where that cannot be replayed."""
-    from kair_tui.commands import timeline
-
-    fixes = fixed_first(triaged)[1] if trace.steps else ()
+    fixes = fixed_first(triaged)[1] if asker.trace.steps else ()
     if not fixes:
         return None
-    plain, scales = ([fix_text(one) for one in fixes if one.is_scale is scaled] for scaled in (False, True))
-    drawn = _tried(partial(timeline.run, trace, fix=plain, scale=scales))
+    plain, scales = ([fix_text(fix) for fix in fixes if fix.is_scale is scaled] for scaled in (False, True))
+    drawn = _tried(asker, Question.of("timeline", fix=plain, scale=scales))
     return None if isinstance(drawn, str) else drawn
 
 
@@ -84,15 +76,17 @@ def _shown_ranks(triaged: TriageResult) -> list[Rank]:
     return [*dict.fromkeys(accused)][:_PROFILES] or first
 
 
-def _tried(answer: Callable[[], Answered]) -> Answered | str:
+def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
+    """The result; or why there is none, as a sentence."""
     try:
-        return answer()
+        return asker.ask(question).result
     except KairError as error:
         return f"Not to be had of this recording: {error}."
 
 
-def asker(trace: Trace, gpu_cost: float | None, evidence: Sequence[str] = ()) -> Ask:
-    """Makes the line that asks an analysis of this job and of these steps; a triage of the named evidence, too."""
+def lines_of(asker: Asker, gpu_cost: float | None, evidence: Sequence[str] = ()) -> Ask:
+    """Make the line that asks an analysis of this job and of these steps; a triage of the named evidence, too."""
+    trace = asker.trace
     job, kept = trace.job, trace.job.stored_in
     of = sources_of(job) if kept is None else [job.name]
     more = [] if trace.steps == job.steps else ["--step", step_text(trace.steps)]

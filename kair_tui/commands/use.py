@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
+from kair.app.jobs import is_stored, unknown_job
+from kair.app.stores import OpenStore
 from kair_engine.results.store import UseResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.job import StoreSession, is_stored, unknown_job
 from kair_tui.cli.options import Argument
 
 RENDERER = "kair_tui.render.store:USED"
 
 
 def run(
-    session: StoreSession,
+    session: OpenStore,
     *,
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
 ) -> UseResult:

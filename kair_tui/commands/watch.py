@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from kair.app.places import is_mirror
 from kair_engine.errors import InputError
 from kair_engine.results.watch import FRESH_S, WatchResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.options import Argument
 from kair_tui.cli.output import say
-from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
     from kair_capture.places import JobPlaces

@@ -1,23 +1,20 @@
 """`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from kair_engine.errors import UsageError
-from kair_engine.results.whatif import WhatifResult
-from kair_engine.trace.model import Trace
-from kair_tui.cli.job import OneEntryCache
+from kair.app.question import Answer, Question
 from kair_tui.cli.options import Option
 from kair_tui.render.whatif import WhatifInWords, whatif_in_words
+
+if TYPE_CHECKING:
+    from kair_tui.cli.asking import Asker
 
 RENDERER = "kair_tui.render.whatif"
 
 
 def run(
-    trace: Trace,
     *,
     fix: Annotated[
         Sequence[str],
@@ -53,44 +50,20 @@ def run(
         Path | None,
         Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
     ] = None,
-    cache: OneEntryCache | None = None,
-) -> WhatifInWords:
-    """Asks the engine. The job's model, and what it told, stay in `cache` for the next question."""
-    from kair_engine.whatif.analysis import (
-        Questions,
-        leads,
-        model_asked_of,
-        price_fixes,
-        whatif_of,
-        with_absorbed,
-        write_timeline,
-    )
-    from kair_engine.whatif.fixes import parse_fix, parse_scale
-
-    if of_rank is not None:
-        fix = (*fix, f"rank={of_rank}")
-    fixes = [*map(parse_fix, fix), *map(parse_scale, scale)]
-    if only_fixes and not fixes:
-        raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
-    named = {rank for one in fixes for rank in one.ranks or ()}.intersection(trace.job.ranks)
-    if cache is None:
-        model = model_asked_of(trace, named=named)
-        result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
-    else:
-        asked = cache.of(
-            trace.steps,
-            lambda: Questions(model_asked_of(trace, keep=True, named=named)),
-            lambda known: named <= {*known.model.job.ranks},
-        )
-        model = asked.model
-        result = (partial(price_fixes, model) if only_fixes else asked.whatif)(fixes, gpu_cost=gpu_cost)
-    if timeline is not None:
-        write_timeline(model, timeline)
-    result = with_absorbed(_as_typed(result, [*fix, *scale]), fixes, trace.job, lambda: leads(trace))
-    return whatif_in_words(result)
+) -> Question:
+    """Return the question; the file of `timeline` is written once it is answered."""
+    return Question.of("whatif", **{name: value for name, value in locals().items() if name != "timeline"})
 
 
-def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:
-    """Fixes go by what was typed; their price together has a name of its own."""
-    typed = [replace(price, fix=text) for price, text in zip(result.fixes, texts, strict=False)]
-    return replace(result, fixes=(*typed, *result.fixes[len(typed) :]))
+def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
+    """Write the timelines that were asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    if own["timeline"] is not None:
+        from kair.app.answers.whatif import write_timelines
+
+        fixes = {name: own[name] for name in ("fix", "scale", "of_rank")}
+        write_timelines(asker.session.given(answer.question), own["timeline"], **fixes)
+
+
+def in_words(answer: Answer) -> WhatifInWords:
+    """Return the result as people read it."""
+    return whatif_in_words(answer.result)

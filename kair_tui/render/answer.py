@@ -10,6 +10,7 @@ Options of a page: its width, and what the place that it is for can show.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
+from kair.app.question import Note
 from kair_engine.frozen import dataclass
 from kair_tui.render.warnings import WarningInWords
 
@@ -23,26 +24,6 @@ class JobInfo:
     world_size: int
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Note:
-    """What a person wrote of something in the job, on the full screen."""
-
-    text: str
-    about: str
-    """What was under the cursor."""
-    screen: str
-    """Where that is seen."""
-    written_at: str
-    """UTC, ISO 8601."""
-    rank: int | None = None
-    operator: str | None = None
-    step: int | None = None
-    steps: tuple[int, ...] | None = None
-    """The steps that were chosen; null for all."""
-    at_us: float | None = None
-    """The moment on a timeline."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ Printers: what is written while statements run, to stdout and stderr.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
 from kair_tui.cli.failures import report
 from kair_tui.cli.fields import Named
-from kair_tui.cli.job import JobWanted, parse_steps
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import ProgressBar, say, write_answer
 from kair_tui.cli.present import stdout_options
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.language import Expect, LineError, Statement, When, parse

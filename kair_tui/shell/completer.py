@@ -81,7 +81,7 @@ def _values(option: click.Option, state: ShellState, operators_of: Callable[[Tra
         return [str(choice) for choice in option.type.choices]
     if option.name == "operator":
         with suppress(KairError):
-            return [f'"{name}"' if " " in name else name for name in operators_of(state.opened(state.job())[0])]
+            return [f'"{name}"' if " " in name else name for name in operators_of(state.opened(state.job()).trace)]
     return _of_job(option.name or "", state)
 
 
@@ -92,7 +92,7 @@ def _of_job(what: str, state: ShellState) -> Iterable[str]:
     if what not in ("rank", "step", "steps"):
         return ()
     with suppress(KairError):
-        job = state.opened(state.job())[0].job
+        job = state.opened(state.job()).trace.job
         if what == "rank":
             return ["all", *map(str, job.ranks)]
         return ["all", "last", *map(str, job.steps)]

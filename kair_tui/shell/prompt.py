@@ -5,14 +5,14 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from kair.app.places import data_root, store_root
 from kair_engine.errors import KairError
 from kair_tui.cli.app import program
 from kair_tui.cli.failures import ExitCode, report
-from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import say, write_answer
-from kair_tui.cli.places import data_root, store_root
 from kair_tui.cli.present import stdout_options
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.batch import BatchSession, StatementPrinter, open_session
@@ -114,7 +114,7 @@ def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:
     """`job123 20 steps rank 16> `."""
     if state.source is None:
         return "kair> "
-    trace, _ = state.opened(state.source)
+    trace = state.opened(state.source).trace
     steps = plural(len(trace.job.steps), "step") if state.steps == "all" else f"step {state.steps}"
     rank = "" if state.rank is None else f" rank {state.rank}"
     return f"{clean(trace.job.name, ascii_only=ascii_only)} {steps}{rank}> "

@@ -8,30 +8,30 @@ Checks statements before any of them runs: commands, options, names and the fiel
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kair.app.jobs import JobSource, locate
+from kair.app.question import unwatched
+from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parse
+from kair_tui.cli.asking import answer_of_job
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.cli.field_values import check_condition
 from kair_tui.cli.fields import Named, NamedType, field_type, text_of
 from kair_tui.cli.invoke import (
-    analysed,
     ask_cache,
     ask_machine,
     ask_store,
     conditions_of,
+    require_sound,
     status_of,
-    with_notes,
     written_file,
 )
-from kair_tui.cli.job import JobSource, locate, parse_steps
 from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, parameters, presentation_of, take
-from kair_tui.cli.output import unwatched
 from kair_tui.cli.present import columns_to_keep
 from kair_tui.cli.registry import Entry, find
 from kair_tui.cli.words import Reference, Word, literal
@@ -106,7 +106,7 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
     if entry.needs == "file":
         return _file(entry, arguments, command, state)
     wanted, view = presentation_of(entry, arguments), entry.load_view()
-    keep = columns_to_keep(wanted, view, get_type_hints(entry.load())["return"])
+    keep = columns_to_keep(wanted, view, entry.result_type())
     conditions = conditions_of(entry, arguments)
     answer = _answer(entry, arguments, state)
     if statement.name is not None:
@@ -247,24 +247,15 @@ def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "An
         return ask_cache(entry, arguments)
     if entry.needs == "machine":
         return ask_machine(entry, arguments, unwatched)
-    parse_steps(take(JobChoice, arguments).step)
-    source, own = _source(arguments, state), own_arguments(entry, arguments)
-    trace, cache = state.opened(source)
-    # Something is to be done, a file is to be written, or may have changed.
-    if entry.acts or own.get(EVIDENCE) or any(isinstance(value, Path) for value in own.values()):
-        return with_notes(analysed(entry, arguments, trace, progress=state.progress, cache=cache), trace)
-    place = take(StorePlace, arguments).store, arguments.get("baseline")
-    question = (source.paths, entry.name, take(JobChoice, arguments).step, repr(own), place)
-    answer = state.once(question, lambda: analysed(entry, arguments, trace, progress=state.progress, cache=cache))
-    return with_notes(answer, trace)
+    require_sound(entry, arguments)
+    return answer_of_job(entry, arguments, state.opened(_source(arguments, state)))
 
 
 def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellState") -> Outcome:
     """A file that was written, and what is to be said of it."""
     parse_steps(take(JobChoice, arguments).step)
-    trace, _ = state.opened(_source(arguments, state))
-    told = written_file(entry, arguments, trace)
-    return Outcome(command, lambda _: told)
+    said = written_file(entry, arguments, state.opened(_source(arguments, state)))
+    return Outcome(command, lambda _: said)
 
 
 def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
@@ -276,12 +267,10 @@ def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
 
 
 def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
-    """What a command about the store changed is read, and asked, anew."""
-    if entry.name in ("baseline", EVIDENCE):
-        state.forget_answers()
+    """A job that was imported anew is read anew."""
     if entry.name != "import":
         return
-    from kair_tui.cli.places import store_root
+    from kair.app.places import store_root
 
     folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
     state.forget(JobSource(str(arguments["job"]), folder, stored=True))

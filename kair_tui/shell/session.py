@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kair.app.jobs import JobSource, is_stored, locate
+from kair.app.places import store_root
+from kair.app.question import unwatched
+from kair.app.session import Session
+from kair.app.step_choice import parse_steps, step_text
 from kair_engine.errors import InputError, UsageError
-from kair_engine.trace.model import Trace
+from kair_tui.cli.asking import open_session
 from kair_tui.cli.field_values import literal_text
 from kair_tui.cli.fields import Named, field_of
-from kair_tui.cli.job import JobSource, OneEntryCache, is_stored, locate, open_source, parse_steps, step_text, tidy
-from kair_tui.cli.output import unwatched
-from kair_tui.cli.places import store_root
 from kair_tui.cli.words import Reference
 from kair_tui.render.units import plural
 
 if TYPE_CHECKING:
-    from kair_tui.cli.output import Watcher
-    from kair_tui.render.answer import Answer
+    from kair.app.question import Watcher
 
 
 JOB: Final = "job"
@@ -57,14 +58,12 @@ class ShellState:
         self.named: dict[str, Named] = {}
         self.jobs_read = 0
         """How often a recording was opened."""
-        self._open: dict[tuple[Path, ...], tuple[Trace, OneEntryCache]] = {}
-        self._answers: dict[tuple[Any, ...], Answer] = {}
+        self._open: dict[tuple[Path, ...], Session] = {}
 
-    def hold(self, source: JobSource, trace: Trace, steps: Sequence[int] | None) -> None:
+    def hold(self, session: Session, steps: Sequence[int] | None) -> None:
         """Takes a job that is open elsewhere, and the steps chosen there."""
-        if self._open.get(source.paths, (None,))[0] is not trace:
-            self.forget(source)
-            self._open[source.paths] = (trace, OneEntryCache())
+        source = session.source
+        self._open[source.paths] = session
         if self.source != source:
             self.rank = None
         self.source, self.steps = source, "all" if steps is None else step_text(steps)
@@ -92,14 +91,12 @@ class ShellState:
         self.steps, self.rank = "all", None
         return self.source
 
-    def opened(self, source: JobSource) -> tuple[Trace, OneEntryCache]:
-        """The job's trace, and the place for what serves the next question about it. Raises InputError."""
+    def opened(self, source: JobSource) -> Session:
+        """The job, which is read once. Raises InputError."""
         if source.paths not in self._open:
-            from kair_engine.trace.batches import keeping_steps
-
-            tidy(self.store)
-            trace = keeping_steps(open_source(source, progress=self.progress))
-            self._open[source.paths] = (trace, OneEntryCache())
+            session = open_session(source, store=self.store, progress=self.progress)
+            session.keep_steps()
+            self._open[source.paths] = session
             self.jobs_read += 1
         return self._open[source.paths]
 
@@ -114,25 +111,12 @@ class ShellState:
     def forget(self, source: JobSource) -> None:
         """Lets go of what was read: the job was imported anew."""
         self._open.pop(source.paths, None)
-        self._answers = {key: answer for key, answer in self._answers.items() if key[0] != source.paths}
-
-    def forget_answers(self) -> None:
-        """Lets go of all answers: what they are held against is another."""
-        self._answers.clear()
-
-    def once(self, key: tuple[Any, ...], answer: "Callable[[], Answer]") -> "Answer":
-        """The answer to a question, computed when it is first asked; `key` begins with the job's paths."""
-        if key not in self._answers:
-            self._answers[key] = answer()
-        return self._answers[key]
 
     def focus_steps(self, text: str) -> None:
         """`40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
         choice = parse_steps(text)
-        trace, _ = self.opened(self.job())
-        chosen = choice.among(trace.job.steps)
-        if chosen is not None:
-            trace.select(chosen)
+        session = self.opened(self.job())
+        session.narrowed(choice.among(session.trace.job.steps))
         self.steps = text.strip().lower()
 
     def focus_rank(self, text: str) -> None:
@@ -140,7 +124,7 @@ class ShellState:
         if text == "all":
             self.rank = None
             return
-        ranks = self.opened(self.job())[0].job.ranks
+        ranks = self.opened(self.job()).trace.job.ranks
         if not text.isdecimal() or int(text) not in ranks:
             raise UsageError(f"no rank {text} in this job ({ranks[0]}-{ranks[-1]})", "use rank all for every rank")
         self.rank = int(text)

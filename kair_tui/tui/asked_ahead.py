@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from kair.app.question import Question
 from kair_engine.results.triage import TriageResult
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Session
 
 MOST_OUTLIERS = 1_000_000

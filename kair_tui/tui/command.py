@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from kair_tui.cli.job import JobWanted
 from kair_tui.cli.options import Option
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import ThemeChoice
 
 

@@ -8,9 +8,10 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
+from kair.app.step_choice import parse_steps
 from kair_tui.cli.failures import report, traceback_of
-from kair_tui.cli.job import JobWanted, parse_steps
 from kair_tui.cli.output import say_lines
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import ThemeChoice, look_of, refuse_no_terminal
 
 if TYPE_CHECKING:

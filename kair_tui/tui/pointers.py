@@ -13,7 +13,8 @@ from kair_tui.tui.widgets.styles import TextStyles
 
 def known_triage(session: Session) -> TriageResult | None:
     """What triage found of the chosen steps, where that is known."""
-    known: TriageResult | None = session.known(session.question("triage"))
+    answer = session.known(session.question("triage"))
+    known: TriageResult | None = None if answer is None else answer.result
     return known
 
 

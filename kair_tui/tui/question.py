@@ -1,84 +1,54 @@
-"""A question that a screen asks: one command of the registry with its arguments, which can be written down."""
+"""A question as the line of a command, and questions about the store as screens ask them."""
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kair.app.question import Question, unwatched
+from kair.app.step_choice import step_text
 from kair_engine.errors import UsageError
-from kair_engine.trace.model import Trace
-from kair_tui.cli.job import OneEntryCache, step_text
 from kair_tui.cli.registry import Entry, find
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Answer
 
 
-@dataclass(frozen=True)
-class Question:
-    """`command` is the registry's name, `arguments` its options by their parameter names; lists are tuples."""
+def entry_of(question: Question) -> Entry:
+    """Return the registry's entry. Raises UsageError where there is none."""
+    entry = find(question.command)
+    if entry is None:
+        raise UsageError(f"no such command {question.command!r}")
+    return entry
 
-    command: str
-    arguments: tuple[tuple[str, Any], ...] = ()
-    steps: tuple[int, ...] | None = None
-    """None for all."""
 
-    @classmethod
-    def of(cls, command: str, steps: tuple[int, ...] | None = None, **arguments: Any) -> "Question":  # noqa: ANN401
-        """A question whose arguments that are None or False are left at their defaults."""
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
-        return cls(
-            command,
-            tuple((name, value) for name, value in given.items() if value is not None and value is not False),
-            steps,
-        )
+def line_of(question: Question, job: str, store: Path | None = None) -> str:
+    """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
+    entry = entry_of(question)
+    words = ["kair", question.command, *([job] if entry.needs == "trace" else []), *_options(question, entry)]
+    if question.steps is not None:
+        words += ["--step", step_text(question.steps)]
+    if store is not None:
+        words += ["--store", str(store)]
+    return shlex.join(words)
 
-    @property
-    def entry(self) -> Entry:
-        """The registry's entry."""
-        entry = find(self.command)
-        if entry is None:
-            raise UsageError(f"no such command {self.command!r}")
-        return entry
 
-    def text(self, job: str, store: Path | None = None) -> str:
-        """The `kair …` line that asks the same of `job` (as a shell reads it), with the store where one was named."""
-        words = ["kair", self.command, *([job] if self.entry.needs == "trace" else []), *self._options()]
-        if self.steps is not None:
-            words += ["--step", step_text(self.steps)]
-        if store is not None:
-            words += ["--store", str(store)]
-        return shlex.join(words)
+def answer_of_store(question: Question, store: Path | None) -> "Answer":
+    """Answer a command about the store, without a word on how far it is. Raises KairError."""
+    from kair_tui.cli.invoke import ask_store
 
-    def answer(self, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
-        """The command's result on `trace`, narrowed to the steps; `cache` serves the next one. Raises KairError."""
-        from kair_tui.cli.job import blaming_files
-        from kair_tui.cli.options import CACHE, takes_cache
+    return ask_store(entry_of(question), {**dict(question.arguments), "store": store}, unwatched)
 
-        chosen = trace if self.steps is None else trace.select(self.steps)
-        arguments: dict[str, Any] = dict(self.arguments)
-        if takes_cache(self.entry):
-            arguments[CACHE] = cache
-        with blaming_files(chosen):
-            return self.entry.load()(chosen, **arguments)
 
-    def answer_of_store(self, store: Path | None) -> "Answer":
-        """The answer of a command about the store, without a word on how far it is. Raises KairError."""
-        from kair_tui.cli.invoke import ask_store
-        from kair_tui.cli.output import unwatched
-
-        return ask_store(self.entry, {**dict(self.arguments), "store": store}, unwatched)
-
-    def _options(self) -> Iterator[str]:
-        flags = _flags(self.entry) if self.arguments else {}
-        for name, value in self.arguments:
-            for one in value if isinstance(value, tuple) else (value,):
-                if name in flags:
-                    yield flags[name]
-                if one is not True:
-                    yield str(one)
+def _options(question: Question, entry: Entry) -> Iterator[str]:
+    flags = _flags(entry) if question.arguments else {}
+    for name, value in question.arguments:
+        for one in value if isinstance(value, tuple) else (value,):
+            if name in flags:
+                yield flags[name]
+            if one is not True:
+                yield str(one)
 
 
 @cache

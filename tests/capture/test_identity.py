@@ -17,6 +17,7 @@ from support.captured import OneRank
 from support.cli_samples import job as stored_job
 
 import kair_capture.agent.identity
+from kair.app.identities import all_identities_of, identities_of
 from kair_capture.agent import host_facts
 from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.identity import ProcessOf, RankIdentities, completed, device_of
@@ -43,7 +44,6 @@ from kair_engine.store.remote import mirror_of
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.identity_file import LARGEST, identity_in, identity_json
 from kair_engine.trace.model import Job
-from kair_tui.cli.identities import all_identities_of, identities_of
 
 UUID = "5f3e0000-1111-2222-3333-444455556666"
 OTHER_UUID = "5f3e0000-1111-2222-3333-444455557777"

@@ -113,17 +113,13 @@ def test_the_job_in_use_is_taken_and_told_where_none_is_named(job: str) -> None:
 
 
 def test_a_triage_that_was_kept_before_there_was_evidence_counts_no_more(job: str, tmp_path: Path) -> None:
-    from kair_engine.store.kept_answers import kept_triage
-
     (recording,) = (tmp_path / "store" / job).glob("recording-*")
     kair("triage", job, "--evidence", str(log(tmp_path / "other.txt", XID * 2)))
-    assert kept_triage(recording) is None
-    kair("triage", job)
-    kept = kept_triage(recording)
-    assert kept is not None
-    assert kept.sources == ()
+    kept = (recording / "triage.json").read_bytes()
+    assert data("triage", job)["sources"] == []
     kair("evidence", "add", job, str(log(tmp_path / "dmesg.txt")))
-    assert kept_triage(recording) is None
+    assert len(data("triage", job)["sources"]) == 1
+    assert (recording / "triage.json").read_bytes() != kept
 
 
 def test_a_recording_at_another_time_is_told(job: str, tmp_path: Path) -> None:

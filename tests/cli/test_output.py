@@ -5,7 +5,7 @@ import io
 import json
 import re
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ def test_json_is_what_the_schema_says(monkeypatch: pytest.MonkeyPatch, command: 
     assert set(data["required"]) <= set(document["data"])
     entry = find(command)
     assert entry is not None
-    result_type = get_type_hints(entry.load())["return"]
+    result_type = entry.result_type()
     read = msgspec.convert({**document["data"], "warnings": []}, result_type, str_keys=True)
     assert read == replace(RESULTS[command], warnings=())
     assert_valid(document, command)

@@ -13,11 +13,15 @@ from support import cli_samples
 from support.cli_samples import HOSTILE, kair, store_variables
 from support.places import SAMPLES
 
+from kair.app.jobs import JobSource
+from kair.app.session import Session
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, ShownBy
 from kair_engine.results.whatif import Fix
-from kair_tui.commands.triage_report import asker
+from kair_engine.trace.model import Trace
+from kair_tui.cli.asking import Asker
+from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.drawing import RAMP
 from kair_tui.render.report.html import html
@@ -52,6 +56,13 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def asking(trace: Trace) -> Asker:
+    """Whoever asks about a trace that is not read."""
+    chosen = None if trace.steps == trace.job.steps else trace.steps
+    session = Session(replace(trace, steps=trace.job.steps), JobSource("job", Path("job"), stored=False))
+    return Asker(session, chosen)
 
 
 def evil() -> Found:
@@ -128,11 +139,11 @@ def test_a_command_that_is_pasted_runs_nothing_but_kair(tmp_path: Path) -> None:
     operator = "x$(touch owned);`id`'*"
     shown = ShownBy("whatif", fixes=(Fix(operators=(operator,)),))
     trace = replace(cli_samples.trace(), job=replace(cli_samples.job(), source=f"/traces/{operator}"), steps=(40, 42))
-    line = asker(trace, 2.0)(shown.analysis, *options_of(shown))
+    line = lines_of(asking(trace), 2.0)(shown.analysis, *options_of(shown))
     assert shlex.split(line)[2:5] == [f"/traces/{operator}", "--fix", f"op={operator}"]
     assert shlex.split(line)[5:] == ["--step", "40,42", "--gpu-cost", "2"]
     stored = replace(trace.job, stored_in=str(tmp_path / "job123" / "recording-1"))
-    line = asker(replace(trace, job=stored, steps=stored.steps), None)("blame")
+    line = lines_of(asking(replace(trace, job=stored, steps=stored.steps)), None)("blame")
     assert line == f"kair blame job123 --store {tmp_path}"
 
 

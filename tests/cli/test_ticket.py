@@ -107,8 +107,7 @@ def drained(monkeypatch: pytest.MonkeyPatch, triage: TriageInWords, *options: st
     trace = cli_samples.trace(job)
     device = RankIdentity(16, "node7", device=DeviceIdentity(pci="0000:1b:00.0", index=3))
     of = replace(trace.job, hosts={16: "node7"}, identity={16: device})
-    monkeypatch.setattr("kair_tui.commands.triage.run", lambda *_, **__: triage)
-    with answering(monkeypatch, {"none": None}, replace(trace, job=of)):
+    with answering(monkeypatch, {"triage": triage}, replace(trace, job=of)):
         return kair("ticket", "--drain", *options)
 
 

@@ -5,14 +5,19 @@ from pathlib import Path
 
 from support.changed_jobs import job
 
+from kair.app.investigate import triage
+from kair.app.question import Given
 from kair_engine.baselines import Baselines
 from kair_engine.comparison.profile import profile_of
 from kair_engine.results.localize import ChosenBaseline
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.identity_file import identity_json
 from kair_engine.trace.model import Trace
-from kair_tui.commands.triage import run
-from kair_tui.render.triage import beside_lines
+from kair_tui.render.triage import TriageInWords, beside_lines, triage_in_words
+
+
+def run(trace: Trace, baseline: ChosenBaseline | None = None) -> TriageInWords:
+    return triage_in_words(triage(Given(trace, baseline))[0])
 
 
 def identity(rank: int, attempt: int = 2, *, host: str = "node-0", driver: str = "550") -> RankIdentity:

@@ -23,7 +23,7 @@ from support.places import ROOT
 from support.trace_builder import trace
 from table import write_table
 
-import kair_tui.cli.invoke
+from kair.app.jobs import JobSource
 from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Trace
 
@@ -78,7 +78,9 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     make, kinds = JOBS[request.param]
     made = keeping_steps(make(tmp_path / "job"))
     store_variables(monkeypatch, tmp_path)
-    monkeypatch.setattr(kair_tui.cli.invoke, "open_job", lambda *_, **__: made)
+    monkeypatch.setattr("kair.app.session.open_source", lambda *_, **__: made)
+    source = JobSource("the-job", tmp_path / "job", stored=False)
+    monkeypatch.setattr("kair_tui.cli.invoke.find_job", lambda *_, **__: source)
 
     @cache
     def ask(command: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import pytest
 from support import kineto_builder as kb
 from support.stored_jobs import edit_job_file, told
 
+from kair.app.jobs import blaming_files
 from kair_engine.errors import BusyError, DamagedJobError, InputError, NameTakenError, UnwritableStoreError, UsageError
 from kair_engine.recording.job_file import recordings_in, tidy_store
 from kair_engine.recording.opening import open_trace
 from kair_engine.store.jobs import Store
 from kair_engine.trace import files as permissions
-from kair_tui.cli.job import blaming_files
 
 
 @pytest.fixture

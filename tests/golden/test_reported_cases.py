@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from kinds import in_words
+from kinds import triage as run
 from support.places import CASES2
 
 from kair_engine.recording.opening import open_trace
-from kair_tui.commands.triage import run
 from kair_tui.render.triage import TriageInWords
 
 pytestmark = pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")

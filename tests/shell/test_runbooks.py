@@ -65,7 +65,7 @@ def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
         opened.append(source.path)
         return recorded(source.path)
 
-    monkeypatch.setattr("kair_tui.shell.session.open_source", counted)
+    monkeypatch.setattr("kair.app.session.open_source", counted)
     outcome = run(book, TEN, "-o", "json")
     document = json.loads(outcome.out)
     assert_valid(document, "run")
@@ -234,7 +234,7 @@ def test_only_a_line_that_begins_with_a_bang_reaches_a_shell(
 
 
 def test_a_dry_run_prints_the_plan_and_opens_nothing(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_tui.shell.session.open_source", None)
+    monkeypatch.setattr("kair_tui.shell.session.open_session", None)
     text = "w = localize\nwhen $w.flagged:\n    pinpoint --rank $w.rank\n"
     planned = run(book, text, "--dry-run").out.splitlines()
     assert planned[2:] == ["   1  w = localize", "   2  when $w.flagged:", "   3      pinpoint --rank $w.rank"]

@@ -14,7 +14,8 @@ from support.cli_samples import Outcome, kair
 from support.places import SAMPLES
 from support.terminals import full_screen, terminal_environment
 
-from kair_tui.cli.job import JobSource
+from kair.app.jobs import JobSource
+from kair.app.session import Session
 from kair_tui.shell.completer import offers
 from kair_tui.shell.runner import run_line
 from kair_tui.shell.session import ShellState
@@ -74,7 +75,7 @@ def test_a_reader_that_goes_away_ends_a_batch_silently() -> None:
 
 def test_what_can_stand_at_the_cursor_is_offered() -> None:
     state = ShellState()
-    state.hold(JobSource(str(SAMPLE), SAMPLE, stored=False), recorded(SAMPLE), None)
+    state.hold(Session(recorded(SAMPLE), JobSource(str(SAMPLE), SAMPLE, stored=False)), None)
     run_line("worst = localize", state)
 
     def offered(text: str) -> list[str]:

@@ -308,7 +308,7 @@ def test_what_can_be_is_not_refused(text: str) -> None:
 
 @pytest.mark.usefixtures("own_places")
 def test_values_that_are_set_are_checked_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kair_tui.shell.session.open_source", None)
+    monkeypatch.setattr("kair_tui.shell.session.open_session", None)
     book = tmp_path / "book.kair"
     book.write_text("default wanted = straggler\nt = triage\nexpect $t.verdict != $wanted\n")
     for more in ((), ("--dry-run",)):

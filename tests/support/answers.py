@@ -20,21 +20,18 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kair.app import question, session
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.batches import StepMemory, keeping_steps
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
-from kair_tui.cli.options import CACHE, PROGRESS
-from kair_tui.cli.registry import Entry
 
 Answer = TypeVar("Answer")
 
 PLACE = "KAIR_TESTS_CACHE"
 """The variable with the folder of parsed traces, which all processes of a run of the tests inherit."""
 
-_LEAVING_WHAT_IS_ASKED_FOR = "kair_tui.commands.timeline"
-"""The screen of the timeline looks whether a step was left for its next question."""
 _ANALYSES = ("triage.analysis.triage", "localize.analysis.localize", "blame.analysis.blame")
 """Of the engine: what commands ask, and tests that need no command."""
 _answers: dict[str, object] = {}
@@ -59,23 +56,43 @@ def triaged(source: Path) -> TriageResult:
 
 @contextmanager
 def answered_once() -> Iterator[None]:
-    """Lets every command know what it was asked before. Not for tests that change what an analysis does."""
-    load = Entry.load
+    """Lets every question know what it was asked before. Not for tests that change what an analysis does."""
+    find = question.answering
 
-    def stand_in(entry: Entry) -> Callable[..., Any]:
-        run = load(entry)
-        return once(run) if entry.needs == "trace" else run
+    def stand_in(command: str) -> Callable[..., Any]:
+        return once_given(find(command))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Entry, "load", stand_in)
+        patch.setattr(session, "answering", stand_in)
         for name in _ANALYSES:
             module, _, function = f"kair_engine.{name}".rpartition(".")
             patch.setattr(import_module(module), function, once(getattr(import_module(module), function)))
         yield
 
 
+def once_given(run: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The same of a function that answers a question; who watches how far it is changes nothing in an answer."""
+
+    @wraps(run)
+    def answer(given: question.Given, **options: object) -> Answer:
+        # A stored job has more beside its recording, which changes.
+        if given.trace.job.stored_in is not None or given.baseline is not None:
+            return run(given, **options)
+        # Nor does what is left for the next question, but of a timeline: its screen looks for that.
+        cache = given.cache if run.__name__ == "timeline" else None
+
+        def ask(trace: Trace, **options: object) -> Answer:
+            return run(replace(given, trace=trace), **options)
+
+        ask.__module__, ask.__qualname__ = run.__module__, run.__qualname__
+        ask.__signature__ = signature(run)  # type: ignore[attr-defined]
+        return once(ask)(given.trace, **options) if cache is None else run(given, **options)
+
+    return answer
+
+
 def once(run: Callable[..., Answer]) -> Callable[..., Answer]:
-    """An analysis, or a command about a trace, that knows what it was asked before, be it by another process."""
+    """An analysis of a trace that knows what it was asked before, be it by another process."""
 
     @wraps(run)
     def answer(trace: Trace, *arguments: object, **options: object) -> Answer:
@@ -85,16 +102,12 @@ def once(run: Callable[..., Answer]) -> Callable[..., Answer]:
         # A screen leaves out what a command line has at its default.
         given = signature(run).bind(trace, *arguments, **options)
         given.apply_defaults()
-        # Who watches how far it is changes nothing in an answer, nor does what is left for the next question.
-        given.arguments.pop(PROGRESS, None)
-        if run.__module__ != _LEAVING_WHAT_IS_ASKED_FOR:
-            given.arguments.pop(CACHE, None)
         name = f"{run.__module__}.{run.__qualname__}"
         asked = (name, trace.job.source, trace.steps, _content(trace), given.args[1:], given.kwargs)
-        question = repr(asked)
-        if question not in _answers:
-            _answers[question] = shared(question, lambda: run(_remembered(trace), *arguments, **options))
-        known: Answer = _answers[question]  # type: ignore[assignment]  # it is what this one was asked
+        about = repr(asked)
+        if about not in _answers:
+            _answers[about] = shared(about, lambda: run(_remembered(trace), *arguments, **options))
+        known: Answer = _answers[about]  # type: ignore[assignment]  # it is what this one was asked
         return known
 
     return answer

@@ -14,6 +14,8 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.answers import shared_cache
 
+from kair.app.jobs import JobSource
+from kair.app.question import Given
 from kair_engine.results.blame import (
     BlamePath,
     BlameResult,
@@ -482,29 +484,49 @@ def answering(
     monkeypatch: pytest.MonkeyPatch, results: dict[str, Any] | None = None, opened: Trace | None = None
 ) -> Iterator[list[dict[str, Any]]]:
     """Lets every analysis answer with `results`, whatever the job; yields what they were asked."""
-    import kair_tui.cli.invoke
+    from kair.app import session
+    from kair.app.question import Answer, Question
+    from kair_tui.cli import asking
     from kair_tui.cli.registry import Entry
 
     asked: list[dict[str, Any]] = []
-    load = Entry.load
+    find = session.answering
     answers = results or RESULTS
 
-    def stand_in(entry: Entry) -> Any:  # noqa: ANN401
-        run = load(entry)
-        if entry.name not in answers:
+    def stand_in(command: str) -> Any:  # noqa: ANN401
+        run = find(command)
+        if command not in answers:
             return run
 
-        def answer(chosen: Trace, **arguments: Any) -> Any:  # noqa: ANN401
-            asked.append({"steps": chosen.steps, **arguments})
+        def answer(given: Given, **arguments: Any) -> Any:  # noqa: ANN401
+            asked.append({"steps": given.trace.steps, "progress": given.progress, **arguments})
+            return answers[command]
+
+        return answer
+
+    def words(answer: Answer) -> Answer:
+        return answer if answer.question.command in answers else put_in_words(answer)
+
+    load, put_in_words = Entry.load, asking.in_words
+
+    def loaded(entry: Entry) -> Any:  # noqa: ANN401
+        run = load(entry)
+        if entry.name not in answers or entry.needs != "trace" or run.__annotations__["return"] is Question:
+            return run
+
+        def answer(_: object, **__: object) -> Any:  # noqa: ANN401
             return answers[entry.name]
 
-        answer.__wrapped__ = run  # type: ignore[attr-defined]
-        answer.__annotations__ = run.__annotations__
+        answer.__wrapped__, answer.__annotations__ = run, run.__annotations__  # type: ignore[attr-defined]
         return answer
 
     with monkeypatch.context() as patch:
-        patch.setattr(Entry, "load", stand_in)
-        patch.setattr(kair_tui.cli.invoke, "open_job", lambda *_, **__: opened or trace())
+        patch.setattr(session, "answering", stand_in)
+        patch.setattr(asking, "in_words", words)
+        patch.setattr(Entry, "load", loaded)
+        patch.setattr(session, "open_source", lambda *_, **__: opened or trace())
+        found = JobSource("job123", Path("job123"), stored=False)
+        patch.setattr("kair_tui.cli.invoke.find_job", lambda *_, **__: found)
         yield asked
 
 

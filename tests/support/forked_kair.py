@@ -66,7 +66,7 @@ def _serve(place: str) -> None:
 
     for entry in COMMANDS:
         if entry.needs == "trace":
-            entry.load(), entry.load_view()
+            entry.load_view(), entry.result_type()
     for name in _LATE:
         import_module(name)
     with socket.socket(socket.AF_UNIX) as calls:

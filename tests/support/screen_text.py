@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from textual.renderables.background_screen import BackgroundScreen
 from textual.widgets import Input
 
-from kair_tui.cli.job import JobWanted
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen

@@ -8,9 +8,9 @@ from support.answers import recorded
 from support.cli_samples import store_variables
 from support.places import MEGATRON, SAMPLES
 
-from kair_engine.cancelling import Cancelled, until
-from kair_tui.cli.job import JobSource, OneEntryCache
-from kair_tui.tui.question import Question
+from kair.app.jobs import JobSource
+from kair.app.question import Question
+from kair_engine.cancelling import Cancelled
 from kair_tui.tui.session import Session
 
 PLACES = 5
@@ -41,8 +41,7 @@ def test_asked_again_it_is_answered_alike(
     monkeypatch.setattr("kair_engine.whatif.operators.batches._MOST_ROWS", 1)
     trace, question = replace(recorded(path), memory=None), Question.of(command)
     patient = Patience(10**9)
-    with until(lambda: not patient()):
-        answer = question.answer(trace, OneEntryCache())
+    answer = Session(trace, JobSource(str(path), path, stored=False)).ask(question, patient)
     assert patient.asked > PLACES
     for place in range(PLACES):
         session = Session(trace, JobSource(str(path), path, stored=False))

@@ -13,11 +13,10 @@ from support.cli_samples import store_variables
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_lines, screen_text, until
 
+from kair.app.jobs import JobSource
+from kair.app.question import Given, Question, answering
 from kair_engine.cancelling import Cancelled, checkpoint
-from kair_engine.trace.model import Trace
-from kair_tui.cli.job import JobSource, OneEntryCache
 from kair_tui.tui.frame.app import KairApp
-from kair_tui.tui.question import Question
 from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.whatif import WhatifScreen
@@ -34,16 +33,21 @@ class Long:
     def __init__(self, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
         self.goes_on = Event()
-        real = Question.answer
+        find = answering
 
-        def answer(question: Question, trace: Trace, cache: OneEntryCache) -> Any:  # noqa: ANN401
-            if question.command == command:
-                self.begun += 1
-                while not self.goes_on.wait(0.005):
-                    checkpoint()
-            return real(question, trace, cache)
+        def long(wanted: str) -> Callable[..., Any]:
+            real = find(wanted)
 
-        monkeypatch.setattr(Question, "answer", answer)
+            def answer(given: Given, **arguments: Any) -> Any:  # noqa: ANN401
+                if wanted == command:
+                    self.begun += 1
+                    while not self.goes_on.wait(0.005):
+                        checkpoint()
+                return real(given, **arguments)
+
+            return answer
+
+        monkeypatch.setattr("kair.app.session.answering", long)
 
 
 @pytest.fixture
@@ -89,7 +93,7 @@ async def test_a_key_cancels_and_asks_again(long: Long) -> None:
         await pilot.press("C")
         await until(pilot, partial(answered, app))
         assert "cancelled" not in screen_text(app) and "ask again" not in screen_text(app)
-        assert session.known(question) == question.answer(session.trace, OneEntryCache())
+        assert session.known(question) == Session(session.trace, session.source).ask(question)
 
 
 @pytest.mark.slow

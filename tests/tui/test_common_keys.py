@@ -75,7 +75,7 @@ async def test_a_copy_is_in_a_file_too() -> None:
         assert f"kair triage {SLOW}" in app.clipboard
         said = screen_text(app)
         assert "copied to the clipboard and to" in said
-        from kair_tui.cli.places import cache_root
+        from kair.app.places import cache_root
 
         assert (cache_root() / "copied.txt").read_text() == f"{app.clipboard}\n"
 
@@ -167,7 +167,7 @@ def test_bookmarks_of_raw_traces_are_in_the_users_own_folder() -> None:
 
 
 def test_bookmarks_of_a_stored_job_are_with_the_job() -> None:
-    from kair_tui.cli.places import store_root
+    from kair.app.places import store_root
 
     kair("import", SLOW, "--job", "marked")
     _bookmarked_twice("marked")

@@ -15,16 +15,16 @@ from support.screen_text import answered, assert_snapshot, played, screen_lines,
 from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
+from kair.app.places import store_root
+from kair.app.question import Question
 from kair_engine.recording.job_file import recordings_in
 from kair_engine.results.triage import TriageResult, Verdict
 from kair_engine.store.kept_answers import keep_verdict
-from kair_tui.cli.job import JobWanted
-from kair_tui.cli.places import store_root
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.frame.output import OutputScreen
-from kair_tui.tui.question import Question
 from kair_tui.tui.screens import overview
 from kair_tui.tui.screens.jobs import JobsScreen
 from kair_tui.tui.screens.overview import OverviewScreen

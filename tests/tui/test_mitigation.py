@@ -14,6 +14,7 @@ from support.screen_text import answered, assert_snapshot, played, screen_lines,
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from kair.app.places import store_root
 from kair_capture.agent.step_rows import ROW
 from kair_capture.coordinator.step_log import StepLog
 from kair_mitigate import job_state, orders, records
@@ -21,8 +22,7 @@ from kair_mitigate.job_state import StateWriter
 from kair_mitigate.plans import Plan, State
 from kair_mitigate.records import Records
 from kair_mitigate.shards.store import ShardStore
-from kair_tui.cli.job import JobWanted
-from kair_tui.cli.places import store_root
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.opening import OpeningScreen

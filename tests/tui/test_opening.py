@@ -13,9 +13,10 @@ from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_text, until
 from support.terminals import full_screen, terminal_environment
 
+from kair.app.jobs import JobSource
 from kair_engine.recording import importing
 from kair_tui.cli.failures import ExitCode
-from kair_tui.cli.job import JobSource, JobWanted
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame import opening
 from kair_tui.tui.frame.app import KairApp
@@ -173,7 +174,7 @@ def test_esc_leads_back_to_the_list_where_the_job_was_chosen(
     kair("import", str(kb.write_job(tmp_path / "first", [0, 1])), "--job", "first")
     job = kb.write_job(tmp_path / "job", [0, 1, 2, 3])
     # A stored job is opened without parsing: this one takes its time.
-    monkeypatch.setattr("kair_tui.cli.job.is_stored", lambda name, root: False)  # noqa: ARG005
+    monkeypatch.setattr("kair.app.jobs.is_stored", lambda name, root: False)  # noqa: ARG005
     monkeypatch.setattr("kair_tui.tui.frame.opening.locate", lambda name, store, more: _source(job))  # noqa: ARG005
 
     @played

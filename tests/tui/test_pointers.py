@@ -50,5 +50,6 @@ async def test_where_nobody_is_accused_there_is_nowhere_else_to_look() -> None:
     async with opened(str(SAMPLES / "healthy")) as (app, _):
         session, screen = app.session, app.screen
         assert session is not None and isinstance(screen, ViewScreen)
-        assert accused_ranks(session.known(session.question("triage"))) == ()
+        known = session.known(session.question("triage"))
+        assert known is not None and accused_ranks(known.result) == ()
         assert where_else(session, [0]) is None

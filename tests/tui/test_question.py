@@ -11,18 +11,19 @@ from support.answers import recorded
 from support.cli_samples import kair, store_variables, trace
 from support.places import SAMPLES
 
+from kair.app.jobs import JobSource
+from kair.app.question import Question
 from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import model_asked_of
 from kair_engine.whatif.model import Model
 from kair_tui.cli.app import parse
 from kair_tui.cli.failures import explained
-from kair_tui.cli.job import JobSource
 from kair_tui.cli.registry import find
 from kair_tui.render.answer import PageOptions
 from kair_tui.shell.runner import Outcome, run_line
 from kair_tui.shell.session import ShellState
-from kair_tui.tui.question import Question
+from kair_tui.tui.question import line_of
 from kair_tui.tui.session import Session
 
 SAMPLE = SAMPLES / "slow_operator"
@@ -40,7 +41,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 def typed(line: str, session: Session) -> Outcome:
     """What `:` does with a line."""
     state = ShellState()
-    state.hold(session.source, session.trace, session.steps)
+    state.hold(session, session.steps)
     return run_line(line, state)
 
 
@@ -57,12 +58,12 @@ def typed(line: str, session: Session) -> Outcome:
     ],
 )
 def test_a_question_is_a_command_line(question: Question, line: str) -> None:
-    assert question.text("job123") == line
+    assert line_of(question, "job123") == line
 
 
 def test_the_line_means_the_question() -> None:
     question = Question.of("pinpoint", (41,), rank=1, method="paper")
-    _, command, *words = shlex.split(question.text("a job"))
+    _, command, *words = shlex.split(line_of(question, "a job"))
     entry = find(command)
     assert entry is not None
     arguments: dict[str, Any] = parse(entry, words)
@@ -104,7 +105,7 @@ def test_narrowing_changes_every_question(session: Session) -> None:
     session.narrow((6, 5))
     assert session.question("triage").steps == (5, 6)
     assert session.command(session.question("triage")).endswith("--step 5-6")
-    assert session.ask(session.question("steps")).summary[0].step == 5
+    assert session.ask(session.question("steps")).result.summary[0].step == 5
     session.narrow(session.trace.job.steps)
     assert session.question("triage").steps is None
 

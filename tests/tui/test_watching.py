@@ -14,10 +14,9 @@ from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
+from kair.app.places import store_root
 from kair_engine.recording.job_file import read_job_file
 from kair_engine.recording.opening import state_of
-from kair_engine.store.kept_answers import keep_triage, kept_triage
-from kair_tui.cli.places import store_root
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.rank import RankScreen
@@ -153,9 +152,9 @@ async def test_a_stored_job_is_shown_with_what_was_found_before(monkeypatch: pyt
     imported("healthy")
     folder = _recording()
     shutil.move(folder.parent / "kept", folder / "triage.json")
-    assert kept_triage(folder) is None
+    assert json.loads(kair("triage", "night", "--json").out)["data"]["verdict"] == "no_straggler"
     (folder / "triage.json").write_text("{")
-    assert kept_triage(folder) is None
+    assert json.loads(kair("triage", "night", "--json").out)["data"]["verdict"] == "no_straggler"
 
 
 @played
@@ -165,10 +164,10 @@ async def test_a_job_that_was_replaced_is_read_again_when_it_is_chosen_from_the_
     old = _recording()
     async with opened("night") as (app, pilot):
         assert "straggler: rank 2 (" in screen_text(app)
-        found = kept_triage(old)
-        assert found is not None
+        found = (old / "triage.json").read_bytes()
         imported("healthy")
-        keep_triage(old, found)  # a triage of the old one that ends only now
+        old.mkdir(exist_ok=True)
+        (old / "triage.json").write_bytes(found)  # a triage of the old one that ends only now
         await pilot.press("8")
         await until(pilot, lambda: "1 job in" in screen_text(app))
         await pilot.press("enter")
@@ -178,8 +177,7 @@ async def test_a_job_that_was_replaced_is_read_again_when_it_is_chosen_from_the_
         app.go_to_rank(99)
         await pilot.pause()
         assert "no rank 99 in this job (0-3)" in screen_text(app)
-    now = kept_triage(_recording())
-    assert now is not None and now.verdict == "no_straggler"
+    assert json.loads(kair("triage", "night", "--json").out)["data"]["verdict"] == "no_straggler"
 
 
 @played

@@ -11,7 +11,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from kair_tui.cli.job import JobWanted
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.shell.runner import run_line
 from kair_tui.tui.frame.app import KairApp

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from kind_situations import KINDS, draw
 from kinds import answer, score
+from kinds import triage as run
 
 from kair_engine.recording.opening import open_trace
-from kair_tui.commands.triage import run
 
 
 def test_the_same_seed_is_the_same_job(tmp_path: Path) -> None:

@@ -24,10 +24,12 @@ from pathlib import Path
 import numpy as np
 from kind_situations import KINDS, Truth, draw
 
+from kair.app import investigate
+from kair.app.question import Given
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import Finding
-from kair_tui.commands.triage import run as triage
-from kair_tui.render.triage import TriageInWords, absorbed_lines, facts, part_lines, sentences, title
+from kair_engine.trace.model import Trace
+from kair_tui.render.triage import TriageInWords, absorbed_lines, facts, part_lines, sentences, title, triage_in_words
 from kair_tui.render.warnings import warnings_in_words
 
 
@@ -79,6 +81,11 @@ def main() -> None:
     else:
         scored = [answer(*one) for one in asked]
     print(*table(scored), "", *wrong(scored, options.keep), sep="\n")
+
+
+def triage(trace: Trace) -> TriageInWords:
+    """Return the whole investigation of a trace, in words."""
+    return triage_in_words(investigate.triage(Given(trace))[0])
 
 
 def answer(kind: str, seed: int, take: int, keep: Path | None) -> Scored:

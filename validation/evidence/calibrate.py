@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
+from kair.app.evidence import evidence_of
+from kair.app.identities import identities_of
+from kair.app.step_history import course_of_job, unsampled
 from kair_engine.evidence.case import Known
 from kair_engine.evidence.course import Course
 from kair_engine.evidence.deciding import with_explanations
 from kair_engine.evidence.joining import Joins
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
-from kair_tui.cli.evidence import evidence_of
-from kair_tui.cli.identities import identities_of
-from kair_tui.cli.step_history import course_of_job, unsampled
 
 CAUSES = ("contention", "host", "input", "compute", "unknown", "garbage_collection", "periodic_pause")
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2)

@@ -75,8 +75,8 @@ coordinator.run()
 _NOTES: Final = """
 from pathlib import Path
 from kair_engine.recording.opening import open_trace
-from kair_tui.cli.job import Notes
-from kair_tui.cli.places import kept_with, store_root
+from kair.app.notes import Notes
+from kair.app.places import kept_with, store_root
 from kair_tui.render.answer import Note
 from kair_tui.tui.session import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store

@@ -2,7 +2,7 @@
 
 The triage of a stored job, kept with its recording so that it is not repeated when the job is looked at again.
 
-It counts only for the very job and the very code that it came from: both stand beside it as one digest.
+It is read again only where all that it rests on is the same: that stands beside it as one digest.
 
 The last verdict on a stored job, kept with its recording so that a list of jobs can show it.
 
@@ -35,25 +35,32 @@ class _Kept(msgspec.Struct):
     result: TriageResult
 
 
-def keep_triage(folder: Path, result: TriageResult) -> None:
-    """Keeps what was found in all steps. A store that cannot be written goes without."""
+def keep_triage(folder: Path, key: str, result: TriageResult) -> None:
+    """Keep what was found in all steps, under the key of what it rests on, where the store can be written."""
     with suppress(OSError):
-        write_whole(folder / _FILE, encode_json(_Kept(_digest(folder), result)), modes_below(folder))
+        write_whole(folder / _FILE, encode_json(_Kept(key, result)), modes_below(folder))
 
 
-def kept_triage(folder: Path) -> TriageResult | None:
-    """What was found; None where it was never asked, the job or this code is another, or the file is damaged."""
+def kept_triage(folder: Path, key: str) -> TriageResult | None:
+    """Return what was found; None where it was never kept, rests on anything else, or the file is damaged."""
     try:
         kept = msgspec.json.decode(read_kept(folder / _FILE), type=_Kept)
-        return kept.result if kept.of == _digest(folder) else None
+        return kept.result if kept.of == key else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _digest(folder: Path) -> str:
-    """Of the job, of the evidence that is kept with it, and of the code. Raises OSError where there is no job."""
+def key_of(folder: Path, *rests_on: object) -> str | None:
+    """Return the digest of a job, of the evidence kept with it, of the code, and of what else a result rests on.
+
+    None where there is no job.
+    """
     job = folder.parent
-    return hashlib.blake2b(read_kept(job / JOB_FILE) + _evidence(job) + _code(), digest_size=16).hexdigest()
+    try:
+        content = read_kept(job / JOB_FILE) + _evidence(job)
+    except OSError:
+        return None
+    return hashlib.blake2b(content + _code() + repr(rests_on).encode(), digest_size=16).hexdigest()
 
 
 def _evidence(job: Path) -> bytes:

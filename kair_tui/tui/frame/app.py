@@ -21,7 +21,7 @@ from textual.filter import LineFilter
 from textual.worker import Worker, WorkerFailed
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.job import JobWanted
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.session import ShellState

@@ -16,12 +16,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from kair.app.question import Note
+from kair.app.step_choice import parse_steps
 from kair_engine.errors import KairError
 from kair_tui.cli.app import command
 from kair_tui.cli.failures import ExitCode, explained
-from kair_tui.cli.job import parse_steps
 from kair_tui.cli.registry import COMMANDS, Entry, find
-from kair_tui.render.answer import Note, PageOptions
+from kair_tui.render.answer import PageOptions
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
 from kair_tui.tui.frame.view import ViewScreen
@@ -75,7 +76,7 @@ def _run(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, loo
     try:
         state, session = kair.shell_state, kair.session
         if session is not None:
-            state.hold(session.source, session.trace, session.steps)
+            state.hold(session, session.steps)
         outcome = run_line(line, state)
         text = outcome.write(look)
     except Exception as error:
@@ -173,7 +174,7 @@ def _values(option: click.Option, session: "Session | None", rank: int | None) -
 def _operators(session: "Session") -> Iterable[str]:
     """The operators that take most time first. They are read from the whole recording, once."""
     try:
-        used = session.ask(session.question("info", operators=True)).operators
+        used = session.ask(session.question("info", operators=True)).result.operators
     except KairError:
         return ()
     return [row.operator for row in used]

@@ -8,9 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from kair.app.jobs import JobSource, locate
+from kair.app.places import store_root
+from kair.app.question import unwatched
+from kair.app.step_choice import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
-from kair_tui.cli.job import JobSource, JobWanted, locate, parse_steps
-from kair_tui.cli.places import store_root
+from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session
@@ -42,13 +45,14 @@ class Arrivals:
         """A line for each file, and whether it is a complaint."""
         self.stopped = False
 
-    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome") -> None:
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
         """Called after every file. Raises Stopped where the user wants no more."""
         if self.stopped:
             raise Stopped
         with self._lock:
             self.done, self.total = done, total
-            self.lines.append(_arrived(what, outcome))
+            if outcome is not None:
+                self.lines.append(_arrived(what, outcome))
             watched, self._is_watched = self._is_watched, True
         if not watched:
             self._screen.post_message(Progressed())
@@ -180,7 +184,8 @@ class OpeningScreen(BaseScreen):
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
         before = self.kair.session
         recorder = before.recorder if before is not None else None
-        session = Session.opened(source, self._wanted.store, recorder, arrivals)
+        session = Session.open(source, store=self._wanted.store, recorder=recorder, progress=arrivals)
+        session.progress = unwatched
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 

@@ -21,7 +21,7 @@ from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from kair_tui.cli.job import JobWanted
+    from kair_tui.cli.wanted import JobWanted
     from kair_tui.render.written import Format
     from kair_tui.shell.session import ShellState
     from kair_tui.tui.figure_words import Figures

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kair.app.places import cache_root
+from kair.app.question import Note
 from kair_engine.errors import KairError, UsageError
 from kair_engine.trace.files import atomic_write, make_folder, write_whole
-from kair_tui.cli.places import cache_root
-from kair_tui.render.answer import Note
 from kair_tui.render.written import Format
 from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, show_palette
 from kair_tui.tui.frame.output import OutputScreen, show_help
@@ -164,6 +164,7 @@ def _save_report(screen: BaseScreen, name: str) -> None:
 
 def _write_report(session: Session, name: str) -> None:
     """The same as `kair triage --report` writes, where there is no such file yet. Raises KairError."""
+    from kair_tui.cli.asking import Asker
     from kair_tui.commands.report_file import require_form, write_report
     from kair_tui.commands.triage_report import report_of
 
@@ -171,8 +172,8 @@ def _write_report(session: Session, name: str) -> None:
     require_form(path)
     if path.exists():
         raise UsageError(f"{name} exists already", "choose another name")
-    trace = session.trace if session.steps is None else session.trace.select(session.steps)
-    write_report(path, report_of(trace, session.ask(session.question("triage")), session.gpu_cost))
+    answer = session.ask(session.question("triage"))
+    write_report(path, report_of(Asker(session, session.steps), answer.result, session.gpu_cost))
 
 
 def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:

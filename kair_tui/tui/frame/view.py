@@ -29,12 +29,12 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
+from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
 from kair_tui.render.written import Format
 from kair_tui.tui.filtering import Filter, parse_filter
 from kair_tui.tui.frame.screen import BaseScreen, Export
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading
 
@@ -245,8 +245,9 @@ class ViewScreen(FilteredScreen):
         if wanted == self._asked and self.waiting:
             return
         self._asked = wanted
-        known = {name for name, question in wanted.items() if self.session.known(question) is not None}
-        self._keep_cancelled(known)
+        answers = {name: self.session.known(question) for name, question in wanted.items()}
+        known = {name: answer for name, answer in answers.items() if answer is not None}
+        self._keep_cancelled({*known})
         open_questions = [
             name
             for name, question in wanted.items()
@@ -257,7 +258,7 @@ class ViewScreen(FilteredScreen):
         unknown = [name for name in open_questions if name not in known]
         for name in open_questions:
             if name in known:
-                self._show(name, wanted[name], self.session.known(wanted[name]))
+                self._show(name, wanted[name], known[name].result)
         self.waiting = set(unknown)
         self._waits_since = monotonic()
         self.complain(None)
@@ -282,7 +283,7 @@ class ViewScreen(FilteredScreen):
                 return
             result, error = None, None
             try:
-                result = self.session.ask(question, partial(self._waits_for, name, question))
+                result = self.session.ask(question, partial(self._waits_for, name, question)).result
             except Cancelled:
                 continue
             except Exception as caught:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from kair.app.jobs import JobSource, open_source
+from kair.app.question import unwatched
 from kair_engine.errors import InputError
 from kair_engine.recording.opening import SourceState, state_of
 from kair_tui.cli.failures import explained
-from kair_tui.cli.job import JobSource, open_source
-from kair_tui.cli.output import unwatched
 from kair_tui.tui.frame.view import ViewScreen
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ class Watch:
         if session is not self._kair.session:
             return
         question = session.question("triage")
-        before: TriageInWords | None = session.known(question)
+        known = session.known(question)
+        before: TriageInWords | None = None if known is None else known.result
         session.renew(trace, state)
         self.changed = ""
         for screen in self._kair.framed_screens:
@@ -176,7 +177,7 @@ class Watch:
         from kair_tui.render.verdict import difference
 
         try:
-            after: TriageInWords = session.ask(session.question("triage"))
+            after: TriageInWords = session.ask(session.question("triage")).result
         except Exception as error:
             return partial(self._failed, error)
         lines = () if before is None else difference(before, after)

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.geometry import Size
 
+from kair.app.question import Question
 from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, RootCause
 from kair_tui.render.blame import COLUMNS
 from kair_tui.render.blame_paths import (
@@ -29,7 +30,6 @@ from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ScreenOfParts
-from kair_tui.tui.question import Question
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.screens.who_waited import (
     WhoWaited,

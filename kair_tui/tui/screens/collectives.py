@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from kair.app.question import Question
 from kair_engine.results.collectives import CollectivesResult, GroupTransfers, RankRates
 from kair_tui.render.collectives import (
     COLUMNS,
@@ -21,7 +22,6 @@ from kair_tui.render.units import count, duration, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ScreenOfParts
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of

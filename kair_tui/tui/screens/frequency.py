@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from kair.app.question import Question
 from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.views import FrequencyResult, InfoResult
 from kair_tui.render.frequency import VIEW
@@ -19,7 +20,6 @@ from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.command_line import Choice, ChoiceScreen
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.pointers import led_elsewhere, where_else
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.frequency_heat import FrequencyHeat
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from kair.app.question import Question
 from kair_engine.results.store import JobsResult, ListedJob
 from kair_tui.render.answer import Answer, PageOptions
 from kair_tui.render.store import minute
@@ -19,7 +20,7 @@ from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
-from kair_tui.tui.question import Question
+from kair_tui.tui.question import answer_of_store, entry_of, line_of
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.lists import JobList
@@ -104,7 +105,7 @@ class JobsScreen(FilteredScreen):
 
     def commands(self) -> Sequence[str]:
         """`kair jobs`."""
-        return [_JOBS.text("", self._store)]
+        return [line_of(_JOBS, "", self._store)]
 
     def exports(self) -> Sequence[Export]:
         """The list."""
@@ -112,14 +113,14 @@ class JobsScreen(FilteredScreen):
 
     def _written(self, form: Format) -> str:
         assert self._answer is not None
-        return written(self._answer, _JOBS.entry.load_view(), form, PageOptions(ascii_only=self.look.ascii_only))
+        return written(self._answer, entry_of(_JOBS).load_view(), form, PageOptions(ascii_only=self.look.ascii_only))
 
     @property
     def _store(self) -> Path | None:
         return self.kair.wanted.store
 
     def _ask(self, question: Question = _JOBS) -> None:
-        self.record(question.text("", self._store))
+        self.record(line_of(question, "", self._store))
         self.kair.in_thread(self, partial(self._list, question), group="list")
 
     def action_whatif(self) -> None:
@@ -131,7 +132,7 @@ class JobsScreen(FilteredScreen):
     def _list(self, question: Question) -> None:
         """In a thread."""
         try:
-            answer = question.answer_of_store(self._store)
+            answer = answer_of_store(question, self._store)
         except Exception as error:
             self.post_message(StoreAnswered(None, error))
         else:
@@ -233,7 +234,7 @@ class JobsScreen(FilteredScreen):
         """In a thread."""
         error = None
         try:
-            question.answer_of_store(self._store)
+            answer_of_store(question, self._store)
         except Exception as caught:
             error = caught
         self.app.call_from_thread(self._used, question, name, error)
@@ -244,7 +245,7 @@ class JobsScreen(FilteredScreen):
         if error is not None:
             self.complain(error)
             return
-        self.record(question.text("", self._store))
+        self.record(line_of(question, "", self._store))
         self._news = f"kair commands that name no job take {name} now"
         self._ask()
 

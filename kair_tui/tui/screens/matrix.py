@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from kair.app.question import Question
 from kair_engine.results.localize import GroupScore, LocalizeResult, RankScore
 from kair_tui.render.localize import VIEW
 from kair_tui.render.units import count, plural, score, spans
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.pointers import accused_ranks, known_triage, led_elsewhere, where_else
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs

@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 
+from kair.app.question import Question
 from kair_engine.errors import KairError
 from kair_engine.results.mitigate import MitigateResult, RankRate
 from kair_engine.results.store import ListedJob
@@ -28,7 +29,7 @@ from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
-from kair_tui.tui.question import Question
+from kair_tui.tui.question import line_of
 from kair_tui.tui.screens.mitigation_asking import Looked, Rated, looked, ordered, rated
 from kair_tui.tui.screens.mitigation_lines import evidence_lines, how_to_begin, shares, standing
 from kair_tui.tui.screens.mitigation_tables import (
@@ -428,7 +429,7 @@ class MitigationScreen(FilteredScreen):
     def commands(self) -> Sequence[str]:
         """`kair mitigate status` and `history`."""
         asked: tuple[str, ...] = ("status", "history") if self._job else ()
-        return [Question.of("mitigate", action=one, words=(self._job,)).text("", self._store) for one in asked]
+        return [line_of(Question.of("mitigate", action=one, words=(self._job,)), "", self._store) for one in asked]
 
     def exports(self) -> Sequence[Export]:
         """All of it."""

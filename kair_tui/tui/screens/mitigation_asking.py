@@ -6,12 +6,12 @@ from pathlib import Path
 
 from textual.message import Message
 
+from kair.app.places import store_root
+from kair.app.question import Question
+from kair.app.stores import OpenStore
 from kair_engine.results.mitigate import MitigateResult, RankRate
-from kair_tui.cli.job import StoreSession
-from kair_tui.cli.output import unwatched
-from kair_tui.cli.places import store_root
 from kair_tui.commands.mitigate_status import look, mitigated_jobs, rates
-from kair_tui.tui.question import Question
+from kair_tui.tui.question import answer_of_store, line_of
 
 
 class Looked(Message, bubble=False):
@@ -42,14 +42,12 @@ class Rated(Message, bubble=False):
 
 def looked(folder: Path | None, job: str | None, jobs: tuple[str, ...]) -> Looked:
     """Where the job stands, or whichever said something last; `jobs` of the store are not looked for again."""
-    from kair_engine.store.jobs import Store
-
     began, result, caught = time.monotonic(), None, None
     try:
-        store = Store(store_root(folder))
-        jobs = jobs or mitigated_jobs(store.root)
+        store = OpenStore(store_root(folder))
+        jobs = jobs or mitigated_jobs(store.store.root)
         job = job or next(iter(jobs), None)
-        result = None if job is None else look(StoreSession(store, unwatched), job)
+        result = None if job is None else look(store, job)
     except Exception as error:
         caught = error
     return Looked(began, job, jobs, result, caught)
@@ -57,12 +55,10 @@ def looked(folder: Path | None, job: str | None, jobs: tuple[str, ...]) -> Looke
 
 def rated(folder: Path | None, job: str) -> Rated:
     """Apart from the rest, which is not to wait: it takes the longer the more steps there are."""
-    from kair_engine.store.jobs import Store
-
     began, caught = time.monotonic(), None
     of: tuple[RankRate, ...] = ()
     try:
-        of = rates(StoreSession(Store(store_root(folder)), unwatched), job)
+        of = rates(OpenStore(store_root(folder)), job)
     except Exception as error:
         caught = error
     return Rated(job, of, caught, time.monotonic() - began)
@@ -80,8 +76,8 @@ def ordered(
     """Where the job stands after an order, whose command `record` is given."""
     result, caught = None, None
     try:
-        result = question.answer_of_store(folder).result
-        record(question.text("", folder))
+        result = answer_of_store(question, folder).result
+        record(line_of(question, "", folder))
     except Exception as error:
         caught = error
     return Looked(time.monotonic(), job, jobs, result, caught, done=done)

@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 
+from kair.app.question import Question
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_tui.render.operators import COLUMNS, TYPE_COLUMNS, most_text, operator_text, operators_headline, type_name
 from kair_tui.render.units import count, duration, percent, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ScreenOfParts
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.heat import RankStrip
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, get_current_worker
 
+from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.results.triage import RankedRank
 from kair_engine.results.views import StepsResult
@@ -28,7 +29,6 @@ from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ScreenOfParts
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words

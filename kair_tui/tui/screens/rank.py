@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
+from kair.app.question import Question
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
@@ -20,7 +21,6 @@ from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.tui.asked_ahead import rank_questions
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import CompletionCurve, StepParts
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs

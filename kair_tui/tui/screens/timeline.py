@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from kair.app.question import Question
 from kair_engine.errors import KairError
 from kair_engine.results.timeline import FixedTimeline, TimelineOperation, TimelineResult
 from kair_tui.render.text import short_name
@@ -29,7 +30,6 @@ from kair_tui.render.timeline_drawing import (
 from kair_tui.render.units import duration, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.fix_list import as_arguments
 from kair_tui.tui.widgets.lines import Heading, Legend, Paragraph, Paragraphs

@@ -10,6 +10,7 @@ from textual.containers import Container, Vertical
 from textual.geometry import Size
 from textual.message import Message
 
+from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
 from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
@@ -23,7 +24,6 @@ from kair_tui.render.whatif import WhatifInWords, absorbed_lines
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.view import Answered, ScreenOfParts
-from kair_tui.tui.question import Question
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import PriceBars, StepBars, prices_of
 from kair_tui.tui.widgets.fix_list import FixList, ListedFix, as_arguments, in_order, typed_fix

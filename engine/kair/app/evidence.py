@@ -7,21 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kair.app.jobs import sources_of
+from kair.app.places import is_mirror
 from kair_engine.errors import InputError, UsageError
 from kair_engine.trace.model import Job, KairWarning
-from kair_tui.cli.job import sources_of
-from kair_tui.cli.options import Option
-from kair_tui.cli.places import is_mirror
 
 if TYPE_CHECKING:
     from kair_engine.trace.evidence_table import EvidenceFile
 
 FOLDER: Final = "evidence"
-EVIDENCE: Final = Option(
-    "--evidence",
-    "Logs, metrics and counters of the job's hosts: a file, a folder, or the URL of a Prometheus server. Repeatable.",
-    metavar="WHERE",
-)
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _AROUND_NS: Final = 600_000_000_000
 """That a server is asked for before the job's first step and after its last one."""
@@ -95,15 +89,20 @@ def fetched(url: str, job: Job) -> "EvidenceFile":
     return fetch(url, begin, end, every, sorted(set(job.hosts.values())))
 
 
+def folder_of(job: Job) -> Path:
+    """Return the folder of evidence that nobody has to name; it need not exist."""
+    if job.stored_in is not None:
+        return Path(job.stored_in).parent / FOLDER
+    source = sources_of(job)[0]
+    # A list of files can be longer than any path, which Path.is_dir does not bear.
+    return (Path(source) if os.path.isdir(source) else Path(source).parent) / FOLDER  # noqa: PTH112
+
+
 def _by_itself(job: Job) -> Path:
-    """The folder of evidence that nobody has to name; of a store behind a URL it is brought up to date."""
-    if job.stored_in is None:
-        source = sources_of(job)[0]
-        # A list of files can be longer than any path, which Path.is_dir does not bear.
-        return (Path(source) if os.path.isdir(source) else Path(source).parent) / FOLDER  # noqa: PTH112
-    folder = Path(job.stored_in).parent
-    if is_mirror(folder.parent):
+    """The same; of a store behind a URL it is brought up to date."""
+    folder = folder_of(job)
+    if job.stored_in is not None and is_mirror(folder.parent.parent):
         from kair_engine.store.remote import fetch_evidence
 
-        fetch_evidence(folder.parent, folder.name)
-    return folder / FOLDER
+        fetch_evidence(folder.parent.parent, folder.parent.name)
+    return folder

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kair.app.evidence import evidence_of, has_evidence
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.model import Trace
-from kair_tui.cli.evidence import evidence_of, has_evidence
 
 
 def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> TriageResult:
     """The same verdict, explained. Raises InputError where what is named cannot be read."""
     if not has_evidence(trace.job, named):
         return found
+    from kair.app.identities import identities_of
+    from kair.app.step_history import course_of_job
     from kair_engine.evidence.case import Known
     from kair_engine.evidence.deciding import with_explanations
     from kair_engine.evidence.happenings import happenings, onsets_of
@@ -19,8 +21,6 @@ def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> Tr
     from kair_engine.evidence.untied import measures_untied, untied, warnings_of
     from kair_engine.recording.evidence_files import with_ranks_of_job
     from kair_engine.trace.xids import XIDS
-    from kair_tui.cli.identities import identities_of
-    from kair_tui.cli.step_history import course_of_job
 
     evidence, warnings = evidence_of(trace.job, named)
     identities = identities_of(trace.job)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
+from kair.app.places import is_mirror
 from kair_engine.trace.identity import RankIdentity, merged
 from kair_engine.trace.model import Job
-from kair_tui.cli.places import is_mirror
 
 _MOST_FILES: Final = 1 << 17
 

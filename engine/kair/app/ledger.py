@@ -1,7 +1,7 @@
-"""The ledger of a store beside its jobs: what a triage predicts is put down, and what came of it is looked up."""
+"""The ledger of a store: what a triage predicts, and what came of earlier predictions."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kair.app.attempts import places_of, rows_of
+from kair.app.identities import all_identities_of, identities_of
+from kair.app.step_history import history_of, unsampled
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ledger.outcomes import JobHistory, is_settled, outcomes
@@ -21,9 +24,6 @@ from kair_engine.results.triage import TriageResult
 from kair_engine.store.ledger import JobLedger, change_ledger, ledger_of, whole_ledger
 from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.model import Job, KairWarning, short_warning
-from kair_tui.cli.attempts import places_of, rows_of
-from kair_tui.cli.identities import all_identities_of, identities_of
-from kair_tui.cli.step_history import history_of, unsampled
 
 if TYPE_CHECKING:
     from kair_capture.agent.step_rows import Rows
@@ -44,22 +44,25 @@ class Ledger:
     warnings: tuple[KairWarning, ...]
 
 
-def put_down(job: Job, found: TriageResult, history: "StepHistory | None") -> TriageResult:
-    """Keeps what a triage of all steps of a stored job predicts, and the run; returns the verdict with how earlier
-    prices came out, and with the records of its devices, hosts and links. `history` is the job's, if it is captured.
+def with_ledger(
+    job: Job, found: TriageResult, history: "StepHistory | None"
+) -> tuple[TriageResult, Callable[[], None]]:
+    """Return the verdict with how earlier prices came out and the records of its devices, hosts and links; and what
+    writes its predictions, and the run, into the ledger.
 
-    What the job has come to run without since is settled first: it is not predicted anew. A store that cannot be
-    written goes without. Raises InputError where the job's steps are damaged.
+    `found` is a triage of all steps of a stored job, `history` the job's, if it is captured. What the job has come to
+    run without since is settled first: it is not predicted anew. A store that cannot be written goes without. Raises
+    InputError where the job's steps are damaged.
     """
-    if job.stored_in is None:
-        return found
+    assert job.stored_in is not None
     folder = Path(job.stored_in).parent
     store, name = folder.parent, folder.name
     job = replace(job, name=name)
     run, began = _run_and_begin(job)
     identities = identities_of(job)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    known = next((one for one in ledger_of(store, name).runs if one.run == run), None)
+    before = ledger_of(store, name)
+    known = next((one for one in before.runs if one.run == run), None)
     at = began or (known.at if known is not None else now)
     step_us, samples = (None, None) if history is None else _steps_and_samples(history)
     made = run_of(found, job, run, identities, at, step_us, samples)
@@ -70,15 +73,20 @@ def put_down(job: Job, found: TriageResult, history: "StepHistory | None") -> Tr
         settled = outcomes(kept.entries, histories, ())
         return replace(kept, entries=with_predictions(settled, predicted), runs=with_run(kept.runs, made))
 
-    own = change_ledger(store, name, change)
     others = [of for other, of in whole_ledger(store)[0].items() if other != name]
-    entries = [entry for of in (own, *others) for entry in of.entries]
-    runs = [one for of in (own, *others) for one in of.runs]
-    return replace(found, findings=with_track_records(found.findings, entries), records=records_in(made, runs))
+    everything = (change(before), *others)
+    entries = [entry for of in everything for entry in of.entries]
+    runs = [one for of in everything for one in of.runs]
+    found = replace(found, findings=with_track_records(found.findings, entries), records=records_in(made, runs))
+
+    def put_down() -> None:
+        change_ledger(store, name, change)
+
+    return found, put_down
 
 
-def looked_up(store: Path) -> Ledger:
-    """What came of all predictions, by what is known of the jobs today; it is kept, too."""
+def looked_up(store: Path) -> tuple[Ledger, Callable[[], None]]:
+    """Return what came of all predictions, by what is known of the jobs today; and what writes it down."""
     of_jobs, warnings = whole_ledger(store)
     histories = dict[str, JobHistory]()
     for name, of in of_jobs.items():
@@ -92,10 +100,13 @@ def looked_up(store: Path) -> Ledger:
     runs = tuple(run for of in of_jobs.values() for run in of.runs)
     before = [one for of in of_jobs.values() for one in of.entries]
     came = dict(zip(before, outcomes(before, histories, runs), strict=True))
-    for name, of in of_jobs.items():
-        if any(came[one] != one for one in of.entries):
+    changed = [name for name, of in of_jobs.items() if any(came[one] != one for one in of.entries)]
+
+    def write() -> None:
+        for name in changed:
             change_ledger(store, name, lambda kept: _with_outcomes(kept, came))
-    return Ledger(tuple(came.values()), runs, tuple(warnings))
+
+    return Ledger(tuple(came.values()), runs, tuple(warnings)), write
 
 
 def _with_outcomes(kept: JobLedger, came: Mapping[LedgerEntry, LedgerEntry]) -> JobLedger:

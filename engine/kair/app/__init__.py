@@ -1,0 +1,1 @@
+"""Open a job, answer questions about it, keep answers: what every face calls, and `import kair` too."""

@@ -1,0 +1,85 @@
+"""The answer of `whatif`: how fast the job would be without its stragglers, and what each part costs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair.app.question import Given
+from kair_engine.errors import UsageError
+from kair_engine.ranks import Rank
+from kair_engine.results.whatif import Fix, WhatifResult
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.analysis import Questions
+
+
+def whatif(
+    given: Given,
+    *,
+    fix: Sequence[str] = (),
+    scale: Sequence[str] = (),
+    of_rank: Rank | None = None,
+    gpu_cost: float | None = None,
+    only_fixes: bool = False,
+) -> WhatifResult:
+    """Return the prices; the job's model, and what it found, serve the next question. Raises UsageError for a fix."""
+    from kair_engine.whatif.analysis import leads, price_fixes, whatif_of, with_absorbed
+
+    texts, fixes = _fixes(fix, scale, of_rank)
+    if only_fixes and not fixes:
+        raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
+    trace, kept = given.trace, _kept(given, fixes)
+    if kept is None:
+        from kair_engine.whatif.analysis import model_asked_of
+
+        model = model_asked_of(trace, named=_named(given, fixes))
+        result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
+    elif only_fixes:
+        result = price_fixes(kept.model, fixes, gpu_cost=gpu_cost)
+    else:
+        result = kept.whatif(fixes, gpu_cost=gpu_cost)
+    return with_absorbed(_as_typed(result, texts), fixes, trace.job, lambda: leads(trace))
+
+
+def write_timelines(
+    given: Given, file: Path, *, fix: Sequence[str] = (), scale: Sequence[str] = (), of_rank: Rank | None = None
+) -> None:
+    """Write both timelines of the model, recorded and ideal, for Perfetto. Raises UnwritableError."""
+    from kair_engine.whatif.analysis import model_asked_of, write_timeline
+
+    _, fixes = _fixes(fix, scale, of_rank)
+    kept = _kept(given, fixes)
+    write_timeline(model_asked_of(given.trace, named=_named(given, fixes)) if kept is None else kept.model, file)
+
+
+def _fixes(fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> tuple[list[str], list[Fix]]:
+    from kair_engine.whatif.fixes import parse_fix, parse_scale
+
+    if of_rank is not None:
+        fix = (*fix, f"rank={of_rank}")
+    return [*fix, *scale], [*map(parse_fix, fix), *map(parse_scale, scale)]
+
+
+def _named(given: Given, fixes: Sequence[Fix]) -> set[int]:
+    return {rank for fix in fixes for rank in fix.ranks or ()}.intersection(given.trace.job.ranks)
+
+
+def _kept(given: Given, fixes: Sequence[Fix]) -> "Questions | None":
+    """The model that stays in memory, made now where it is not there; None where nothing stays."""
+    if given.cache is None:
+        return None
+    from kair_engine.whatif.analysis import Questions, model_asked_of
+
+    trace, named = given.trace, _named(given, fixes)
+    return given.cache.of(
+        trace.steps,
+        lambda: Questions(model_asked_of(trace, keep=True, named=named)),
+        lambda known: named <= {*known.model.job.ranks},
+    )
+
+
+def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:
+    """Fixes go by what was typed; their price together has a name of its own."""
+    typed = [replace(price, fix=text) for price, text in zip(result.fixes, texts, strict=False)]
+    return replace(result, fixes=(*typed, *result.fixes[len(typed) :]))

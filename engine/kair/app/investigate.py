@@ -1,0 +1,201 @@
+"""The whole investigation of a job, in order and once: what `triage` answers on every face.
+
+The engine judges the recording. What lies beside it is joined here: the history of steps, a baseline, devices,
+evidence, differences between ranks, experiments and the ledger.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from kair.app.question import Given
+from kair_engine.ranks import Rank
+from kair_engine.results.confirm import ConfirmRun
+from kair_engine.results.localize import ChosenBaseline
+from kair_engine.results.triage import TriageResult
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Job, Trace
+    from kair_engine.triage.history.rows import StepHistory
+
+Result = TypeVar("Result", bound=TriageResult)
+
+
+def triage(
+    given: Given, *, gpu_cost: float | None = None, evidence: Sequence[str] = (), only_rank: Rank | None = None
+) -> tuple[TriageResult, Callable[[TriageResult], None] | None]:
+    """Return the verdict with all that is known of the job, and what writes what is worth keeping of it.
+
+    That is nothing of chosen steps, and of a job in no store. `only_rank` is checked and left to whoever shows the
+    answer (`about`): verdict and ledger are the job's. Raises InputError where named evidence cannot be read,
+    UsageError for a rank that left no trace.
+    """
+    from kair.app.explaining import with_evidence
+    from kair.app.step_history import hang_of, history_of
+    from kair_engine.trace.model import require_rank
+
+    trace, baseline = given.trace, given.baseline
+    if only_rank is not None:
+        require_rank(trace, only_rank)
+    folder, key = _kept_under(trace, baseline, gpu_cost)
+    is_whole = trace.steps == trace.job.steps
+    stands = hang_of(trace.job) if is_whole else None
+    history = history_of(trace.job) if is_whole and stands is None else None
+    judged = stands or _known(folder, key)
+    if judged is None:
+        judged = _judged(trace, history, gpu_cost)
+    if baseline is not None and trace.steps and judged.against_baseline is None:
+        from kair_engine.comparison.analysis import with_baseline
+
+        judged = with_baseline(judged, trace, baseline)
+    found = with_evidence(trace, _with_devices(judged, trace), evidence)
+    found = _with_differences(found, trace, baseline)
+    found = replace(found, confirmed=_confirmed(trace, found))
+    found, put_down = _with_ledger(trace, found, history)
+    if folder is None or key is None:
+        return found, None if put_down is None else lambda _: put_down()
+    return found, partial(_write, folder, key, judged, put_down)
+
+
+def about(result: Result, rank: Rank) -> Result:
+    """Return the answer with what is found about one rank; the verdict, and what all costs together, stay the job's."""
+    findings = tuple(finding for finding in result.findings if rank in (*finding.ranks, *finding.seen_on))
+    ranking = sorted(result.ranking, key=lambda row: row.rank != rank)
+    return replace(result, findings=findings, ranking=tuple(ranking))
+
+
+def _write(
+    folder: Path, key: str, judged: TriageResult, put_down: Callable[[], None] | None, shown: TriageResult
+) -> None:
+    """Keep the verdict for the list of jobs, the judgement for whoever asks next, predictions in the ledger."""
+    from kair_engine.store.kept_answers import keep_triage, keep_verdict
+
+    keep_verdict(folder, shown.verdict, getattr(shown, "summary", shown.verdict))
+    keep_triage(folder, key, judged)
+    if put_down is not None:
+        put_down()
+
+
+def state_beside(job: "Job") -> Hashable:
+    """Return what changes whenever anything does that lies beside a recording and has a say in its verdict.
+
+    That is evidence, and of a stored job also the steps that capture records, and experiments.
+    """
+    from kair.app.evidence import folder_of
+    from kair_capture.places import JobPlaces
+
+    folders = [folder_of(job)]
+    if job.stored_in is not None:
+        folder = Path(job.stored_in).parent
+        places = JobPlaces(folder.parent, folder.name)
+        folders += [places.steps, places.scopes, places.hangs, places.confirm, places.status]
+    return tuple(_state(one) for one in folders)
+
+
+def _state(place: Path) -> Hashable:
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    found = []
+    for file in files:
+        try:
+            state = file.stat()
+        except OSError:
+            continue
+        found.append((str(file), state.st_size, state.st_mtime_ns))
+    return tuple(found)
+
+
+def _kept_under(
+    trace: "Trace", baseline: ChosenBaseline | None, gpu_cost: float | None
+) -> tuple[Path | None, str | None]:
+    """Where the verdict on a stored job is kept, and under which key; None for chosen steps."""
+    from kair.app.step_history import UNSAMPLED
+
+    job = trace.job
+    if job.stored_in is None or trace.steps != job.steps or job.format == UNSAMPLED:
+        return None, None
+    from kair_engine.store.kept_answers import key_of
+    from kair_engine.trace.json_text import encode_json
+
+    compared = None if baseline is None else (baseline.name, baseline.named, encode_json(baseline.profile))
+    folder = Path(job.stored_in)
+    return folder, key_of(folder, compared, gpu_cost, state_beside(job))
+
+
+def _known(folder: Path | None, key: str | None) -> TriageResult | None:
+    if folder is None or key is None:
+        return None
+    from kair_engine.store.kept_answers import kept_triage
+
+    return kept_triage(folder, key)
+
+
+def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | None) -> TriageResult:
+    """What the sampled steps say together with all others; of chosen steps alone, what these say."""
+    from kair.app.step_history import UNSAMPLED
+    from kair_engine.triage.analysis import triage as judge
+    from kair_engine.triage.history.analysis import joined, triage_of_rows
+    from kair_engine.whatif.prices import require_cost
+
+    if trace.job.format == UNSAMPLED and history is not None:
+        require_cost(gpu_cost)
+        return triage_of_rows(history, trace.job, gpu_cost)
+    found = judge(trace, gpu_cost=gpu_cost)
+    if history is not None and not trace.job.progress:
+        found = joined(found, history, trace.job, gpu_cost)
+    return found
+
+
+def _with_devices(found: TriageResult, trace: "Trace") -> TriageResult:
+    """With what to look up the devices of what was found by."""
+    if not found.findings:
+        return found
+    from kair.app.identities import identities_of
+    from kair_engine.evidence.devices import with_devices
+
+    return with_devices(found, identities_of(trace.job))
+
+
+def _with_differences(found: TriageResult, trace: "Trace", baseline: ChosenBaseline | None) -> TriageResult:
+    """With what differs between ranks, and what changed since the attempt before and since the baseline was saved."""
+    from kair.app.identities import all_identities_of, identities_of
+
+    identities = identities_of(trace.job)
+    if not identities:
+        return found
+    from kair_engine.evidence.changes import changes, last_attempts
+    from kair_engine.evidence.differences import differences
+
+    accused = {rank for finding in found.findings for rank in finding.ranks}
+    differing = [*differences(identities, accused, {row.rank: row.role for row in found.ranking})]
+    attempts = last_attempts(all_identities_of(trace.job))
+    differing += changes(attempts.before, attempts.now, str(attempts.number), "attempt", accused)
+    if baseline is not None:
+        differing += changes(baseline.profile.identity, identities, baseline.name, "job", accused)
+    return replace(found, differences=tuple(differing))
+
+
+def _confirmed(trace: "Trace", found: TriageResult) -> ConfirmRun | None:
+    """What delays proved about the first rank that is accused, else about any; None where nobody asked."""
+    from kair_engine.store.confirmed import latest_confirmed
+    from kair_engine.store.remote import fetch_confirmed
+
+    if trace.job.stored_in is None:
+        return None
+    folder = Path(trace.job.stored_in).parent / "confirm"
+    fetch_confirmed(folder.parent.parent, folder.parent.name)
+    accused = next((finding.ranks[0] for finding in found.findings if len(finding.ranks) == 1), None)
+    return latest_confirmed(folder, accused) or latest_confirmed(folder)
+
+
+def _with_ledger(
+    trace: "Trace", found: TriageResult, history: "StepHistory | None"
+) -> tuple[TriageResult, Callable[[], None] | None]:
+    """With how earlier prices came out, and the records of the job's devices; and what writes its own predictions."""
+    is_whole = trace.steps == trace.job.steps and bool(found.steps or found.history_steps)
+    if trace.job.stored_in is None or not is_whole:
+        return found, None
+    from kair.app.ledger import with_ledger
+
+    return with_ledger(trace.job, found, history)

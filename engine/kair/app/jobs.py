@@ -1,0 +1,240 @@
+"""Find the job that was named, by path, by its name in the store, or the one in use; and open it."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair.app.places import (
+    OF_TRACES,
+    cache_limit,
+    cache_root,
+    data_root,
+    is_mirror,
+    memory_limit,
+    store_root,
+)
+from kair_engine.errors import InputError, KairError, UsageError
+from kair_engine.frozen import dataclass
+from kair_engine.trace.model import Job, Trace
+
+if TYPE_CHECKING:
+    from kair_engine.recording.importing import Progress
+    from kair_engine.store.jobs import Store
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Where a job is."""
+
+    name: str
+    """As a command names it: a name in the store, or a path."""
+    path: Path
+    stored: bool
+    """True for a job of the store, whose folder `path` is."""
+    why: str | None = None
+    """Why it was taken, where none was named."""
+    more: tuple[Path, ...] = ()
+    """The other files, where several were named as one job."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All that was named."""
+        return (self.path, *self.more)
+
+
+def find_job(
+    job: str | None, chosen_store: Path | None, *, files: Sequence[Path] = (), reads_history: bool = False
+) -> JobSource:
+    """Return where `job` is, or the job in use; `files` are others that belong to it.
+
+    With `reads_history` a job that is watched need not be sampled. Raises InputError where there is none, UsageError
+    for an empty name, or several jobs.
+    """
+    try:
+        return locate(job, chosen_store, files)
+    except InputError:
+        name = job or os.environ.get("KAIR_JOB", "")
+        if not reads_history or not _is_watched(name, chosen_store):
+            raise
+        return JobSource(name, store_root(chosen_store) / name, stored=True)
+
+
+def _is_watched(job: str, chosen_store: Path | None) -> bool:
+    return bool(job) and not _looks_like_path(job) and (store_root(chosen_store) / job / "capture").is_dir()
+
+
+def tidy(chosen_store: Path | None) -> None:
+    """Removes what commands that were killed left in the store, in the cache and among the user's own."""
+    from kair_engine.recording.cache import tidy_cache
+    from kair_engine.recording.job_file import tidy_store
+    from kair_engine.trace.files import remove_unwritten
+
+    tidy_store(store_root(chosen_store))
+    tidy_cache(cache_root())
+    for kind in OF_TRACES:
+        remove_unwritten(data_root() / kind)
+
+
+def locate(job: str | None, chosen_store: Path | None, files: Sequence[Path] = ()) -> JobSource:
+    """Where `job`, or the job in use, is; with more `files`, where the one job is that they are together.
+
+    Raises InputError where there is none, UsageError for an empty name, or several jobs.
+    """
+    root = store_root(chosen_store)
+    if job is not None and files:
+        return _of_files([Path(job), *files], root)
+    why = None
+    mirrors = is_mirror(root)
+    if mirrors and job is None:
+        _fetch(root, None)
+    if job is None:
+        job, why = _default_job(root)
+    if not job.strip():
+        raise UsageError(
+            "the job's name is empty", "a variable that is not set? Without any name the job in use is taken"
+        )
+    path = Path(job)
+    if mirrors:
+        _fetch(root, job)
+    if is_stored(job, root):
+        return JobSource(job, root / job, True, why)
+    if path.exists():
+        return JobSource(job, path, False, why)
+    if _looks_like_path(job):
+        raise InputError(f"{path}: no such file or folder")
+    raise unknown_job(job, root)
+
+
+def _of_files(paths: Sequence[Path], root: Path) -> JobSource:
+    """Several files, or folders, that are one job, which has the name of the folder that all are in."""
+    for path in paths:
+        if path.exists():
+            continue
+        if is_stored(str(path), root):
+            raise UsageError(
+                f"{path} is a job of the store: several files make one job, several jobs do not",
+                "kair compare JOB1 JOB2",
+            )
+        raise InputError(f"{path}: no such file or folder")
+    common = Path(os.path.commonpath([path.resolve() if path.is_dir() else path.resolve().parent for path in paths]))
+    return JobSource(common.name or "trace", paths[0], False, more=tuple(paths[1:]))
+
+
+def names_a_job(word: str) -> bool:
+    """Whether a first word, which is no command, is there as a file or folder, or as a job of the store in use."""
+    if not word.strip():
+        return False
+    if Path(word).exists():
+        return True
+    root = store_root(None)
+    return is_stored(word, root) or (not _looks_like_path(word) and (root / word / "capture").is_dir())
+
+
+def sources_of(job: Job) -> list[str]:
+    """The files and folders that a job was read from, as they were named.
+
+    Of several `source` has a list; a name that has a comma of its own is told by what there is.
+    """
+    parts = job.source.split(", ")
+    return parts if len(parts) > 1 and all(map(os.path.exists, parts)) else [job.source]
+
+
+def _fetch(root: Path, job: str | None) -> None:
+    """Of a store behind a URL: the job, or without one the list of all."""
+    from kair_engine.store.remote import fetch_job, fetch_jobs
+
+    if job is None:
+        fetch_jobs(root)
+    else:
+        fetch_job(root, job)
+
+
+def open_source(source: JobSource, *, progress: "Progress") -> Trace:
+    """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    from kair_engine.trace.batches import (
+        keep_freed_memory,  # loads ctypes, as numpy does
+        limit_memory,
+    )
+
+    keep_freed_memory()
+    limit_memory(memory_limit())
+    if source.stored:
+        if not is_stored(source.path.name, source.path.parent):
+            from kair.app.step_history import unsampled
+
+            if (watched := unsampled(source.path)) is not None:  # no operation, no step
+                return watched
+        return _store(source.path.parent).open(source.path.name)
+    from kair_engine.recording.opening import open_sources, open_trace
+
+    if source.more:
+        return open_sources(
+            source.paths, name=source.name, cache=cache_root(), cache_limit=cache_limit(), progress=progress
+        ).trace
+    return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
+
+
+@contextmanager
+def blaming_files(*traces: Trace) -> Iterator[None]:
+    """Raises InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
+    try:
+        yield
+    except KairError:
+        raise
+    except Exception as error:
+        from kair_engine.trace.columns import unsound_file
+
+        for trace in traces:
+            if (found := unsound_file(trace)) is not None:
+                again = "ask again" if trace.job.stored_in is None else "import the job again with --replace"
+                raise InputError(f"cannot use {found[0]}: {found[1]}", again) from error
+        raise
+
+
+def _default_job(root: Path) -> tuple[str, str]:
+    if named := os.environ.get("KAIR_JOB"):
+        return named, "$KAIR_JOB"
+    store = _store(root)
+    if current := store.current():
+        return current, "kair use"
+    if latest := store.latest():
+        return latest, "most recent"
+    raise InputError(
+        f"no job was named, and the store {store.told} has none",
+        "kair triage FOLDER, or kair import FOLDER --job NAME",
+    )
+
+
+def _looks_like_path(job: str) -> bool:
+    separators = {os.sep, os.altsep or os.sep}
+    return job.startswith(".") or any(separator in job for separator in separators)
+
+
+def _store(root: Path) -> "Store":
+    from kair_engine.store.jobs import Store
+
+    return Store(root)
+
+
+def is_stored(job: str, root: Path) -> bool:
+    """Whether the store at `root` has a job of that name."""
+    from kair_engine.recording.job_file import holds_job
+
+    return not _looks_like_path(job) and holds_job(root / job)
+
+
+def unknown_job(job: str, root: Path) -> InputError:
+    """The error for a name that is no job's, with the nearest names that are."""
+    from difflib import get_close_matches
+
+    if not _looks_like_path(job) and (root / job / "capture").is_dir():
+        return InputError(
+            f"job {job} is watched, and nothing of it was sampled yet",
+            f"kair watch {job} shows its steps; kair capture now --job {job} samples some",
+        )
+    names = [stored.name for stored in _store(root).jobs()]
+    near = get_close_matches(job, names, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
+    return InputError(f"no job {job!r} in the store {_store(root).told}, and no such file or folder", hint)

@@ -1,0 +1,171 @@
+"""What is asked and what is answered: the records that every face and the session exchange."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, get_origin
+
+from kair_engine.errors import UsageError
+from kair_engine.frozen import dataclass
+
+if TYPE_CHECKING:
+    from kair.app.remembered import OneEntryCache
+    from kair_engine.recording.importing import ImportOutcome
+    from kair_engine.results.localize import ChosenBaseline
+    from kair_engine.trace.model import Job, KairWarning, Trace
+
+READ_ONLY: Final = "KAIR_READ_ONLY"
+"""The variable that makes `keep` write nothing."""
+ANSWERED_BY: Final = {
+    "triage": "kair.app.investigate:triage",
+    "localize": "kair.app.answers.stages:localize",
+    "pinpoint": "kair.app.answers.stages:pinpoint",
+    "blame": "kair.app.answers.stages:blame",
+    "whatif": "kair.app.answers.whatif:whatif",
+    "rank": "kair.app.answers.looks:rank",
+    "sensitivity": "kair.app.answers.looks:sensitivity",
+    "forecast": "kair.app.answers.looks:forecast",
+    "frequency": "kair.app.answers.looks:frequency",
+    "operators": "kair.app.answers.looks:operators",
+    "collectives": "kair.app.answers.looks:collectives",
+    "timeline": "kair.app.answers.timeline:timeline",
+    "steps": "kair.app.answers.looks:steps",
+    "info": "kair.app.answers.looks:info",
+    "lateness": "kair.app.answers.looks:lateness",
+    "compare": "kair.app.answers.stores:compare",
+    "ledger": "kair.app.answers.stores:ledger",
+}
+"""Question → the function that answers it.
+
+It takes a `Given` (of questions about the store an `OpenStore`) and the arguments, and returns the result, or a pair of
+it and of what writes what is worth keeping.
+"""
+
+
+ABOUT_STORE: Final = frozenset({"compare", "ledger"})
+"""Questions that `OpenStore` answers; `Session` answers the others."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about a job; equal questions have equal answers as long as nothing they rest on changes."""
+
+    command: str
+    """A name of `ANSWERED_BY`, or of a command about the store."""
+    arguments: tuple[tuple[str, Any], ...] = ()
+    """Its options by the names of the answering function's parameters; lists are tuples."""
+    steps: tuple[int, ...] | None = None
+    """Only these steps; None for all."""
+    baseline: str | None = None
+    """The name of a baseline, `none` for none; None for the one in use."""
+    workers: str | None = None
+    """The address of a Dask cluster that works the steps out; None for this process."""
+
+    @classmethod
+    def of(cls, command: str, steps: tuple[int, ...] | None = None, **arguments: Any) -> "Question":  # noqa: ANN401
+        """Return a question whose arguments that are None, False or empty are left at their defaults."""
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+        stated = ((name, value) for name, value in given.items() if value is not None and value is not False)
+        return cls(command, tuple((name, value) for name, value in stated if value != ()), steps)
+
+    def argument(self, name: str) -> Any:  # noqa: ANN401
+        """Return an argument that was stated; None for any other."""
+        return dict(self.arguments).get(name)
+
+
+def answering(command: str) -> Callable[..., Any]:
+    """Return the function that answers a question. Raises UsageError where there is none of that name."""
+    if command not in ANSWERED_BY:
+        raise UsageError(f"no such question {command!r}", f"there are {', '.join(ANSWERED_BY)}")
+    module, _, function = ANSWERED_BY[command].partition(":")
+    answers: Callable[..., Any] = getattr(import_module(module), function)
+    return answers
+
+
+def result_type(command: str) -> type[Any]:
+    """Return the class of a question's result. Raises UsageError where there is no such question."""
+    kind: type[Any] = answering(command).__annotations__["return"]
+    return get_args(kind)[0] if get_origin(kind) is tuple else kind
+
+
+class Watcher(Protocol):
+    """Whom long work reports to, the reading of files and all else."""
+
+    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+        """Report that `done` of `total` are finished, the last of them `what`; of a file with what came of it."""
+
+
+def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
+    """Report to nobody."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an answering function works with besides the question's own arguments."""
+
+    trace: "Trace"
+    """Narrowed to the question's steps."""
+    baseline: "ChosenBaseline | None" = None
+    progress: Watcher = unwatched
+    cache: "OneEntryCache | None" = None
+    """Where a face that asks again keeps what serves the next question; None where nothing is kept in memory."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a person wrote about something in the job, on the full screen."""
+
+    text: str
+    about: str
+    """What was under the cursor."""
+    screen: str
+    """Where that is seen."""
+    written_at: str
+    """UTC, ISO 8601."""
+    rank: int | None = None
+    operator: str | None = None
+    step: int | None = None
+    steps: tuple[int, ...] | None = None
+    """The steps that were chosen; null for all."""
+    at_us: float | None = None
+    """The moment on a timeline."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question."""
+
+    question: Question
+    result: Any
+    job: "Job | None"
+    """None of a question about the store."""
+    steps: tuple[int, ...] = ()
+    """The steps that were analysed."""
+    warnings: "tuple[KairWarning, ...]" = ()
+    """Of the job, then of the result."""
+    notes: tuple[Note, ...] = ()
+    """Of the job, whatever was asked."""
+    writes: Callable[[Any], None] | None = field(default=None, compare=False)
+    """Writes what of it is worth keeping, given the result as it is shown; only `keep` calls it."""
+
+    def with_result(self, result: Any) -> "Answer":  # noqa: ANN401
+        """Return the answer with its result in other words."""
+        return replace(self, result=result)
+
+
+def write(answer: Answer) -> None:
+    """Write what of an answer is worth keeping, unless $KAIR_READ_ONLY is set."""
+    if answer.writes is not None and not is_read_only():
+        answer.writes(answer.result)
+
+
+def is_read_only() -> bool:
+    """Return whether nothing is to be kept."""
+    return bool(os.environ.get(READ_ONLY))
+
+
+def warnings_of(result: Any) -> "Sequence[KairWarning]":  # noqa: ANN401
+    """Return the warnings of a result, which need not have any."""
+    found: Sequence[KairWarning] = getattr(result, "warnings", ())
+    return found

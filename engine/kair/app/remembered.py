@@ -1,0 +1,32 @@
+"""Keeps the last thing that a question made, for the next one."""
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class OneEntryCache:
+    """One thing, the last that was made: two may not fit into memory. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._key: Hashable = None
+        self._thing: Any = None
+
+    def holds(self, key: Hashable) -> bool:
+        """Whether what was made for `key` is at hand."""
+        return self._thing is not None and key == self._key
+
+    def of(self, key: Hashable, make: Callable[[], Thing], fits: Callable[[Thing], bool] = lambda _: True) -> Thing:
+        """What was made for `key`, made now where something else is kept or it does not fit.
+
+        Raises what `make` raises.
+        """
+        with self._lock:
+            if self._thing is None or key != self._key or not fits(self._thing):
+                self._thing = None  # or both are in memory for a while
+                self._thing, self._key = make(), key
+            thing: Thing = self._thing
+            return thing

@@ -1,0 +1,306 @@
+"""A session: opens a job, answers questions about it, and keeps answers. Every face asks through it.
+
+Asking writes nothing. Only `keep` does.
+"""
+
+import gc
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kair.app.jobs import JobSource, blaming_files, locate, open_source
+from kair.app.notes import Notes
+from kair.app.places import store_root
+from kair.app.question import Answer, Given, Question, Watcher, answering, unwatched, warnings_of, write
+from kair.app.remembered import OneEntryCache
+from kair_engine.cancelling import Cancelled, until
+from kair_engine.errors import InputError
+
+if TYPE_CHECKING:
+    from kair_engine.recording.opening import SourceState
+    from kair_engine.results.localize import ChosenBaseline
+    from kair_engine.trace.model import Trace
+
+_MOST_FLEETING: Final = 100
+"""Answers of questions that are asked anew with every key."""
+_LOOK_S: Final = 0.05
+"""Between two looks whether the answer that another thread computes is still wanted."""
+
+Wanted = Callable[[], bool]
+"""Whether whoever asks a question still wants its answer."""
+
+
+def always() -> bool:
+    """Want the answer to the end."""
+    return True
+
+
+class JobChangedError(InputError):
+    """The files of the open job are no longer those that it was opened from."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} was replaced or deleted while it was open", "ctrl+r reads it again")
+
+
+@dataclass
+class _Asked:
+    """A question that somebody wants the answer to."""
+
+    turn: Lock = field(default_factory=Lock)
+    """One computes, the others wait."""
+    wanted: list[Wanted] = field(default_factory=list)
+    """By each who asks."""
+
+    def is_wanted(self) -> bool:
+        return any(one() for one in tuple(self.wanted))  # others come and go meanwhile
+
+    def take_turn(self, wanted: Wanted) -> None:
+        """Raises Cancelled where it is no longer wanted by then."""
+        while not self.turn.acquire(timeout=_LOOK_S):
+            if not wanted():
+                raise Cancelled
+
+
+class Session:
+    """One open job. Questions may be asked from several threads at once; equal ones are computed once."""
+
+    watches_files = False
+    """Whether the job is to stay the same while it is open: then a question fails once its files are others."""
+
+    def __init__(
+        self,
+        trace: "Trace",
+        source: JobSource,
+        *,
+        store: Path | None = None,
+        progress: Watcher = unwatched,
+        remembers: bool = True,
+        in_words: Callable[[Answer], Answer] = lambda answer: answer,
+        read_from: "SourceState | None" = None,
+    ) -> None:
+        """Take a job that was read.
+
+        `store` is the store that was named, None for the default one. With `remembers` models and answers stay in
+        memory for the next question. `in_words` makes of an answer what a face shows. `read_from` is how the job's
+        files looked before they were read; None where nobody minds.
+        """
+        self.trace, self.source, self.store = trace, source, store
+        self.progress, self.read_from = progress, read_from
+        self.notes = Notes.of(trace.job)
+        self._remembers, self._in_words = remembers, in_words
+        self._caches: defaultdict[str, OneEntryCache] = defaultdict(OneEntryCache)
+        """By command: the what-if model, so that one more fix is priced at once; the step of a timeline."""
+        self._answers: dict[Question, tuple[Hashable, Answer]] = {}
+        """With what each rests on besides the trace."""
+        self._fleeting: deque[Question] = deque()
+        """Those of the answers that are not kept for long, the oldest first."""
+        self._asking: defaultdict[Question, _Asked] = defaultdict(_Asked)
+        self._kept: Answer | None = None
+        """The last answer of which something was written."""
+        self._lock = Lock()
+
+    @classmethod
+    def open(
+        cls,
+        job: str | Path | JobSource | None,
+        *,
+        store: Path | None = None,
+        progress: Watcher = unwatched,
+        **how: Any,  # noqa: ANN401
+    ) -> Self:
+        """Open a job: a name in the store, a path, or None for the job in use; `how` as of the class.
+
+        Raises InputError where there is none, or it is unreadable.
+        """
+        from kair_engine.recording.opening import state_of
+
+        source = job if isinstance(job, JobSource) else locate(None if job is None else str(job), store)
+        read_from = state_of(source.path)
+        trace = open_source(source, progress=progress)
+        return cls(trace, source, store=store, progress=progress, read_from=read_from, **how)
+
+    def renew(self, trace: "Trace", read_from: "SourceState | None") -> None:
+        """Take the job as it was read again: whatever was answered is forgotten."""
+        with self._lock:
+            self.trace, self.read_from = trace, read_from
+            self._answers, self._caches = {}, defaultdict(OneEntryCache)
+            self._fleeting.clear()
+
+    @property
+    def name(self) -> str:
+        """The job's name for people."""
+        return self.trace.job.name
+
+    def ask(self, question: Question, wanted: Wanted = always) -> Answer:
+        """Answer a question, computing it once for as long as one of those who ask for it wants it.
+
+        Raises what the question raises (KairError), and Cancelled where this one no longer wants it.
+        """
+        with self._lock:
+            asked = self._asking[question]
+            asked.wanted.append(wanted)
+        try:
+            asked.take_turn(wanted)
+            try:
+                return self._answered(question, asked.is_wanted)
+            finally:
+                asked.turn.release()
+        finally:
+            asked.wanted.remove(wanted)
+
+    def keep(self, answer: Answer) -> None:
+        """Write what of an answer is worth keeping: verdict, result and predictions of a stored job's whole triage.
+
+        The result is read again only where recording, evidence, baseline, price, history and code are the same. Nothing
+        is written of any other answer, into a store that cannot be written, or where $KAIR_READ_ONLY is set.
+        """
+        if answer is not self._kept:
+            write(answer)
+            self._kept = answer if answer.writes is not None else self._kept
+
+    def keep_steps(self) -> None:
+        """Read each step once from now on, where all of them fit into memory: many questions will come."""
+        from kair_engine.trace.batches import keeping_steps
+
+        self.trace = keeping_steps(self.trace)
+
+    def known(self, question: Question) -> Answer | None:
+        """Return the answer where it was computed already, and nothing that it rests on has changed since."""
+        rests_on, answer = self._answers.get(question, (None, None))
+        return answer if answer is not None and rests_on == self._rests_on(question) else None
+
+    def has_ready(self, command: str, key: Hashable) -> bool:
+        """Whether what a command's answers are made from is at hand."""
+        return self._caches[command].holds(key)
+
+    def narrowed(self, steps: tuple[int, ...] | None) -> "Trace":
+        """Return the trace, of these steps alone; None: of all. Raises UsageError for one that cannot be analysed."""
+        return self.trace if steps is None else self.trace.select(steps)
+
+    def _answered(self, question: Question, wanted: Wanted) -> Answer:
+        rests_on = self._rests_on(question)
+        while True:
+            known = self._answers.get(question)
+            if known is not None and known[0] == rests_on:
+                return known[1]
+            trace, answers = self.trace, self._answers
+            try:
+                with until(partial(self._is_needless, trace, wanted)):
+                    answer = self._compute(question)
+            except Cancelled:
+                if wanted():
+                    continue  # The job was read again.
+                raise
+            if self._remembers and not question.argument("evidence"):  # named files may change
+                answers[question] = rests_on, answer
+                if question.command in _FLEETING:
+                    self._keep_for_a_while(question)
+                else:
+                    # It stays for as long as the job is open: looking through a million rows for garbage takes 0.2 s.
+                    gc.freeze()
+            return answer
+
+    def _is_needless(self, trace: "Trace", wanted: Wanted) -> bool:
+        return not wanted() or trace is not self.trace
+
+    def _rests_on(self, question: Question) -> Hashable:
+        """What the answer rests on besides the trace: the baseline's file, evidence, and the history of steps."""
+        if question.command not in _BESIDE:
+            return None
+        from kair.app.investigate import state_beside
+
+        return self._baseline_state(question), state_beside(self.trace.job)
+
+    def _baseline_state(self, question: Question) -> Hashable:
+        store = store_root(self.store)
+        if question.baseline == "none" or (question.baseline is None and not (store / ".baseline").exists()):
+            return None
+        from kair_engine.baselines import Baselines
+
+        return Baselines(store).state_of(question.baseline)
+
+    def _keep_for_a_while(self, question: Question) -> None:
+        with self._lock:
+            self._fleeting.append(question)
+            if len(self._fleeting) > _MOST_FLEETING:
+                oldest = self._fleeting.popleft()
+                self._answers.pop(oldest, None)
+                self._asking.pop(oldest, None)
+
+    def _compute(self, question: Question) -> Answer:
+        """Raises JobChangedError where the files are no longer those that were opened."""
+        trace = self.trace
+        try:
+            answer = self._asked_of(question)
+        except Exception as error:
+            self._require_the_same(trace, error)
+            raise
+        self._require_the_same(trace)
+        return answer
+
+    def _asked_of(self, question: Question) -> Answer:
+        function = answering(question.command)
+        given = self.given(question)
+        with blaming_files(given.trace), _on_workers(question.workers, given) as given:
+            found = function(given, **dict(question.arguments))
+        result, writes = found if isinstance(found, tuple) else (found, None)
+        job, steps = given.trace.job, given.trace.steps
+        warnings = (*job.warnings, *warnings_of(result))
+        return self._in_words(Answer(question, result, job, steps, warnings, self.notes.all(), writes))
+
+    def given(self, question: Question) -> Given:
+        """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
+        baseline = None
+        if question.command in _BESIDE:
+            baseline = chosen_baseline(question.baseline, store_root(self.store))
+        cache = self._caches[question.command] if self._remembers else None
+        return Given(self.narrowed(question.steps), baseline, self.progress, cache)
+
+    def _require_the_same(self, trace: "Trace", error: Exception | None = None) -> None:
+        """Of a job in the store other files may lie under the same names; what was parsed of raw ones can be gone."""
+        if not self.watches_files:
+            return
+        from kair_engine.recording.opening import state_of
+
+        changed = self.source.stored and self.read_from is not None and state_of(self.source.path) != self.read_from
+        gone = error is not None and not all(path.exists() for path in trace.fragments)
+        if trace is self.trace and (changed or gone):
+            raise JobChangedError(self.name) from error
+
+
+_FLEETING: Final = frozenset({"timeline"})
+"""Asked anew with every key and answered at once: few of its answers are remembered."""
+_BESIDE: Final = frozenset({"triage", "localize"})
+"""Compared with a baseline, and joined with what lies beside the recording."""
+
+
+def chosen_baseline(wanted: str | None, store: Path) -> "ChosenBaseline | None":
+    """Return the baseline of that name, or the one in use; None for `none`, or where none is in use.
+
+    Raises UsageError for an unknown one.
+    """
+    if wanted == "none" or (wanted is None and not (store / ".baseline").exists()):
+        return None
+    from kair_engine.baselines import Baselines  # loads NumPy and msgspec
+    from kair_engine.results.localize import ChosenBaseline
+
+    kept = Baselines(store)
+    name = wanted or kept.current()
+    return None if name is None else ChosenBaseline(name, kept.load(name), named=wanted is not None)
+
+
+@contextmanager
+def _on_workers(address: str | None, given: Given) -> Iterator[Given]:
+    """Yield what is given with the cluster that was asked for; it is left again in the end."""
+    if address is None:
+        yield given
+        return
+    from kair_engine.dask_workers import DaskWorkers
+
+    with closing(DaskWorkers(address)) as workers:
+        yield replace(given, trace=replace(given.trace, workers=workers))

@@ -1,0 +1,111 @@
+"""How every face asks: a command's arguments become a question, the session answers it, words are put on the answer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kair.app import question as app
+from kair.app.jobs import JobSource
+from kair.app.question import Question, Watcher, unwatched
+from kair.app.session import Session
+from kair.app.step_choice import parse_steps
+from kair.app.stores import OpenStore
+from kair_engine.frozen import dataclass
+from kair_engine.trace.model import Trace
+from kair_tui.cli.options import BaselineChoice, JobChoice, own_arguments, take, workers_of
+from kair_tui.cli.registry import Entry, find
+from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.warnings import warnings_in_words
+
+
+def open_session(
+    job: str | Path | JobSource | None,
+    *,
+    store: Path | None = None,
+    progress: Watcher = unwatched,
+    remembers: bool = True,
+) -> Session:
+    """Open a job whose answers are in words. Raises InputError where there is none, or it is unreadable."""
+    return Session.open(job, store=store, progress=progress, remembers=remembers, in_words=in_words)
+
+
+def in_words(answer: app.Answer) -> app.Answer:
+    """Return the answer with its result as people read it."""
+    entry = find(answer.question.command)
+    words = None if entry is None else entry.load_words()
+    return answer if words is None else answer.with_result(words(answer))
+
+
+def shown(answer: app.Answer) -> Answer:
+    """Return an answer as the formats write it."""
+    job = answer.job
+    about = None if job is None else JobInfo(job.name, job.source, job.world_size, job.ranks, answer.steps)
+    warnings = warnings_in_words(answer.warnings)
+    return Answer(answer.question.command, answer.result, about, warnings, answer.notes)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Asks questions about the steps, against the baseline and on the workers that a command line chose."""
+
+    session: Session
+    steps: tuple[int, ...] | None = None
+    baseline: str | None = None
+    workers: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry, arguments: dict[str, Any], session: Session) -> "Asker":
+        """Take the shared options of a command. Raises UsageError for what they cannot mean."""
+        steps = parse_steps(take(JobChoice, arguments).step).among(session.trace.job.steps)
+        baseline = take(BaselineChoice, arguments).baseline if entry.takes_baseline else None
+        return cls(session, steps, baseline, workers_of(entry, arguments))
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the chosen steps."""
+        return self.session.narrowed(self.steps)
+
+    def question(self, question: Question) -> Question:
+        """Return the question about what was chosen."""
+        return replace(question, steps=self.steps, baseline=self.baseline, workers=self.workers)
+
+    def ask(self, question: Question) -> app.Answer:
+        """Answer it about what was chosen. Raises KairError."""
+        return self.session.ask(self.question(question))
+
+
+def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Answer:
+    """Answer a command about a job, write the files that it asks for, and keep what is worth keeping.
+
+    Raises KairError.
+    """
+    asker, own = Asker.of(entry, arguments, session), own_arguments(entry, arguments)
+    if not entry.asks:
+        job = session.trace.job
+        result = entry.load()(asker, **own)
+        about = JobInfo(job.name, job.source, job.world_size, job.ranks, asker.trace.steps)
+        return Answer(entry.name, result, about, warnings_in_words(job.warnings, result.warnings), session.notes.all())
+    answer = asker.ask(entry.load()(**own))
+    if (finish := entry.load_finish()) is not None:
+        finish(asker, answer, own)
+    session.keep(answer)
+    return _with_report(shown(answer), entry, partial(entry.load_markdown, asker, answer, own))
+
+
+def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -> Answer:
+    """Answer a command about the store. Raises KairError."""
+    own = own_arguments(entry, arguments)
+    if entry.asks:
+        answer = store.ask(entry.load()(**own))
+        store.keep(answer)
+        return shown(answer)
+    result = entry.load()(store, **own)
+    written = Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+    return _with_report(written, entry, partial(entry.load_markdown, store, result, own))
+
+
+def _with_report(answer: Answer, entry: Entry, write: Callable[[], str]) -> Answer:
+    """Return the answer with what writes its report, of a command that has one."""
+    return replace(answer, report=write) if entry.has_report else answer
