@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import click
 
 from kair_engine.errors import UsageError
-from kair_tui.cli.app import help_text, parse
+from kair_tui.cli.app import help_text, parameters, parse
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.cli.field_values import check_condition
 from kair_tui.cli.fields import Named, NamedType, field_type, text_of
@@ -30,7 +30,7 @@ from kair_tui.cli.invoke import (
     written_file,
 )
 from kair_tui.cli.job import JobSource, locate, parse_steps
-from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, parameters, presentation_of, take
+from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, presentation_of, take
 from kair_tui.cli.output import unwatched
 from kair_tui.cli.present import columns_to_keep
 from kair_tui.cli.registry import Entry, find
