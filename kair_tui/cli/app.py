@@ -1,18 +1,27 @@
-"""The program as Click sees it, built from the registry; a command is built only when it is asked for."""
+"""The program as Typer makes it, built from the registry; a command is built only when it is asked for."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, Final
 
 import click
+import typer
 from click.shell_completion import CompletionItem
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
 from kair_tui.cli import completion
+from kair_tui.cli.completion import Shell
 from kair_tui.cli.registry import COMMANDS, Entry, find
 
-SHELL = click.Choice(completion.SHELLS)
-SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+PLAIN: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"], "show_default": True},
+}
+"""Of every Typer: its own completion, markup and tracebacks would load more, and write in other words."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -23,23 +32,21 @@ def run(arguments: Sequence[str]) -> int:
 
 def program() -> click.Group:
     """All commands, and the options of `kair` itself."""
-    return Commands(
-        "kair",
+    made = typer.Typer(
+        name="kair",
+        cls=Commands,
         help="Which rank slows a distributed training job down, in which operator, why, and how sure that is.",
         epilog="kair traces/ is kair triage traces/. kair COMMAND --help tells more; kair help WORD what a word of the "
         "answers means. "
         "Exit: 0 answered, 1 failed, 2 wrong usage, 3 bad input, 10 --fail-on.",
-        context_settings=SETTINGS,
-        params=[
-            _eager("--version", _version, "Show the version.", is_flag=True),
-            _eager("--install-completion", _install, "Install tab completion for a shell.", type=SHELL),
-            _eager("--show-completion", _show, "Show the completion script of a shell.", type=SHELL),
-            _eager("--man-pages", _man_pages, "Write the man pages into a folder.", metavar="DIR"),
-        ],
+        no_args_is_help=True,
+        **PLAIN,
     )
+    made.callback()(_kair)
+    return get_group(made)
 
 
-class Commands(click.Group):
+class Commands(TyperGroup):
     """The commands of the registry, each imported when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -73,23 +80,43 @@ class Commands(click.Group):
                 formatter.write_dl([(entry.name, entry.summary) for entry in entries])
 
 
+class Command(TyperCommand):
+    """A command whose arguments are listed once: Click does, and Typer would again."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options alone."""
+        click.Command.format_options(self, ctx, formatter)
+
+
 @cache
 def command(entry: Entry) -> click.Command:
     """One command of the registry, made once: a runbook, a shell and the screens ask the same ones again."""
-    from kair_tui.cli.options import parameters
+    from kair_tui.cli.options import signature
 
-    return click.Command(
-        entry.name,
-        callback=partial(_invoke, entry),
-        params=parameters(entry),
-        help=entry.summary,
-        epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples) + _notes(entry),
-        context_settings=SETTINGS,
-    )
+    def answer(**_: Any) -> int:  # noqa: ANN401
+        from kair_tui.cli.invoke import invoke
+
+        # As `parse` gives them, in tuples: Typer hands over lists, and None for an empty one.
+        return invoke(entry, click.get_current_context().params)
+
+    answer.__signature__ = taken = signature(entry)  # type: ignore[attr-defined]
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples) + _notes(entry)
+    made = typer.Typer(**PLAIN)
+    made.command(entry.name, cls=Command, help=entry.summary, epilog=epilog)(answer)
+    built = get_command(made)
+    built.params.sort(key=lambda parameter: isinstance(parameter, click.Option))
+    for one in built.params:
+        one.help = taken.parameters[str(one.name)].annotation.__metadata__[0].help  # Click 8.5 drops that of arguments
+    return built
 
 
 def _notes(entry: Entry) -> str:
     return f"\n\n\b\n{entry.notes}" if entry.notes else ""
+
+
+def parameters(entry: Entry) -> list[click.Parameter]:
+    """Return all parameters of a command: JOB, its own options, then the shared ones."""
+    return command(entry).params
 
 
 def parse(entry: Entry, words: Sequence[str]) -> dict[str, Any]:
@@ -103,23 +130,17 @@ def help_text(entry: Entry) -> str:
     return built.get_help(built.make_context(f"kair {entry.name}", [], resilient_parsing=True))
 
 
-def _invoke(entry: Entry, **arguments: Any) -> int:  # noqa: ANN401
-    from kair_tui.cli.invoke import invoke
-
-    return invoke(entry, arguments)
-
-
-def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, **settings: Any) -> click.Option:  # noqa: ANN401
+def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, metavar: str | None = None) -> Any:  # noqa: ANN401
     """An option of `kair` that is answered instead of a command."""
 
-    def answered(context: click.Context, _: click.Parameter, value: Any) -> None:  # noqa: ANN401
+    def answered(context: click.Context, value: Any) -> None:  # noqa: ANN401
         if value and not context.resilient_parsing:
             from kair_tui.cli.output import write_answer
 
             write_answer(answer(context, value))
             context.exit()
 
-    return click.Option([flag], is_eager=True, expose_value=False, callback=answered, help=text, **settings)
+    return typer.Option(flag, is_eager=True, expose_value=False, callback=answered, help=text, metavar=metavar)
 
 
 def _version(_: click.Context, __: bool) -> str:
@@ -142,3 +163,14 @@ def _man_pages(context: click.Context, folder: str) -> str:
 
 def _show(context: click.Context, shell: str) -> str:
     return completion.script(context.command, shell)
+
+
+def _kair(
+    _version: Annotated[bool, _eager("--version", _version, "Show the version.")] = False,
+    _of: Annotated[
+        Shell | None, _eager("--install-completion", _install, "Install tab completion for a shell.")
+    ] = None,
+    _in: Annotated[Shell | None, _eager("--show-completion", _show, "Show the completion script of a shell.")] = None,
+    _to: Annotated[str | None, _eager("--man-pages", _man_pages, "Write the man pages into a folder.", "DIR")] = None,
+) -> None:
+    """Declare the options of `kair` itself."""

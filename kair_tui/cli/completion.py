@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import click
 from click.shell_completion import get_completion_class, shell_complete
@@ -16,7 +16,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from kair.app.places import data_root, store_root
 from kair_engine.errors import InputError, KairError
 
-SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+Shell = Literal["bash", "zsh", "fish", "powershell", "pwsh"]
 VARIABLE = "_KAIR_COMPLETE"
 """In which the script asks what to offer."""
 

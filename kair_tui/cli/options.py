@@ -1,4 +1,4 @@
-"""The options of commands: what makes Click's of annotated parameters, and those that commands share.
+"""The options of commands: how their annotated parameters become Typer's, and the options that commands share.
 
 A type and a default are declared once, in the signature of a command's `run`; a shared option once, here.
 """
@@ -8,13 +8,15 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+import typer
 from click.shell_completion import CompletionItem
+from typer.models import ArgumentInfo, ParameterInfo
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
@@ -26,39 +28,33 @@ LARGEST: Final = 1e12
 """Of a number that need not be whole: what is worked out of larger ones may leave the floats."""
 
 
-@dataclass(frozen=True)
-class Option:
-    """What the command line adds to a parameter's type and default: its flags, as the help writes them, and a text."""
-
-    flags: str
-    help: str
-    metavar: str | None = None
-    minimum: int | None = None
+def Option(flags: str, help: str, metavar: str | None = None, minimum: int | None = None) -> Any:  # noqa: A002, ANN401, N802
+    """Describe an option: its flags, as the help writes them, and what its help says."""
+    return typer.Option(*flags.split(", "), help=help, metavar=metavar, min=minimum)
 
 
-@dataclass(frozen=True)
-class Argument:
-    """The same for a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
+def Argument(help: str, offers: Callable[[str], list[str]] | None = None, *, verbatim: bool = False) -> Any:  # noqa: A002, ANN401, N802
+    """Describe a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
 
     `verbatim`: the words of another command, which may be empty.
     """
-
-    help: str
-    offers: Callable[[str], list[str]] | None = None
-    verbatim: bool = False
+    return typer.Argument(help=help, click_type=Name(offers, verbatim=verbatim) if offers or verbatim else None)
 
 
 class Number(click.ParamType[float]):
     """A finite number, whole or not, of at least `minimum`."""
 
-    def __init__(self, kind: type[int] | type[float], minimum: int | None) -> None:
+    def __init__(self, kind: type[int] | type[float], minimum: float | None) -> None:
         self.name = "integer" if kind is int else "number"
         self._kind = kind
         self.minimum = minimum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         """The number that was typed; what is wrong with it stands after the option's name."""
-        number = self._read(value)
+        number = None
+        with suppress(ValueError, OverflowError):
+            if math.isfinite(read := self._kind(value)):
+                number = read
         if number is None:
             self.fail(f"must be a {'whole ' if self._kind is int else ''}number, got {value!r}", param, ctx)
         if self.minimum is not None and number < self.minimum:
@@ -67,23 +63,33 @@ class Number(click.ParamType[float]):
             self.fail(f"must be {LARGEST:,.0f} or less, got {value}", param, ctx)
         return number
 
-    def _read(self, value: str | float) -> float | None:
-        with suppress(ValueError, OverflowError):
-            number = self._kind(value)
-            return number if math.isfinite(number) else None
-        return None
-
 
 class Name(click.ParamType[str]):
-    """A name, which is not empty: an empty one is a variable that is not set."""
+    """A name, which is not empty (unless `verbatim`): an empty one is a variable that is not set."""
 
     name = "text"
 
+    def __init__(self, offers: Callable[[str], list[str]] | None = None, *, verbatim: bool = False) -> None:
+        self._offers = offers
+        self._verbatim = verbatim
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
         """The name as it was typed."""
-        if not value.strip():
+        if not (value.strip() or self._verbatim):
             self.fail("is an empty name", param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Complete by the names that are offered, else as a file."""
+        offered = self._offers(incomplete) if self._offers else ()
+        return [CompletionItem(name) for name in offered] or [CompletionItem(incomplete, type="file")]
+
+
+class Action(click.Choice[str]):
+    """One of the words that an argument's help explains."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> None:
+        """Leave them to the help: up to 13 of them break the line that shows the usage."""
 
 
 class NamedPath(click.Path):
@@ -102,55 +108,9 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def declared(source: Callable[..., Any]) -> Iterator[click.Parameter]:
-    """Every parameter of a function, or field of a dataclass, that is annotated with an Option or an Argument."""
-    hints = get_type_hints(source, include_extras=True)
-    for parameter in inspect.signature(source).parameters.values():
-        if get_origin(hint := hints[parameter.name]) is Annotated:
-            annotation, declaration = get_args(hint)
-            yield _parameter(parameter.name, annotation, declaration, parameter.default)
-
-
 def written_as(parameter: click.Parameter) -> str:
     """`--rank`, the long way of writing an option; of an argument, `JOB`."""
     return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
-
-
-def _parameter(name: str, annotation: Any, declaration: Option | Argument, default: Any) -> click.Parameter:  # noqa: ANN401
-    kind, repeats = _kind(annotation)
-    shared: dict[str, Any] = {"help": declaration.help, "required": default is inspect.Parameter.empty}
-    if not (shared["required"] or repeats):
-        shared["default"] = default
-    if isinstance(declaration, Argument):
-        shared |= {"nargs": -1 if repeats else 1, "shell_complete": _completion(declaration.offers)}
-        named = kind is str and not declaration.verbatim
-        return click.Argument([name], type=Name() if named else _type(kind), **shared)
-    shared |= {"multiple": repeats, "is_flag": kind is bool or None, "metavar": declaration.metavar}
-    return click.Option([name, *declaration.flags.split(", ")], type=_type(kind, declaration.minimum), **shared)
-
-
-def _kind(annotation: Any) -> tuple[Any, bool]:  # noqa: ANN401
-    """The type of one value, without `| None`, and whether there can be several."""
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
-    return (get_args(annotation)[0], True) if get_origin(annotation) is Sequence else (annotation, False)
-
-
-def _type(kind: Any, minimum: int | None = None) -> click.ParamType[Any]:  # noqa: ANN401
-    if get_origin(kind) is Literal:
-        return click.Choice(get_args(kind))
-    if kind in (int, float):
-        return Number(kind, minimum)
-    # Each path looks for the translations of its errors on disk.
-    return NamedPath() if kind is Path else {str: click.STRING, bool: click.BOOL}[kind]
-
-
-def _completion(offers: Callable[[str], list[str]] | None) -> Any:  # noqa: ANN401
-    def completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        known = [CompletionItem(name) for name in (offers(incomplete) if offers else ())]
-        return known or [CompletionItem(incomplete, type="file")]
-
-    return completed
 
 
 METHOD: Final = Option("--method", "Robust statistics, or the published method.")
@@ -172,17 +132,15 @@ ONLY_RANK: Final = Option("-r, --rank", "Only this rank, or it first.", metavar=
 """Of commands about all ranks. Their parameter is not called `rank`: a shell's rank in focus is not theirs."""
 
 
+_JOB: Final = "A job of the store, a folder of traces, or a trace file. Default: $KAIR_JOB, else "
+
+
 @dataclass(frozen=True)
 class JobChoice:
     """Which job, and which of its steps."""
 
     job: Annotated[
-        str | None,
-        Argument(
-            "A job of the store, a folder of traces, or a trace file. "
-            "Default: $KAIR_JOB, else the job chosen with `kair use`, else the most recent one.",
-            offers=job_names,
-        ),
+        str | None, Argument(_JOB + "the job chosen with `kair use`, else the most recent one.", job_names)
     ] = None
     step: Annotated[
         str, Option("--step", "The steps to analyse: 40, 40-60, 40,45,50-52, last or all.", metavar="STEPS")
@@ -202,13 +160,7 @@ class FilesOfJob(JobChoice):
 class JobToShow(FilesOfJob):
     """The same for the full screen, where the job can be chosen too."""
 
-    job: Annotated[
-        str | None,
-        Argument(
-            "A job of the store, a folder of traces, or a trace file. Default: $KAIR_JOB, else choose on the screen.",
-            offers=job_names,
-        ),
-    ] = None
+    job: Annotated[str | None, Argument(_JOB + "choose on the screen.", job_names)] = None
 
 
 @dataclass(frozen=True)
@@ -396,11 +348,33 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
 }
 
 
-def parameters(entry: Entry) -> list[click.Parameter]:
-    """All parameters of a command: JOB, its own options, then the shared ones."""
+def signature(entry: Entry) -> inspect.Signature:
+    """Compose what Typer reads of a command: its own parameters, then the shared ones."""
     sources: tuple[Callable[..., Any], ...] = (entry.load(), *groups(entry))
-    found = [parameter for source in sources for parameter in declared(source)]
-    return sorted(found, key=lambda parameter: isinstance(parameter, click.Option))
+    return inspect.Signature([parameter for source in sources for parameter in _described(source)])
+
+
+def _described(source: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a function, or fields of a dataclass, that are annotated with Option or Argument."""
+    hints = get_type_hints(source, include_extras=True)
+    for parameter in inspect.signature(source).parameters.values():
+        if get_origin(hint := hints[parameter.name]) is Annotated:
+            default = None if parameter.default == () else parameter.default
+            annotation = _for_typer(*get_args(hint))
+            yield inspect.Parameter(parameter.name, parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
+    """Annotate with lists in place of sequences, and with the types of this module for what is typed."""
+    kind = annotation if get_origin(annotation) is Literal else (get_args(annotation) or (annotation,))[0]
+    info = copy(info)
+    if kind in (int, float):
+        info.click_type = Number(kind, info.min)
+    elif kind is Path:
+        info.click_type = NamedPath()
+    elif isinstance(info, ArgumentInfo) and info.click_type is None:
+        info.click_type = Action(get_args(kind)) if get_origin(kind) is Literal else Name()
+    return Annotated[list[kind] if get_origin(annotation) is Sequence else annotation, info]  # type: ignore[valid-type]
 
 
 def groups(entry: Entry) -> tuple[type[Any], ...]:
@@ -433,12 +407,12 @@ def presentation_of(entry: Entry, arguments: dict[str, Any]) -> Presentation:
 
 def take(group: type[Options], arguments: dict[str, Any]) -> Options:
     """The shared options of one group, out of all the arguments."""
-    return group(**{name: arguments[name] for name in _names(group)})
+    return group(**{name: arguments[name] for name in names(group)})
 
 
 def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are the command's own."""
-    shared: set[str] = {name for group in groups(entry) for name in _names(group)}
+    shared: set[str] = {name for group in groups(entry) for name in names(group)}
     return {name: value for name, value in arguments.items() if name not in shared}
 
 
@@ -460,5 +434,6 @@ def workers_of(entry: Entry, arguments: dict[str, Any]) -> str | None:
 _ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"
 
 
-def _names(group: type[Any]) -> tuple[str, ...]:
+def names(group: type[Any]) -> tuple[str, ...]:
+    """Return the names of a group's options."""
     return tuple(field.name for field in fields(group))

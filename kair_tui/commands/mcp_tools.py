@@ -12,6 +12,7 @@ from kair.app.evidence import is_url
 from kair.app.jobs import is_stored
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
+from kair_tui.cli.app import parameters
 from kair_tui.cli.options import (
     Diagnostics,
     EngineChoice,
@@ -21,9 +22,8 @@ from kair_tui.cli.options import (
     Number,
     Presentation,
     StorePlace,
-    declared,
     groups,
-    parameters,
+    names,
 )
 from kair_tui.cli.registry import Entry, find
 
@@ -142,10 +142,10 @@ def arguments(tool: Tool) -> dict[str, click.Parameter]:
     """What a client may give, by its name: the command's parameters without those that write, and without the choice
     of format, store, exit status and cluster."""
     decided = {
-        one.name
+        name
         for group in groups(tool.entry)
         if issubclass(group, Presentation | StorePlace | Diagnostics | FailOn | EngineChoice | Following)
-        for one in declared(group)
+        for name in names(group)
     }
     return {
         dict(tool.called).get(str(one.name), str(one.name)): one

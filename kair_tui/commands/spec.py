@@ -20,7 +20,7 @@ def run() -> str:
 
 
 def _command(entry: Entry) -> dict[str, Any]:
-    from kair_tui.cli.options import parameters
+    from kair_tui.cli.app import parameters
 
     described = [_parameter(parameter) for parameter in parameters(entry)]
     return {

@@ -12,9 +12,9 @@ from prompt_toolkit.document import Document
 
 from kair_engine.errors import KairError
 from kair_engine.trace.model import Trace
+from kair_tui.cli.app import parameters
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.fields import COUNT
-from kair_tui.cli.options import parameters
 from kair_tui.cli.registry import COMMANDS, Entry, find
 from kair_tui.render.text import clean
 from kair_tui.shell.language import KEYWORDS

@@ -17,7 +17,7 @@ from kair.app.jobs import JobSource, locate
 from kair.app.question import unwatched
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
-from kair_tui.cli.app import help_text, parse
+from kair_tui.cli.app import help_text, parameters, parse
 from kair_tui.cli.asking import answer_of_job
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.cli.field_values import check_condition
@@ -31,7 +31,7 @@ from kair_tui.cli.invoke import (
     status_of,
     written_file,
 )
-from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, parameters, presentation_of, take
+from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, presentation_of, take
 from kair_tui.cli.present import columns_to_keep
 from kair_tui.cli.registry import Entry, find
 from kair_tui.cli.words import Reference, Word, literal

@@ -54,6 +54,7 @@ def _options(question: Question, entry: Entry) -> Iterator[str]:
 @cache
 def _flags(entry: Entry) -> Mapping[str, str]:
     """How a command's options are written, by the names of their parameters."""
-    from kair_tui.cli.options import parameters, written_as
+    from kair_tui.cli.app import parameters
+    from kair_tui.cli.options import written_as
 
     return {one.name or "": written_as(one) for one in parameters(entry) if one.param_type_name == "option"}

@@ -139,6 +139,7 @@ def test_completion_is_installed_once_and_leaves_what_is_there(tmp_path: Path) -
         ("kair --ver", ["plain,--version"]),
         ("kair localize --method ", ["plain,robust", "plain,paper"]),
         ("kair schema tri", ["plain,triage"]),
+        ("kair baseline s", ["plain,save"]),
         ("kair triage tra", ["file,tra"]),
     ],
 )
