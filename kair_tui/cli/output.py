@@ -99,7 +99,7 @@ class ProgressBar:
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
         self._quiet = quiet
-        self._is_watched = is_terminal(sys.stderr)
+        self._is_watched = is_terminal(sys.stderr) or "ipykernel" in sys.modules  # a notebook draws it, too
         self._ascii_only = ascii_only
         self._no_color = no_color
         self._began = self._said = time.monotonic()

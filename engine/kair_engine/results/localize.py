@@ -161,7 +161,7 @@ class JobPattern:
     lost_us: float
     """Per step, by how much the longest stage, batch or delays exceed the mean; what fixing it saves is for a replay to
     tell, and triage's price."""
-    figures: dict[str, float]
+    figures: dict[str, int | float]
     """What speaks for it. Stage imbalance: each stage's compute in µs per step. Sequence imbalance: `correlation` (of
     forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and
     their `rate` (of all ranks' steps). Uneven positions: what ranks of each spend on the operator and the

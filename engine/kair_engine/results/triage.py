@@ -125,7 +125,8 @@ class Evidence:
     """One thing that speaks for a finding. Units are in the figures' names; shares are of 1."""
 
     kind: EvidenceKind
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, int | float] = field(default_factory=dict)
+    """Counts are whole, so that what was kept reads as it was."""
     shown_by: ShownBy | None = None
     """None where there is no figure to look up."""
     ranks: tuple[Rank, ...] = ()

@@ -33,7 +33,7 @@ class SlowdownCause:
     """Where it is: of a slow stage none."""
     share: float | None = None
     """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, int | float] = field(default_factory=dict)
     """What speaks for it besides."""
     host: str | None = None
     """Where all ranks of one are slow together."""

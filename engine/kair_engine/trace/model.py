@@ -38,7 +38,7 @@ class KairWarning:
     code: str
     message: str = ""
     """Empty where there are figures: the sentence is made of those."""
-    figures: Mapping[str, float] = field(default_factory=dict, hash=False)
+    figures: Mapping[str, int | float] = field(default_factory=dict, hash=False)
     """Units are in their names; shares are of 1."""
     ranks: tuple[Rank, ...] = ()
     """Whom the figures are of; empty where that is nobody."""

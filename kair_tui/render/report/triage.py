@@ -13,6 +13,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
+from kair_tui.render.changes import against_in_words
 from kair_tui.render.joint_prices import fixed_first, joint_of, last_us
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.content import (
@@ -171,6 +172,9 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
         yield Section("What costs nothing", (Tree(tuple(map(Node, absorbed_lines(found.triage)))),))
     if beside := beside_lines(found.triage):
         yield Section("What differs, and what happened meanwhile", (Tree(tuple(map(Node, beside))),))
+    if found.triage.against_baseline is not None:
+        compared = map(Node, against_in_words(found.triage.against_baseline))
+        yield Section("Compared with the baseline", (Tree(tuple(compared)),))
     yield Section("Every rank", tuple(_every_rank(found.triage, ask)))
     for profile in found.profiles:
         if differs(profile):
