@@ -81,6 +81,11 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
     require_sound(entry, arguments)
+    if entry.is_query and arguments["tables"] and arguments["job"] is None:
+        from kair.querying import described
+
+        presenter.present(Answer(entry.name, described(), None, ()))
+        return ExitCode.ANSWERED
     with presenter.progress_bar() as progress:
         session = _opened(entry, arguments, progress, presenter.note)
         answer = answer_of_job(entry, arguments, session)

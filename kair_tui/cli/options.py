@@ -6,6 +6,7 @@ A type and a default are declared once, in the signature of a command's `run`; a
 import inspect
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -22,7 +23,7 @@ from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.registry import Entry
-from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture, FormatOfVerdict
+from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture, FormatOfRows, FormatOfVerdict
 
 LARGEST: Final = 1e12
 """Of a number that need not be whole: what is worked out of larger ones may leave the floats."""
@@ -33,12 +34,33 @@ def Option(flags: str, help: str, metavar: str | None = None, minimum: int | Non
     return typer.Option(*flags.split(", "), help=help, metavar=metavar, min=minimum)
 
 
-def Argument(help: str, offers: Callable[[str], list[str]] | None = None, *, verbatim: bool = False) -> Any:  # noqa: A002, ANN401, N802
+def Argument(  # noqa: N802
+    help: str,  # noqa: A002
+    offers: Callable[[str], list[str]] | None = None,
+    *,
+    verbatim: bool = False,
+    after_job: bool = False,
+) -> Any:  # noqa: ANN401
     """Describe a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
 
-    `verbatim`: the words of another command, which may be empty.
+    `verbatim`: the words of another command, which may be empty. `after_job`: it comes last, and alone where no job is
+    named.
     """
-    return typer.Argument(help=help, click_type=Name(offers, verbatim=verbatim) if offers or verbatim else None)
+    return typer.Argument(
+        help=help,
+        click_type=Name(offers, verbatim=verbatim) if offers or verbatim else None,
+        callback=_after_job if after_job else None,
+    )
+
+
+def _after_job(context: click.Context, value: str | None) -> str | None:
+    """Return the argument: a single word with blanks is it, and no job, unless a job is called so."""
+    from kair.app.jobs import names_a_job
+
+    job = context.params.get("job")
+    if value is None and job is not None and re.search(r"[\s(]", job) and not names_a_job(job):
+        context.params["job"], value = None, job
+    return value
 
 
 class Number(click.ParamType[float]):
@@ -310,6 +332,15 @@ class PresentationOfPicture(Presentation):
 
 
 @dataclass(frozen=True)
+class PresentationOfRows(Presentation):
+    """The same of an answer that is rows of any length."""
+
+    output: Annotated[FormatOfRows, Option("-o, --output", "The output format; parquet is for files and pipes.")] = (
+        "table"
+    )
+
+
+@dataclass(frozen=True)
 class PresentationOfVerdict(Presentation):
     """The same of an answer that is said on one line too."""
 
@@ -351,6 +382,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
 def signature(entry: Entry) -> inspect.Signature:
     """Compose what Typer reads of a command: its own parameters, then the shared ones."""
     sources: tuple[Callable[..., Any], ...] = (entry.load(), *groups(entry))
+    sources = (*sources[1:], sources[0]) if entry.is_query else sources
     return inspect.Signature([parameter for source in sources for parameter in _described(source)])
 
 
@@ -397,6 +429,8 @@ def _presentation(entry: Entry) -> type[Presentation]:
         return PresentationOfGraph
     if entry.is_picture:
         return PresentationOfPicture
+    if entry.is_query:
+        return PresentationOfRows
     return PresentationOfVerdict if entry.has_oneline else PresentationOfTable
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import IO, TYPE_CHECKING, Final, TextIO
 
 from kair_engine.errors import UsageError
 from kair_tui.render.text import clean, speaks_unicode, to_ascii
@@ -33,6 +33,20 @@ def write_answer(text: str) -> None:
     try:
         sys.stdout.write(text if speaks_unicode(sys.stdout) else to_ascii(text))
         sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def write_bytes(write: "Callable[[IO[bytes]], None]") -> None:
+    """Have `write` write to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+        write(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

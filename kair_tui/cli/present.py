@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.options import Presentation
-from kair_tui.cli.output import ProgressBar, is_terminal, say, wants_color, write_answer
+from kair_tui.cli.output import ProgressBar, is_terminal, say, wants_color, write_answer, write_bytes
 from kair_tui.render.answer import UNLIMITED, PageOptions
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.view import GRAPH_FORMATS
@@ -28,15 +29,21 @@ class Presenter:
     """One command's way to the terminal."""
 
     def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
-        """Raises UsageError for a field that this result does not have."""
+        """Raises UsageError for a field that this result does not have, and for Parquet on a terminal."""
         self._wanted = wanted
         self.view = load_view()
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
+        if wanted.format == "parquet" and is_terminal(sys.stdout):
+            raise UsageError("Parquet is for programs: a terminal shows none of it", "--out FILE.parquet, or > FILE")
         self._keep = columns_to_keep(wanted, self.view, result_type)
 
     def present(self, answer: "Answer") -> None:
         """The answer, whole, then the warnings."""
-        write_answer(self.text(answer))
+        form, stream = self._wanted.format, self.view.stream
+        if stream is not None and (form == "parquet" or (form == "csv" and not self.ascii_only)):
+            write_bytes(partial(stream, answer.result, form))
+        else:
+            write_answer(self.text(answer))
         for warning in answer.warnings:
             self.note(f"warning: {warning.message}")
 

@@ -47,6 +47,8 @@ class Entry:
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
     """Its answer can be written as one."""
+    is_query: bool = False
+    """Its answer is rows of any length, in Parquet too; the query comes after the job, and `--tables` needs no job."""
     has_oneline: bool = False
     """Its answer can be written on one line: it takes `--oneline`."""
     has_report: bool = False
@@ -145,6 +147,10 @@ EVIDENCE_NOTES: Final = """\
 A folder evidence/ beside traces is read by itself, by kair triage too. What is read: metrics of dcgm-exporter and
 node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes, PyTorch's memory.
 docs/evidence.md says how to get each of them."""
+
+QUERY_NOTES: Final = """\
+A query reads and changes nothing, and names no file. Names in _us are microseconds, in _ns nanoseconds. Without
+ORDER BY, groups and joins are sorted by their columns. docs/export.md has examples."""
 
 MCP_NOTES: Final = """\
 A client starts it: pip install 'kair[mcp]' first. It reads what the user may read who runs it, or with --root what is
@@ -353,6 +359,19 @@ COMMANDS: Final = (
         LOOKS,
         "What the recording holds: ranks, hosts, layout, steps, clocks.",
         ("kair info traces/", "kair info job123 --json", "kair info job123 --operators"),
+    ),
+    Entry(
+        "query",
+        LOOKS,
+        "SQL over the job's tables: operations, steps, ranks, collectives, account, findings.",
+        (
+            'kair query traces/ "SELECT rank, sum(duration_us) AS us FROM operations GROUP BY rank"',
+            'kair query job123 "SELECT * FROM collectives" --out collectives.parquet',
+            "kair query job123 \"SELECT * FROM operations WHERE name LIKE '%gemm%'\" -o csv",
+            "kair query --tables",
+        ),
+        is_query=True,
+        notes=QUERY_NOTES,
     ),
     Entry(
         "export",

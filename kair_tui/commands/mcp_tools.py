@@ -107,6 +107,12 @@ TOOLS: Final = (
     ),
     Tool("frequency", "Counts are per window of time; fewer on one rank than on its peers point at a stall."),
     Tool("operators", f"Collectives include waiting, which is no guilt of the rank that waits; {_IN_US}"),
+    Tool(
+        "query",
+        "SQL over tables of the job, for what no other tool answers: ask with `tables` first, which describes them and "
+        "their units.",
+        without=frozenset({"fields"}),
+    ),
     Tool("collectives", "Bandwidths are GB/s of transfers from their last member's arrival: waiting is none of it."),
     Tool("timeline", "Times are microseconds from the begin of what is shown; a long collective is mostly waiting."),
     Tool("steps", "Durations are microseconds of each step on each rank; all ranks wait for the slowest."),
@@ -184,8 +190,9 @@ def output_schema(tool: Tool) -> dict[str, Any] | None:
     schema = schema_of(tool.entry)
     result = schema["properties"]["data"]["$ref"]
     main = tool.entry.load_view().main
-    row = result if main is None else _definition(schema, result)["properties"][main]["items"]["$ref"]
-    _definition(schema, row).pop("required", None)
+    row = result if main is None else _definition(schema, result)["properties"][main]["items"].get("$ref")
+    if row is not None:
+        _definition(schema, row).pop("required", None)
     return schema
 
 

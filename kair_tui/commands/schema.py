@@ -62,7 +62,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
             },
             "kair": {"type": "string", "description": "The version of Kair that wrote the document."},
             "job": {
-                **(job if entry.needs == "trace" else {"type": "null"}),
+                **_about(entry, job),
                 "description": "What the answer is about.",
             },
             "notes": {
@@ -79,6 +79,12 @@ def schema_of(entry: Entry) -> dict[str, Any]:
         },
         "$defs": definitions,
     }
+
+
+def _about(entry: Entry, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what the job is in a document: null of what is about none, and either where tables can be described."""
+    none = {"type": "null"}
+    return {"anyOf": [job, none]} if entry.is_query else job if entry.needs == "trace" else none
 
 
 def _name_causes(definitions: dict[str, Any]) -> None:

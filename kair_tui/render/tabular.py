@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from kair_engine.errors import UsageError
@@ -19,6 +19,8 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 def field_names(result_type: type, main: str | None) -> tuple[str, ...]:
     """The main table's columns, from the type of its rows."""
     row_type = result_type if main is None else get_args(get_type_hints(result_type)[main])[0]
+    if not is_dataclass(row_type):
+        raise UsageError("--fields chooses among fixed columns", "name the columns in the query")
     return tuple(field.name for field in fields(row_type) if field.name != "warnings")
 
 

@@ -12,6 +12,8 @@ from kair_tui.render.answer import Column
 from kair_tui.render.text import clean, json_in_ascii
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from networkx import DiGraph
 
     from kair_tui.render.page import Page
@@ -128,6 +130,12 @@ class View(Generic[Result, Row]):
 
     text: Callable[[Result], str] | None = None
     """What people read in the place of headline and body, as it is, of an answer that is a text."""
+
+    whole: Callable[[Result], Result] | None = None
+    """Returns the answer with all rows for JSON, of one that holds only the first."""
+
+    stream: "Callable[[Result, Literal['csv', 'parquet'], IO[bytes]], None] | None" = None
+    """Writes all rows as CSV or Parquet, of an answer that may have more than fit into memory."""
 
     def rows(self, result: Result) -> Sequence[Row]:
         """The main table's rows."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
+from kair_engine.errors import UsageError
 from kair_tui.render.text import clean, json_in_ascii, to_ascii
 from kair_tui.render.view import GraphFormat
 
@@ -18,7 +20,9 @@ FormatOfPicture = Literal[Format, "svg"]
 """Of an answer that is a picture."""
 FormatOfVerdict = Literal[Format, "oneline"]
 """Of an answer that is said on one line too."""
-AnyFormat = Literal[FormatOfGraph, FormatOfPicture, FormatOfVerdict]
+FormatOfRows = Literal[Format, "parquet"]
+"""Of an answer whose rows are streamed: Parquet goes to files and pipes alone."""
+AnyFormat = Literal[FormatOfGraph, FormatOfPicture, FormatOfVerdict, FormatOfRows]
 
 
 def written(
@@ -45,11 +49,26 @@ def written(
 
         assert view.graph is not None  # no other command takes these formats
         return graph_text(view.graph(answer.result, form), form, ascii_only=options.ascii_only)
+    return _for_programs(answer, view, form, options, keep)
+
+
+def _for_programs(
+    answer: "Answer", view: "View[Any, Any]", form: AnyFormat, options: "PageOptions", keep: Sequence[str] | None
+) -> str:
+    """Return the answer as CSV, NDJSON or a JSON document. Raises UsageError for Parquet, which is no text."""
+    if form == "parquet":
+        raise UsageError("Parquet is no text", "--out FILE.parquet writes it")
     from kair_tui.render import document, tabular
 
     if form == "csv":
-        text = tabular.csv_table(answer, view, keep)
+        if view.stream is None:
+            text = tabular.csv_table(answer, view, keep)
+        else:
+            view.stream(answer.result, form, rows := BytesIO())
+            text = rows.getvalue().decode()
         return to_ascii(text) if options.ascii_only else text
+    if view.whole is not None:
+        answer = replace(answer, result=view.whole(answer.result))
     if form == "ndjson":
         text = tabular.ndjson(answer, view, keep)
     else:

@@ -25,6 +25,7 @@ EXISTING = {
     "compare",
     "shell",
     "rank",
+    "query",
     "export",
     "sensitivity",
     "forecast",

@@ -127,6 +127,19 @@ def test_long_tables_are_cut_and_that_is_told(
         assert f"of {len(document['data'][main])} rows of {main}" in last["message"]
 
 
+def test_a_query_is_answered_and_opens_no_file(_client: Client, _tools: dict[str, dict[str, Any]]) -> None:
+    given = {"job": str(SAMPLE), "sql": "SELECT * FROM steps", "most_rows": 2}
+    Draft202012Validator(_tools["query"]["inputSchema"]).validate(given)
+    result = _client.call("query", **given)["structuredContent"]
+    Draft202012Validator(_tools["query"]["outputSchema"]).validate(result)
+    assert len(result["data"]["rows"]) == 2
+    assert "2 of 48 rows of rows" in result["warnings"][-1]["message"]
+    refused = _client.call("query", job=str(SAMPLE), sql="SELECT * FROM read_csv('/etc/passwd')")
+    assert "no files" in said(refused)
+    described = _client.call("query", tables=True, most_rows=1000)["structuredContent"]
+    assert {row["table"] for row in described["data"]["rows"]} >= {"operations", "findings"}
+
+
 def test_names_of_a_trace_are_data(_client: Client, tmp_path: Path) -> None:
     events = [{**one, "name": HOSTILE} if one["name"] in ("aten::op0", "kernel0") else one for one in training_steps()]
     result = _client.call("operators", job=str(write(tmp_path / "rank0.json", trace(events))))

@@ -35,6 +35,7 @@ from kair_engine.results.collectives import (
 )
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.query import Cell, QueryColumn, QueryResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
 from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
@@ -411,6 +412,12 @@ def whatif(name: str = "forward-compute") -> WhatifInWords:
     return whatif_in_words(result)
 
 
+def query(name: str = KERNEL) -> QueryResult:
+    columns = (QueryColumn("name", "text"), QueryColumn("us", "number"), QueryColumn("n", "integer"))
+    rows: tuple[dict[str, Cell], ...] = ({"name": name, "us": 1.5, "n": 3}, {"name": None, "us": None, "n": 0})
+    return QueryResult("SELECT name, us, n FROM operations", columns, rows, 2)
+
+
 RESULTS: dict[str, Any] = {
     "triage": triage(),
     "localize": localize(),
@@ -425,6 +432,7 @@ RESULTS: dict[str, Any] = {
     "info": info(),
     "sensitivity": sensitivity(),
     "whatif": whatif(),
+    "query": query(),
 }
 HOSTILE_RESULTS: dict[str, Any] = {
     "triage": triage(HOSTILE),
@@ -440,8 +448,14 @@ HOSTILE_RESULTS: dict[str, Any] = {
     "info": info(HOSTILE),
     "sensitivity": sensitivity(HOSTILE),
     "whatif": whatif(HOSTILE),
+    "query": query(HOSTILE),
 }
-ARGUMENTS = {"pinpoint": ("--rank", "1"), "rank": ("--rank", "1"), "sensitivity": ("--draws", "20")}
+ARGUMENTS = {
+    "pinpoint": ("--rank", "1"),
+    "rank": ("--rank", "1"),
+    "sensitivity": ("--draws", "20"),
+    "query": ("SELECT * FROM steps",),
+}
 
 
 @dataclass(frozen=True)

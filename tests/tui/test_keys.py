@@ -87,9 +87,9 @@ def test_the_bar_has_every_key_in_one_line(width: int, front: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_places")
 @played
-async def test_at_80_columns_the_first_seven_are_named_and_a_click_leads_there() -> None:
+async def test_at_80_columns_the_first_six_are_named_and_a_click_leads_there() -> None:
     async with opened(SLOW) as (app, pilot):
         bar = screen_lines(app)[1]
-        assert all(f"{entry.key} {entry.name}" in bar for entry in SCREENS[:7])
+        assert all(f"{entry.key} {entry.name}" in bar for entry in SCREENS[:6])
         await pilot.click("#screens", offset=(bar.index("blame"), 0))
         await until(pilot, lambda: answered(app) and "blame" in screen_lines(app)[0])

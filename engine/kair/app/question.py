@@ -32,6 +32,7 @@ ANSWERED_BY: Final = {
     "timeline": "kair.app.answers.timeline:timeline",
     "steps": "kair.app.answers.looks:steps",
     "info": "kair.app.answers.looks:info",
+    "query": "kair.app.answers.query:query",
     "lateness": "kair.app.answers.looks:lateness",
     "compare": "kair.app.answers.stores:compare",
     "ledger": "kair.app.answers.stores:ledger",

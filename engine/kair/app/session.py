@@ -273,10 +273,10 @@ class Session:
             raise JobChangedError(self.name) from error
 
 
-_FLEETING: Final = frozenset({"timeline"})
-"""Asked anew with every key and answered at once: few of its answers are remembered."""
-_BESIDE: Final = frozenset({"triage", "localize"})
-"""Compared with a baseline, and joined with what lies beside the recording."""
+_FLEETING: Final = frozenset({"timeline", "query"})
+"""Asked anew with every key or line, and answered at once: few of their answers are remembered."""
+_BESIDE: Final = frozenset({"triage", "localize", "query"})
+"""Compared with a baseline, and joined with what lies beside the recording; a query can be about triage's findings."""
 
 
 def chosen_baseline(wanted: str | None, store: Path) -> "ChosenBaseline | None":

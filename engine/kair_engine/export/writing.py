@@ -3,26 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError, unwritable
+from kair_engine.export.harmless import harmless
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
 from kair_engine.trace.files import atomic_write
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.trace_events import compressing, write_events
 
-if TYPE_CHECKING:
-    import polars as pl
-
 Format = Literal["timeline", "table"]
-_UNSAFE: Final = (
-    r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\U000e0000-\U000e0fff]"
-)
-"""Controls of terminals, and what turns text around."""
-_FORMULA: Final = "^[=+\\-@＝＋－＠]"
 SUFFIXES: Final[dict[str, Format]] = {
     ".json": "timeline",
     ".json.gz": "timeline",
@@ -109,7 +101,7 @@ def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:
     texts = ("lane", "name", "kind", "phase", "group")
     rows = trace.scan().with_columns(pl.col(name).cast(pl.String) for name in texts)
     if suffix.lower() == ".csv":
-        rows = rows.with_columns(map(_harmless, texts))
+        rows = rows.with_columns(map(harmless, texts))
     write: dict[str, Callable[[IO[bytes]], Any]] = {
         ".parquet": rows.sink_parquet,
         ".csv": rows.sink_csv,
@@ -123,11 +115,3 @@ def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:
             raise OSError(str(error)) from error
         raise
     return int(trace.scan().select(pl.len()).collect().item())
-
-
-def _harmless(name: str) -> "pl.Expr":
-    """A column of texts that neither a terminal nor a spreadsheet obeys."""
-    import polars as pl
-
-    text = pl.col(name).str.replace_all(_UNSAFE, "\ufffd")
-    return pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).alias(name)

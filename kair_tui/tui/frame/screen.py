@@ -21,8 +21,10 @@ from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from kair_tui.cli.wanted import JobWanted
-    from kair_tui.render.written import Format
+    from kair_tui.render.written import Format, FormatOfRows
     from kair_tui.shell.session import ShellState
     from kair_tui.tui.figure_words import Figures
     from kair_tui.tui.session import Place, Session
@@ -129,7 +131,7 @@ def _to_screen(entry: ScreenEntry) -> Binding:
 
 @dataclass(frozen=True)
 class Export:
-    """An answer that can be saved as JSON or CSV."""
+    """An answer that can be saved."""
 
     name: str
     """For the file's name."""
@@ -137,6 +139,16 @@ class Export:
     line: str
     """The line that prints it in a shell."""
     write: "Callable[[Format], str]"
+    forms: "tuple[FormatOfRows, ...]" = ("json", "csv")
+    stream: "Callable[[Any, IO[bytes]], None] | None" = None
+    """Writes it as CSV or Parquet, where it may have more rows than fit into memory."""
+
+    def save(self, form: Any, file: "IO[bytes]") -> None:  # noqa: ANN401
+        """Write it to a file."""
+        if self.stream is not None and form in ("csv", "parquet"):
+            self.stream(form, file)
+        else:
+            file.write(self.write(form).encode())
 
 
 class BaseScreen(Screen[None]):

@@ -10,13 +10,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from kair.app.places import cache_root
 from kair.app.question import Note
 from kair_engine.errors import KairError, UsageError
 from kair_engine.trace.files import atomic_write, make_folder, write_whole
-from kair_tui.render.written import Format
 from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, show_palette
 from kair_tui.tui.frame.output import OutputScreen, show_help
 from kair_tui.tui.frame.screen import BaseScreen, Service
@@ -104,15 +103,14 @@ def _record(screen: BaseScreen, name: str) -> None:
 async def ask_export(screen: BaseScreen) -> None:
     """Asks what to save, then where."""
     choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
-    forms: tuple[Format, ...] = ("json", "csv")
     for export in screen.exports():
         choices += [
             Choice(
                 f"{form}  {export.command}",
                 f"what {export.line} -o {form} prints",
-                partial(_ask_where, screen, form, partial(export.write, form), export.name),
+                partial(_ask_name, screen, form, partial(_save, screen, partial(export.save, form)), export.name),
             )
-            for form in forms
+            for form in export.forms
         ]
     session = screen.kair.session
     if session is not None and session.known(session.question("triage")) is not None:
@@ -135,7 +133,10 @@ async def ask_export(screen: BaseScreen) -> None:
 
 
 def _ask_where(screen: BaseScreen, ending: str, content: Callable[[], str], name: str | None = None) -> None:
-    _ask_name(screen, ending, partial(_save, screen, content), name or screen.crumb)
+    def write(file: IO[bytes]) -> None:
+        file.write(content().encode())
+
+    _ask_name(screen, ending, partial(_save, screen, write), name or screen.crumb)
 
 
 def _ask_name(screen: BaseScreen, ending: str, save: Callable[[str], None], name: str) -> None:
@@ -176,11 +177,11 @@ def _write_report(session: Session, name: str) -> None:
     write_report(path, report_of(Asker(session, session.steps), answer.result, session.gpu_cost))
 
 
-def _save(screen: BaseScreen, content: Callable[[], str], name: str) -> None:
+def _save(screen: BaseScreen, write_to: Callable[[IO[bytes]], None], name: str) -> None:
     def write() -> None:
         try:
             with atomic_write(Path(name).expanduser(), replace=False) as file:
-                file.write(content().encode())
+                write_to(file)
         except FileExistsError:
             raise UsageError(f"{name} exists already", "choose another name") from None
 

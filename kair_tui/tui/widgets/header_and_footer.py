@@ -81,7 +81,7 @@ class HeaderLine(Line):
 
 
 class ScreensLine(Line):
-    """The screens with their keys, the one in front lit: `1 overview 2 rank 3 blame ... 8 M F D`."""
+    """The screens with their keys, the one in front lit: `1 overview 2 rank 3 blame ... 8 M F Q D`."""
 
     class Chosen(Message):
         """A screen was clicked."""

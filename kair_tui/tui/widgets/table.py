@@ -13,7 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
-from kair_tui.render.answer import ALARM, DIM, GAP, Cell, Column, Styled, fitting, shrinks
+from kair_tui.render.answer import ALARM, DIM, GAP, SHORTEST_NAME, Cell, Column, Styled, fitting, shrinks
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.tui.filtering import Filter, Ordering, ordered
@@ -117,8 +117,12 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
 
     # What is shown.
 
-    def show(self, rows: Sequence[Row], *, empty: str = "") -> None:
-        """Replaces the rows; filter and order stay. `empty` stands where there is no row."""
+    def show(self, rows: Sequence[Row], *, empty: str = "", columns: Sequence[Column[Row]] | None = None) -> None:
+        """Replaces the rows, and the columns where some are given; filter and order stay.
+
+        `empty` stands where there is no row.
+        """
+        self._columns = self._columns if columns is None else tuple(columns)
         self._all, self._places, self._empty, self._filled = rows, None, empty, True
         self._widths = [0] * len(self._columns)
         self._order(self._how)
@@ -196,10 +200,10 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         keep = [places[at] for at in kept]
         widths = {at: self._widths[at] for at in keep}
         over = sum(widths.values()) + GAP * (len(keep) - 1) - available
-        for at in keep:
-            if over > 0 and shrinks(self._columns[at]):
-                cut = min(over, widths[at] - 1)
-                widths[at], over = widths[at] - cut, over - cut
+        shrinking = [at for at in keep if shrinks(self._columns[at])]
+        for shortest, at in ((shortest, at) for shortest in (SHORTEST_NAME, 1) for at in shrinking):
+            cut = max(min(over, widths[at] - shortest), 0)
+            widths[at], over = widths[at] - cut, over - cut
         self._laid_out = list(widths.items())
 
     def _text(self, cell: Cell) -> str:

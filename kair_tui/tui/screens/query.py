@@ -1,0 +1,203 @@
+"""The query screen: SQL typed over the job's tables, its rows, and their export as CSV, Parquet or JSON."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair.app.question import Question
+from kair_engine.results.query import QueryResult
+from kair_tui.render.query import VIEW, Row, cell_text, columns_of, fitting_columns, query_headline
+from kair_tui.render.units import count, plural
+from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
+
+_MARGIN: Final = 4
+"""Of the table, for the pointer and a scroll bar."""
+_WORDS: Final = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "DESC", "JOIN", "AND", "LIKE")
+_LAST_WORD: Final = re.compile(r"[A-Za-z_]\w*$")
+
+
+class Rows(Table[Row]):
+    """Rows of any columns, each of which leads to its rank where it names one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "rank")]
+
+
+class QueryScreen(ViewScreen):
+    """What `kair query` answers; before a query is typed, the tables there are."""
+
+    DEFAULT_CSS = "QueryScreen #about { margin: 1 0; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("i", "type", "type SQL"),
+        Binding("left", "shift(-1)", "columns", key_display="← →"),
+        Binding("right", "shift(1)", "columns to the right", show=False),
+        Binding("t", "tables", "tables"),
+    ]
+
+    def __init__(self, session: Session, place: Place) -> None:
+        super().__init__(session, place)
+        self._sql: str | None = None
+        """The query that is shown; None for the tables."""
+        self._queries: list[str] = []
+        self._result: QueryResult | None = None
+        self._first = 0
+        """The column that is shown first."""
+
+    def questions(self) -> Mapping[str, Question]:
+        """The query, else what the tables are."""
+        return {"query": self.session.question("query", sql=self._sql, tables=self._sql is None)}
+
+    def body(self) -> ComposeResult:
+        """The query over its rows."""
+        yield Paragraphs(self.look, id="about")
+        yield Heading(self.look, "rows", of="rows")
+        yield Rows(self.look, (), id="rows")
+
+    def on_mount(self) -> None:
+        """The keyboard begins with the rows."""
+        super().on_mount()
+        self._say_query()
+        self._rows.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Shows as many columns as fit now."""
+        super().on_resize(event)
+        self._show_rows()
+
+    @property
+    def _rows(self) -> Rows:
+        return self.query_one(Rows)
+
+    # What is typed.
+
+    async def action_type(self) -> None:
+        """Asks for the query, the one before to begin with."""
+        begun = self._queries[-1] if self._queries else "SELECT "
+        await self.ask_for("sql", self._ask_query, value=begun, complete=_completed, history=self._queries[:-1])
+
+    def _ask_query(self, sql: str) -> None:
+        if not sql.strip():
+            return
+        if sql in self._queries:
+            self._queries.remove(sql)
+        self._queries.append(sql)
+        self._show_query(sql)
+
+    def action_tables(self) -> None:
+        """Shows the tables again."""
+        self._show_query(None)
+
+    def _show_query(self, sql: str | None) -> None:
+        self._sql, self._result, self._first = sql, None, 0
+        self.shown.clear()  # what is on the screen is not exported as the answer to another query
+        self._say_query()
+        self._rows.show((), columns=())
+        self.heading("rows").say([])
+        self.reask()
+
+    def _say_query(self) -> None:
+        styles = styles_of(self.look)
+        said = "i types a query over these tables: SELECT rank, sum(duration_us) FROM operations GROUP BY rank"
+        text = Paragraph(said, styles.base) if self._sql is None else Paragraph(self._sql, styles.strong)
+        self.query_one("#about", Paragraphs).show(text)
+
+    # What is shown.
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
+        """Shows the answer's rows."""
+        self._result = result
+        self._show_rows()
+
+    def action_shift(self, by: int) -> None:
+        """Shows columns further to the left or right."""
+        result = self._result
+        if result is None or result.sql is None:
+            return
+        last = len(result.columns) - fitting_columns(result, self._width, self._first) if by > 0 else self._first + by
+        self._first = max(min(self._first + by, last), 0)
+        self._show_rows()
+
+    @property
+    def _width(self) -> int:
+        return max(self.size.width - _MARGIN, 1)
+
+    def _show_rows(self) -> None:
+        result = self._result
+        if result is None:
+            return
+        shown = columns_of(result)
+        if result.sql is not None:
+            shown = shown[self._first :][: fitting_columns(result, self._width, self._first)]
+        at = self._rows.at
+        self._rows.show(result.rows, empty="no row", columns=shown)
+        self._rows.move_to(at)
+        more = f" of {count(result.total_rows)}: an export has all" if len(result.rows) < result.total_rows else ""
+        rows = f"{plural(len(result.rows), 'row')}{more}" if result.sql is not None else query_headline(result)
+        until, total = self._first + len(shown), len(columns_of(result))
+        columns = f"columns {self._first + 1}-{until} of {total} " if len(shown) < total else ""
+        self.heading("rows").say([(rows, None)], [(columns, None)])
+        self.heading("rows").light(True)
+
+    # What is under the cursor.
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the row, where a column is called so."""
+        row = self._rows.chosen
+        rank = None if row is None else row.get("rank")
+        return rank if isinstance(rank, int) and rank in self.session.trace.job.ranks else None
+
+    def on_table_moved(self) -> None:
+        """Says the whole row."""
+        self.describe(self._row_in_words(f" {self.look.glyphs.dot} "))
+
+    def on_table_chosen(self) -> None:
+        """Goes to the rank of the row."""
+        if self.rank is None:
+            self.say("no column of the row is a rank of the job")
+        else:
+            self.kair.go_to_rank(self.rank)
+
+    def _row_in_words(self, between: str) -> str:
+        row = self._rows.chosen
+        if row is None or self._sql is None:
+            return "" if row is None else str(row["about"])
+        return between.join(f"{name} {cell_text(value)}" for name, value in row.items())
+
+    def copied(self) -> str:
+        """The row under the cursor, and the command."""
+        return "\n".join([self._row_in_words("\n"), *self.commands()])
+
+    # What is saved.
+
+    def exports(self) -> Sequence[Export]:
+        """The rows, whole, in files that hold many too."""
+        result = self._result
+        if result is None or VIEW.stream is None:
+            return ()
+        write = VIEW.stream
+        return [
+            replace(export, forms=("csv", "parquet", "json"), stream=lambda form, file: write(result, form, file))
+            for export in super().exports()
+        ]
+
+
+def _completed(line: str) -> str | None:
+    """Return the line with its last word completed: a table, a column, or a word of SQL."""
+    from kair.tables import TABLES
+
+    word = _LAST_WORD.search(line)
+    if word is None:
+        return None
+    named = (name for table in TABLES.values() for name in (table.name, *(column.name for column in table.columns)))
+    name = next((name for name in (*named, *_WORDS) if name.lower().startswith(word[0].lower())), None)
+    return None if name is None else line[: word.start()] + name
