@@ -82,7 +82,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     conditions = conditions_of(entry, arguments)
     require_sound(entry, arguments)
     if entry.is_query and arguments["tables"] and arguments["job"] is None:
-        from kair.querying import described
+        from kair.app.querying import described
 
         presenter.present(Answer(entry.name, described(), None, ()))
         return ExitCode.ANSWERED

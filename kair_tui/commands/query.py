@@ -21,7 +21,7 @@ def run(
     ] = None,
 ) -> Question:
     """Return the question. Raises UsageError where it does anything but read the tables."""
-    from kair.querying import format_of, require_read_only
+    from kair.app.querying import format_of, require_read_only
 
     if tables and (sql is not None or out is not None):
         raise UsageError(f"--tables takes no {'query' if out is None else '--out'}")
@@ -36,7 +36,7 @@ def run(
 
 def finish(asker: Asker, answer: Answer, own: dict[str, Any]) -> None:  # noqa: ARG001
     """Write all rows to the file that was named. Raises UsageError, UnwritableError where that cannot be done."""
-    from kair.querying import Selection
+    from kair.app.querying import Selection
 
     if own["out"] is not None:
         Selection.holding(answer.result).save(own["out"])

@@ -100,13 +100,13 @@ def _describe(result: QueryResult, page: Page) -> None:
 
 
 def _whole(result: QueryResult) -> QueryResult:
-    from kair.querying import Selection
+    from kair.app.querying import Selection
 
     return Selection.holding(result).all_rows()
 
 
 def _write(result: QueryResult, form: Any, file: IO[bytes]) -> None:  # noqa: ANN401
-    from kair.querying import Selection
+    from kair.app.querying import Selection
 
     Selection.holding(result).write(file, form)
 

@@ -11,8 +11,8 @@ from support.kineto_builder import trace, training_steps, write
 from support.places import SAMPLES
 
 from kair import querying
-from kair.querying import MOST_ROWS, require_read_only
-from kair.tables import TABLES
+from kair.app.querying import MOST_ROWS, require_read_only
+from kair.app.tables import TABLES
 from kair_engine.errors import UsageError
 
 JOB = str(SAMPLES / "slow_operator")

@@ -10,7 +10,7 @@ from support.answers import recorded, triaged
 from support.places import SAMPLES
 from support.trace_builder import trace as built
 
-from kair.tables import TABLES, table
+from kair.app.tables import TABLES, table
 from kair_engine.errors import UsageError
 from kair_engine.results.triage import Finding
 from kair_engine.timeline.clocks import synchronise

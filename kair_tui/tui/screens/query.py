@@ -193,7 +193,7 @@ class QueryScreen(ViewScreen):
 
 def _completed(line: str) -> str | None:
     """Return the line with its last word completed: a table, a column, or a word of SQL."""
-    from kair.tables import TABLES
+    from kair.app.tables import TABLES
 
     word = _LAST_WORD.search(line)
     if word is None:

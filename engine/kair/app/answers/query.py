@@ -1,8 +1,6 @@
 """The answer to a query in SQL over the job's tables."""
 
-from kair.app.investigate import triage
 from kair.app.question import Given
-from kair.querying import described, select
 from kair_engine.errors import UsageError
 from kair_engine.results.query import QueryResult
 
@@ -12,6 +10,9 @@ def query(given: Given, *, sql: str | None = None, tables: bool = False) -> Quer
 
     Triage runs only for a query that names its findings. Raises UsageError for a query that does anything but read.
     """
+    from kair.app.investigate import triage
+    from kair.app.querying import described, select
+
     if tables:
         return described()
     if sql is None:

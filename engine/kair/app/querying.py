@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from kair.tables import TABLES, US_IN_NS, Findings, schema_of
+from kair.app.tables import TABLES, US_IN_NS, Findings, schema_of
 from kair_engine.cancelling import checkpoint
 from kair_engine.errors import InputError, UsageError, unwritable
 from kair_engine.results.query import MOST_ROWS, Cell, ColumnType, QueryColumn, QueryResult

@@ -1,0 +1,341 @@
+"""The Python API: a job that is open, its tables as Polars frames, and the answers of every analysis, typed.
+
+An answer is the record that `kair schema COMMAND` describes; `to_json()` is what the command prints with `--json`.
+"""
+
+import html
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from kair.app.question import Answer, Question, Watcher
+from kair.app.session import Session
+from kair.app.step_choice import parse_steps
+from kair.app.stores import OpenStore
+from kair.app.tables import TABLES
+from kair_engine.errors import UsageError
+from kair_engine.ranks import Rank
+from kair_engine.results import Method
+from kair_engine.results.blame import BlameResult
+from kair_engine.results.compare import CompareResult
+from kair_engine.results.forecast import ForecastResult
+from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.pinpoint import PinpointResult
+from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.views import FrequencyResult, InfoResult
+from kair_tui.render.sensitivity import SensitivityInWords
+from kair_tui.render.triage import TriageInWords
+from kair_tui.render.whatif import WhatifInWords
+
+if TYPE_CHECKING:
+    import polars as pl
+    from networkx import DiGraph
+
+    from kair_tui.render.written import AnyFormat
+
+Steps = int | str | Sequence[int] | None
+"""A step, `40-60,70`, `last`, several numbers, or None for all."""
+_FRAME: Final = "width:100%;height:36em;border:0"
+_TEXT: Final = "white-space:pre;font-family:monospace"
+
+
+class Written:
+    """An answer that can be written as its command writes it; the rest is the record itself."""
+
+    _answer: Answer
+    _session: Session | None
+
+    @classmethod
+    def of(cls, answer: Answer, session: Session | None = None) -> Self:
+        """Make a record of this class of an answer's result."""
+        made = object.__new__(cls)
+        vars(made).update(vars(answer.result), _answer=answer, _session=session)
+        return made
+
+    def to_json(self) -> str:
+        """Return the document that the command prints with `--json`."""
+        return self.text("json")
+
+    def text(self, form: "AnyFormat" = "table") -> str:
+        """Return the answer in a format of the command line: table, wide, csv, ndjson, md, …"""
+        from kair_tui.cli.asking import shown
+        from kair_tui.cli.registry import find
+        from kair_tui.render.answer import PageOptions
+        from kair_tui.render.written import written
+
+        entry = find(self._answer.question.command)
+        assert entry is not None  # it was answered
+        return written(shown(self._answer), entry.load_view(), form, PageOptions(wide=form == "wide"))
+
+    def _repr_html_(self) -> str:
+        """Show the page of the command, for notebooks."""
+        return f'<div style="{_TEXT}">{html.escape(self.text())}</div>'
+
+
+class Triage(Written, TriageInWords):
+    """The whole investigation."""
+
+    def report(self) -> str:
+        """Return the report as one HTML page, as `kair triage --report incident.html` writes it."""
+        from kair_tui.cli.asking import Asker
+        from kair_tui.commands.triage_report import report_of
+        from kair_tui.render.report.html import html as page
+
+        assert self._session is not None
+        question = self._answer.question
+        asker = Asker(self._session, question.steps, question.baseline)
+        return page(report_of(asker, self, question.argument("gpu_cost")))
+
+    def _repr_html_(self) -> str:
+        """Show the report, apart from the notebook's own styles."""
+        return f'<iframe style="{_FRAME}" sandbox srcdoc="{html.escape(self.report())}"></iframe>'
+
+
+class Blame(Written, BlameResult):
+    """The paths that lead from waiting to its root causes."""
+
+    @property
+    def graph(self) -> "DiGraph":
+        """Who waits for whom, and what made them late: the graph of `kair blame -o graphml`."""
+        from kair_engine.blame.waiting_graph import waiting_graph
+
+        return waiting_graph(self)
+
+
+class Localize(Written, LocalizeResult):
+    """A score for every rank."""
+
+
+class Pinpoint(Written, PinpointResult):
+    """One rank's outlying operators."""
+
+
+class Whatif(Written, WhatifInWords):
+    """How fast the job would be without its stragglers, and what each part costs."""
+
+
+class RankProfile(Written, RankProfileResult):
+    """Where one rank's step time goes."""
+
+
+class Frequency(Written, FrequencyResult):
+    """How often operations begin in each window of a step."""
+
+
+class Sensitivity(Written, SensitivityInWords):
+    """The smallest faults that the recording can show."""
+
+
+class Forecast(Written, ForecastResult):
+    """What ordinary noise would cost on more ranks."""
+
+
+class Info(Written, InfoResult):
+    """What the recording holds."""
+
+
+class Comparison(Written, CompareResult):
+    """What changed between two runs."""
+
+
+Record = TypeVar("Record", bound=Written)
+
+
+class Job:
+    """An open job. Its tables are Polars frames; its methods are the analyses of the command line.
+
+    Equal questions are answered once. Nothing is written: `kair import` and `kair triage` keep jobs and verdicts.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        """Name the job, its ranks and steps."""
+        job = self._session.trace.job
+        return f"<kair.Job {job.name}: {len(job.ranks)} ranks, {len(job.steps)} steps>"
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._session.name
+
+    @property
+    def operations(self) -> "pl.LazyFrame":
+        """Every operation: a LazyFrame, as there may be more than fit into memory; `.collect()` reads them."""
+        return self._table("operations")
+
+    @property
+    def steps(self) -> "pl.DataFrame":
+        """Every step on every rank."""
+        return self._table("steps").collect()
+
+    @property
+    def ranks(self) -> "pl.DataFrame":
+        """Every rank: where it runs, and how long its steps took."""
+        return self._table("ranks").collect()
+
+    @property
+    def collectives(self) -> "pl.DataFrame":
+        """Every matched collective on every rank, with its transfer and its waiting."""
+        return self._table("collectives").collect()
+
+    @property
+    def account(self) -> "pl.DataFrame":
+        """Where each step's time went on each rank: rows of a step and rank add up to the step."""
+        return self._table("account").collect()
+
+    @property
+    def findings(self) -> "pl.DataFrame":
+        """What triage found, a row for each finding and rank."""
+        return self._table("findings").collect()
+
+    def query(self, sql: str) -> "pl.DataFrame":
+        """Return all rows of a query over these tables (`kair query`). Raises UsageError for SQL that is wrong."""
+        from kair.app.querying import select
+
+        return select(sql, self._session.trace, self._findings).whole.collect(engine="streaming")
+
+    def ask(self, command: str, step: Steps = None, *, baseline: str | None = None, **arguments: Any) -> Any:  # noqa: ANN401
+        """Return the record that answers any question; arguments are the command's options by their long names.
+
+        Raises KairError where it cannot be answered.
+        """
+        return self._asked(command, step, baseline, **arguments).result
+
+    def triage(
+        self,
+        step: Steps = None,
+        *,
+        gpu_cost: float | None = None,
+        baseline: str | None = None,
+        evidence: Sequence[str | Path] = (),
+    ) -> Triage:
+        """Find the straggler: who, in which operator, why, what it costs, what to do.
+
+        `gpu_cost` is the price of a GPU hour. `baseline` names a saved one, `none` for none; None for the one in use.
+        Raises InputError where named evidence cannot be read.
+        """
+        named = tuple(map(str, evidence))
+        return self._made(Triage, "triage", step, baseline=baseline, gpu_cost=gpu_cost, evidence=named)
+
+    def localize(
+        self,
+        step: Steps = None,
+        *,
+        method: Method = "robust",
+        baseline: str | None = None,
+        **more: Any,  # noqa: ANN401
+    ) -> Localize:
+        """Score every rank."""
+        return self._made(Localize, "localize", step, baseline=baseline, method=method, **more)
+
+    def pinpoint(self, rank: Rank, step: Steps = None, *, method: Method = "robust", limit: int = 50) -> Pinpoint:
+        """Find one rank's outlying operators. Raises UsageError for a rank that left no trace."""
+        return self._made(Pinpoint, "pinpoint", step, rank=rank, method=method, limit=limit)
+
+    def blame(self, step: Steps = None, *, rank: Rank | None = None, **more: Any) -> Blame:  # noqa: ANN401
+        """Lead waiting back to its root causes; `.graph` is a networkx graph."""
+        return self._made(Blame, "blame", step, rank=rank, **more)
+
+    def whatif(
+        self,
+        step: Steps = None,
+        *,
+        fix: Sequence[str] = (),
+        scale: Sequence[str] = (),
+        gpu_cost: float | None = None,
+    ) -> Whatif:
+        """Replay the job without its stragglers, and price fixes such as `rank=16` or `kind=input`."""
+        return self._made(Whatif, "whatif", step, fix=tuple(fix), scale=tuple(scale), gpu_cost=gpu_cost)
+
+    def rank(self, rank: Rank, step: Steps = None) -> RankProfile:
+        """Show where one rank's step time goes. Raises UsageError for a rank that left no trace."""
+        return self._made(RankProfile, "rank", step, rank=rank)
+
+    def frequency(self, step: Steps = None, **options: Any) -> Frequency:  # noqa: ANN401
+        """Count how often operations begin in each window of a step."""
+        return self._made(Frequency, "frequency", step, **options)
+
+    def sensitivity(self, **options: Any) -> Sensitivity:  # noqa: ANN401
+        """Find the smallest faults that the recording can show."""
+        return self._made(Sensitivity, "sensitivity", None, **options)
+
+    def forecast(self, ranks: Sequence[int] = (8, 64, 1024), **options: Any) -> Forecast:  # noqa: ANN401
+        """Estimate what ordinary noise would cost on more ranks."""
+        return self._made(Forecast, "forecast", None, ranks=",".join(map(str, ranks)), **options)
+
+    def info(self) -> Info:
+        """Show what the recording holds."""
+        return self._made(Info, "info", None)
+
+    def _made(self, record: type[Record], command: str, step: Steps, **asked: Any) -> Record:  # noqa: ANN401
+        return record.of(self._asked(command, step, asked.pop("baseline", None), **asked), self._session)
+
+    def _asked(self, command: str, step: Steps, baseline: str | None, **arguments: Any) -> Answer:  # noqa: ANN401
+        question = Question.of(command, _chosen(step, self._session.trace.job.steps), **arguments)
+        return self._session.ask(replace(question, baseline=baseline))
+
+    def _table(self, name: str) -> "pl.LazyFrame":
+        return TABLES[name].frame(self._session.trace, self._findings)
+
+    def _findings(self) -> Any:  # noqa: ANN401
+        return self.triage().findings
+
+
+def open(  # noqa: A001  (as httpx.get or polars.read_csv: it is meant to be called as kair.open)
+    job: str | Path | None = None, *, store: str | Path | None = None, progress: Watcher | bool = True
+) -> Job:
+    """Open a folder of traces, a trace file, or a job of the store; None for the job in use.
+
+    With `progress` long reading is shown, in notebooks too; a function is called with (done, total, what) instead.
+    Raises InputError where there is no such job, or it is unreadable.
+    """
+    from kair_tui.cli.asking import open_session
+
+    place = None if store is None else Path(store)
+    with _watched(progress) as watch:
+        return Job(open_session(job, store=place, progress=watch))
+
+
+def compare(
+    base: str | Path,
+    new: str | Path,
+    *,
+    base_step: str = "all",
+    step: str = "all",
+    store: str | Path | None = None,
+    progress: Watcher | bool = True,
+) -> Comparison:
+    """Find what changed between two runs, each a path or a job of the store. Raises InputError where one is none."""
+    from kair.app.places import store_root
+
+    with _watched(progress) as watch:
+        opened = OpenStore(store_root(None if store is None else Path(store)), watch)
+        question = Question.of("compare", base=str(base), new=str(new), base_step=base_step, step=step)
+        return Comparison.of(opened.ask(question))
+
+
+def _chosen(step: Steps, steps: Sequence[int]) -> tuple[int, ...] | None:
+    """Raises UsageError for what is no choice of these steps."""
+    if step is None:
+        return None
+    if isinstance(step, str):
+        return parse_steps(step).among(steps)
+    chosen = (step,) if isinstance(step, int) else tuple(step)
+    if not chosen:
+        raise UsageError("no step is chosen", "None stands for all steps")
+    return chosen
+
+
+@contextmanager
+def _watched(progress: Watcher | bool) -> Iterator[Watcher]:
+    from kair_tui.cli.output import ProgressBar
+
+    if callable(progress):
+        yield progress
+        return
+    with ProgressBar(quiet=not progress, ascii_only=False) as bar:
+        yield bar
