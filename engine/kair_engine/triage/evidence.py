@@ -16,8 +16,11 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
 from kair_engine.results.whatif import Fix, FixPrice, HostStops
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
+from kair_engine.triage.ranks.diagnosis import mine_and_usual
 
 COVERED_FRACTION = 0.25
 """A finding is covered by others that would be as late if it is worth less than this part of its excess."""
@@ -131,15 +134,12 @@ MOSTLY_AT_END = 0.5
 """Of a host's excess, the part after a step's last operation from which on that is where it is."""
 
 
-def at_step_end_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
+def at_step_end_evidence(job: JobExcess, parts: StepPartsTally, anomaly: Anomaly) -> tuple[Evidence, ...]:
     """Return that ranks are idle after a step's last operation, where most of their host's excess is there."""
-    members = list(anomaly.positions)
-    peers = np.setdiff1d(np.flatnonzero(job.role == job.role[members[0]]), members)
-    mine = float(job.after_ns[:, members].mean())
-    others = float(job.after_ns[:, peers].mean()) if len(peers) else 0.0
-    if mine - others < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
+    mine, usual = mine_and_usual(job, anomaly, parts.by_step_ns(KINDS, ("after",)), parts.divided)
+    if mine - usual < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
         return ()
-    figures = {"after_us_per_step": mine / 1e3, "peers_us": others / 1e3}
+    figures = {"after_us_per_step": mine / 1e3, "peers_us": usual / 1e3}
     return (Evidence("at_step_end", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 

@@ -16,6 +16,7 @@ from kair_engine.results.blame import STEP_END, BlameResult
 from kair_engine.results.triage import Evidence, Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Trace, hosts_of
 from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
@@ -55,13 +56,14 @@ def rank_finding(
     *,
     stops: HostStops | None,
     late: LateLaunches | None,
+    parts: StepPartsTally,
     measured: KernelEvidence,
     accused: Collection[Position] = (),
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
-    `stops` are those of all threads, `late` tells what the suspect's device waits for, `measured` what is known of
-    ranks beside what the trace shows; who is `accused` too is no peer of the suspect.
+    `stops` are those of all threads, `late` tells what the suspect's device waits for, `parts` are the accounts of
+    steps, `measured` is what is known of ranks beside what the trace shows; who is `accused` is no peer of the suspect.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
@@ -107,7 +109,7 @@ def rank_finding(
             *asleep_evidence(job, measured.processor, largest),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
-            *(at_step_end_evidence(job, largest) if of_host else ()),
+            *(at_step_end_evidence(job, parts, largest) if of_host else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),

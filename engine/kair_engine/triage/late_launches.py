@@ -9,14 +9,18 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.timeline.account import APART_NS
-from kair_engine.timeline.host_activity import idle_stretches
+from kair_engine.ranks import Rank
+from kair_engine.results.triage import Evidence
+from kair_engine.results.whatif import HostStops
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.self_time import host_gap_ns
 from kair_engine.trace.batches import first_steps
 from kair_engine.trace.large_steps import as_of_some, large_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis, mine_and_usual, stopped
 
 OFTEN: Final = 1.0
 """Calls more than peers in the median step."""
@@ -44,8 +48,8 @@ class LateLaunches:
     peers_one_by_one_ns: float
 
 
-def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunches | None:
-    """What steps since the anomaly's onset show, of those that fit into a sample.
+def late_launches(trace: Trace, job: JobExcess, largest: Anomaly, parts: StepPartsTally) -> LateLaunches | None:
+    """What steps since the anomaly's onset show, of those that fit into a sample; `parts` are accounts of steps.
 
     None of other classes of time than the host's, without a device, or without peers.
     """
@@ -65,8 +69,8 @@ def late_launches(trace: Trace, job: JobExcess, largest: Anomaly) -> LateLaunche
         return None
     names = sorted({name for one in looked for name in one.calls})
     more = sorted((one for name in names if (one := _more(name, looked)) is not None), key=lambda one: -one.idle_ns)
-    own, usual = (float(np.mean([getattr(one, of) for one in looked])) for of in ("one_by_one_ns", "usual_ns"))
-    return LateLaunches(tuple(more), own, usual)
+    idle = parts.by_step_ns(KINDS, ("launches",))
+    return LateLaunches(tuple(more), *mine_and_usual(job, largest, idle, parts.divided))
 
 
 def _alternating(mine: Ints, peers: Ints) -> Iterator[tuple[int, int]]:
@@ -81,8 +85,6 @@ class _Step:
     """By the operator: calls of the ranks, of their median peer, and how much longer the ranks' device idled."""
     more: float
     """How many operations more than their median peer the ranks' devices ran."""
-    one_by_one_ns: float
-    usual_ns: float
 
     @classmethod
     def of(cls, ops: Operations, mine: Ints, peers: Ints) -> "_Step | None":
@@ -106,20 +108,10 @@ class _Step:
         texts = [ops.name_text[code] for code in codes.tolist()]
         columns = zip(texts, more.tolist(), fewer.tolist(), (idled - usual).tolist(), strict=True)
         ran, usually = compared(np.bincount(ops.rank[kernels], minlength=shape[1]).astype(float))
-        late, usually_late = compared(_between_launches_ns(ops))
         return cls(
             {name: (own, peers, apart) for name, own, peers, apart in columns},
             float(ran - usually),
-            float(late),
-            float(usually_late),
         )
-
-
-def _between_launches_ns(ops: Operations) -> Floats:
-    """Return per rank how long its device idles between launches that follow one another, as its account has it."""
-    rank, begin, end = idle_stretches(ops)
-    inside = (begin > ops.begin_ns[rank]) & (end < (ops.begin_ns + ops.length_ns)[rank]) & (end - begin < APART_NS)
-    return np.bincount(rank[inside], weights=(end - begin)[inside], minlength=len(ops.ranks)).astype(float)
 
 
 def _launched_by(ops: Operations, kernels: Ints) -> tuple[Ints, Ints]:
@@ -140,3 +132,23 @@ def _more(name: str, steps: list[_Step]) -> MoreCalls | None:
     if own - usual < OFTEN or float(np.median([one.more for one in steps])) < OFTEN:
         return None
     return MoreCalls(name, own, usual, float(np.mean([of[2] for of in known])))
+
+
+def idle_device(
+    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches
+) -> Diagnosis | None:
+    """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
+    more = [one for one in late.more if one.idle_ns > 0]
+    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * largest.excess_ns:
+        first = more[0]
+        figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
+        return Diagnosis(
+            "uneven_work", first.operator, (Evidence("launches_more", figures, None, ranks, first.operator),)
+        )
+    if found := stopped(job, stops, largest, ranks):
+        return found
+    slower = late.one_by_one_ns - late.peers_one_by_one_ns
+    if slower < MIN_EXPLAINED * largest.excess_ns:
+        return None
+    figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
+    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))

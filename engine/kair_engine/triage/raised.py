@@ -62,7 +62,7 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     networks = tuple(slow_networks(trace, tables.excess, step_time, asleep_ns, seen.kernel.processor))
     suspected = suspects(trace.job, found)
     _choose_replayed(seen, suspected, blamed)
-    about = _findings_of(trace, found, blamed, suspected, replace(seen.kernel, networks=networks))
+    about = _findings_of(seen, blamed, suspected, replace(seen.kernel, networks=networks))
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
@@ -99,16 +99,17 @@ def _of_all(
 
 
 def _findings_of(
-    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
+    seen: Looked, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
+    trace, found, parts = seen.trace, seen.found, seen.tables.parts
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
     of_hosts = [one for one in measured.networks if one.ranks]
     links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
     of_roles = tuple(role_findings(trace, found, step_time_ns(trace, found.job)))
-    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
+    late = [(suspect, late_launches(trace, found.job, suspect.largest, parts)) for suspect in suspected]
     accused = frozenset(place for suspect in suspected for place in suspect.positions)
-    finding = partial(rank_finding, trace, found, blamed, measured=measured, accused=accused)
+    finding = partial(rank_finding, trace, found, blamed, parts=parts, measured=measured, accused=accused)
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
         of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]

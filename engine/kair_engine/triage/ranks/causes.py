@@ -17,14 +17,13 @@ from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
-from kair_engine.triage.late_launches import LateLaunches
+from kair_engine.triage.late_launches import LateLaunches, idle_device
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
     Diagnosis,
     all_over,
     held_by_calls,
     held_by_profiler,
-    idle_device,
     idle_host,
     more_stops,
     peers_of,

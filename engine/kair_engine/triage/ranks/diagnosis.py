@@ -22,7 +22,6 @@ from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
-from kair_engine.triage.late_launches import LateLaunches
 
 MIN_EXPLAINED = 0.5
 """More calls, or stops, must make up this part of what a rank loses to be called its cause."""
@@ -64,9 +63,17 @@ def from_median(job: JobExcess, places: Sequence[int]) -> int:
     return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
 
 
-def mine_and_usual(job: JobExcess, largest: Anomaly, of_steps: Floats) -> tuple[float, float]:
-    """Return the mean of (steps × ranks) since the onset of the ranks, and of their median peer; 0 without peers."""
-    of_rank = of_steps[steps_since(job, largest)].mean(axis=0)
+def mine_and_usual(
+    job: JobExcess, largest: Anomaly, of_steps: Floats, steps: Sequence[int] | None = None
+) -> tuple[float, float]:
+    """Return the mean of (steps × ranks) since the onset of the ranks, and of their median peer; 0 without peers.
+
+    `steps` are the numbers of the steps, where these are not the job's.
+    """
+    later = steps_since(job, largest) if steps is None else np.array(steps) >= (largest.since or steps[0])
+    if not later.any():
+        return 0.0, 0.0
+    of_rank = of_steps[later].mean(axis=0)
     peers = np.searchsorted(job.ranks, peers_of(job, largest))
     usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
     return float(of_rank[list(largest.positions)].mean()), usual
@@ -89,26 +96,6 @@ def held_by_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> 
             figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
             return Diagnosis(kind, None, (Evidence("in_calls", figures, None, ranks, about=kind),))
     return None
-
-
-def idle_device(
-    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches
-) -> Diagnosis | None:
-    """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
-    more = [one for one in late.more if one.idle_ns > 0]
-    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * largest.excess_ns:
-        first = more[0]
-        figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
-        return Diagnosis(
-            "uneven_work", first.operator, (Evidence("launches_more", figures, None, ranks, first.operator),)
-        )
-    if found := stopped(job, stops, largest, ranks):
-        return found
-    slower = late.one_by_one_ns - late.peers_one_by_one_ns
-    if slower < MIN_EXPLAINED * largest.excess_ns:
-        return None
-    figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
-    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
 
 
 def idle_host(job: JobExcess, blamed: BlameResult, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis:
