@@ -60,7 +60,7 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     trace, found, tables, step_time = seen.trace, seen.found, seen.tables, seen.step_time_ns
     asleep_ns = asleep_beyond_peers_ns(tables.excess, seen.kernel.processor, found.anomalies)
     networks = tuple(slow_networks(trace, tables.excess, step_time, asleep_ns, seen.kernel.processor))
-    suspected = suspects(trace.job, found)
+    suspected = suspects(found)
     _choose_replayed(seen, suspected, blamed)
     about = _findings_of(seen, blamed, suspected, replace(seen.kernel, networks=networks))
 
