@@ -20,7 +20,7 @@ from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
-from kair_engine.triage.ranks.diagnosis import mine_and_usual
+from kair_engine.triage.ranks.diagnosis import Compared
 
 COVERED_FRACTION = 0.25
 """A finding is covered by others that would be as late if it is worth less than this part of its excess."""
@@ -136,7 +136,7 @@ MOSTLY_AT_END = 0.5
 
 def at_step_end_evidence(job: JobExcess, parts: StepPartsTally, anomaly: Anomaly) -> tuple[Evidence, ...]:
     """Return that ranks are idle after a step's last operation, where most of their host's excess is there."""
-    mine, usual = mine_and_usual(job, anomaly, parts.by_step_ns(KINDS, ("after",)), parts.divided)
+    mine, usual = Compared(job, anomaly).means(parts.by_step_ns(KINDS, ("after",)), parts.divided)
     if mine - usual < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
         return ()
     figures = {"after_us_per_step": mine / 1e3, "peers_us": usual / 1e3}

@@ -23,7 +23,7 @@ from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, ran
 from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
-from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
+from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Compared, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
 from kair_engine.triage.ranks.within_rank import slower_throughout
@@ -106,7 +106,7 @@ def rank_finding(
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
             *(one for one in diagnosis.evidence if one not in throughout),
             *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
-            *asleep_evidence(job, measured.processor, largest),
+            *asleep_evidence(Compared(job, largest), measured.processor),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
             *(at_step_end_evidence(job, parts, largest) if of_host else ()),

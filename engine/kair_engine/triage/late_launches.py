@@ -9,7 +9,6 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.ranks import Rank
 from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
 from kair_engine.step_bar import StepPartsTally
@@ -20,7 +19,7 @@ from kair_engine.trace.large_steps import as_of_some, large_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis, mine_and_usual, stopped
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Compared, Diagnosis, stopped
 
 OFTEN: Final = 1.0
 """Calls more than peers in the median step."""
@@ -70,7 +69,7 @@ def late_launches(trace: Trace, job: JobExcess, largest: Anomaly, parts: StepPar
     names = sorted({name for one in looked for name in one.calls})
     more = sorted((one for name in names if (one := _more(name, looked)) is not None), key=lambda one: -one.idle_ns)
     idle = parts.by_step_ns(KINDS, ("launches",))
-    return LateLaunches(tuple(more), *mine_and_usual(job, largest, idle, parts.divided))
+    return LateLaunches(tuple(more), *Compared(job, largest).means(idle, parts.divided))
 
 
 def _alternating(mine: Ints, peers: Ints) -> Iterator[tuple[int, int]]:
@@ -134,21 +133,19 @@ def _more(name: str, steps: list[_Step]) -> MoreCalls | None:
     return MoreCalls(name, own, usual, float(np.mean([of[2] for of in known])))
 
 
-def idle_device(
-    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches
-) -> Diagnosis | None:
+def idle_device(of: Compared, stops: HostStops | None, late: LateLaunches) -> Diagnosis | None:
     """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
     more = [one for one in late.more if one.idle_ns > 0]
-    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * largest.excess_ns:
+    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * of.largest.excess_ns:
         first = more[0]
         figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
         return Diagnosis(
-            "uneven_work", first.operator, (Evidence("launches_more", figures, None, ranks, first.operator),)
+            "uneven_work", first.operator, (Evidence("launches_more", figures, None, of.ranks, first.operator),)
         )
-    if found := stopped(job, stops, largest, ranks):
+    if found := stopped(of, stops):
         return found
     slower = late.one_by_one_ns - late.peers_one_by_one_ns
-    if slower < MIN_EXPLAINED * largest.excess_ns:
+    if slower < MIN_EXPLAINED * of.largest.excess_ns:
         return None
     figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
-    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
+    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, of.ranks),))

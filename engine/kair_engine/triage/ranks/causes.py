@@ -11,7 +11,7 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
-from kair_engine.ranks import Position, Rank, ranks_at
+from kair_engine.ranks import Position, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
@@ -20,13 +20,13 @@ from kair_engine.trace.model import Job
 from kair_engine.triage.late_launches import LateLaunches, idle_device
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
+    Compared,
     Diagnosis,
     all_over,
     held_by_calls,
     held_by_profiler,
     idle_host,
     more_stops,
-    peers_of,
     stopped,
 )
 from kair_engine.triage.ranks.kernel_times import beside_peers
@@ -72,20 +72,19 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     What they gave their models in a step, `given` (steps × ranks), tells larger batches. All that are `accused` are
     nobody's peers where kernels are compared; `recorded` tells the models of devices.
     """
-    if is_stopped and stops is not None:
-        ranks = ranks_at(job.ranks, largest.positions)
-        if still := more_stops(job, stops.by_rank_us, largest, ranks, largest.excess_ns):
-            return Diagnosis("contention", None, (still,))
-    batch = batch_beside_peers(job, given, largest)
+    of = Compared(job, largest)
+    if is_stopped and stops is not None and (still := more_stops(of, stops.by_rank_us, largest.excess_ns)):
+        return Diagnosis("contention", None, (still,))
+    batch = batch_beside_peers(of, given)
     computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
     if batch is not None and computing and batch.explains(largest.excess_ns):
-        return Diagnosis("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
-    measured = None if processor is None else beside_peers(processor, peers_of(job, largest), largest, job)
+        return Diagnosis("uneven_work", largest.operator, (batch.evidence(of.ranks),))
+    measured = None if processor is None else beside_peers(of, processor)
     if measured is not None and measured.lacks_cores:
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
     beside = partial(_within_rank, job, largest, accused, recorded)
-    reason = _why(job, blamed, None if computes else stops, largest, late, batch, beside)
+    reason = _why(of, blamed, None if computes else stops, late, batch, beside)
     periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
@@ -96,10 +95,9 @@ def diagnose(  # noqa: PLR0917  (each of another type)
 
 
 def _why(  # noqa: PLR0917  (each of another type)
-    job: JobExcess,
+    of: Compared,
     blamed: BlameResult,
     stops: HostStops | None,
-    largest: Anomaly,
     late: LateLaunches | None,
     batch: Batch | None,
     within_rank: Callable[[], Diagnosis | None],
@@ -110,42 +108,34 @@ def _why(  # noqa: PLR0917  (each of another type)
     processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
     that it is none.
     """
-    name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
+    name = CLASSES[of.largest.class_index]
     if name == "host":
-        if held := held_by_profiler(job, largest, ranks) or held_by_calls(job, largest, ranks):
+        if held := held_by_profiler(of) or held_by_calls(of):
             return held
-        if late is not None:
-            found = idle_device(job, stops, largest, ranks, late)
-        else:
-            found = all_over(job, stops, largest, ranks) or between_more_calls(job, largest, ranks)
-        return found or idle_host(job, blamed, largest, ranks)
+        found = idle_device(of, stops, late) if late is not None else all_over(of, stops) or between_more_calls(of)
+        return found or idle_host(of, blamed)
     if name != "compute":
-        return all_over(job, stops, largest, ranks) or Diagnosis(name)
-    return _of_compute(job, stops, largest, ranks, batch, within_rank)
+        return all_over(of, stops) or Diagnosis(name)
+    return _of_compute(of, stops, batch, within_rank)
 
 
-def _of_compute(  # noqa: PLR0917  (each of another type)
-    job: JobExcess,
-    stops: HostStops | None,
-    largest: Anomaly,
-    ranks: tuple[Rank, ...],
-    batch: Batch | None,
-    within_rank: Callable[[], Diagnosis | None],
+def _of_compute(
+    of: Compared, stops: HostStops | None, batch: Batch | None, within_rank: Callable[[], Diagnosis | None]
 ) -> Diagnosis:
-    inputs = inputs_of(job, largest)
-    of_operator = largest.operator is not None and not calls_more(job, largest)
+    job, largest, inputs = of.job, of.largest, inputs_of(of)
+    of_operator = largest.operator is not None and not calls_more(of)
     # Without devices what compiles is computing, too.
-    compiling = None if job.on_device else held_by_calls(job, largest, ranks)
-    more = None if of_operator else more_calls(job, largest)
+    compiling = None if job.on_device else held_by_calls(of)
+    more = None if of_operator else more_calls(of)
     beside = within_rank()
-    found = compiling or more or larger_inputs(job, largest, inputs, ranks)
+    found = compiling or more or larger_inputs(of, inputs)
     if found is None and beside is not None and beside.cause != "compute":
         found = beside
-    if found := found or all_over(job, stops, largest, ranks):
+    if found := found or all_over(of, stops):
         return found
     if of_operator:
         return beside or Diagnosis("compute")
-    same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
+    same = same_inputs(of, inputs) if batch is None else batch.same(largest.excess_ns, of.ranks)
     if beside is not None:  # a longer batch takes longer in all that is computed with it
         return replace(beside, evidence=(*same, *beside.evidence))
     # A stall of the whole process lands in whatever operator it hits.
@@ -153,8 +143,8 @@ def _of_compute(  # noqa: PLR0917  (each of another type)
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Diagnosis("compute", None, same)
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns
-    longer = None if is_told else longer_batch(job, largest)
-    return stopped(job, stops, largest, ranks) or longer or Diagnosis("compute", None, same)
+    longer = None if is_told else longer_batch(of)
+    return stopped(of, stops) or longer or Diagnosis("compute", None, same)
 
 
 def _within_rank(
