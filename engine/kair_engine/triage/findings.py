@@ -20,7 +20,6 @@ from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Trace, hosts_of
 from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
-from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
 from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Compared, Diagnosis
@@ -55,14 +54,13 @@ def rank_finding(
     suspect: Suspect,
     *,
     stops: HostStops | None,
-    late: LateLaunches | None,
     parts: StepPartsTally,
     measured: KernelEvidence,
     accused: Collection[Position] = (),
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
-    `stops` are those of all threads, `late` tells what the suspect's device waits for, `parts` are the accounts of
+    `stops` are those of all threads, `parts` are the accounts of
     steps, `measured` is what is known of ranks beside what the trace shows; who is `accused` is no peer of the suspect.
     """
     job, largest = found.job, suspect.largest
@@ -74,7 +72,7 @@ def rank_finding(
         blamed,
         stops,
         largest,
-        late,
+        parts,
         measured.processor,
         is_stopped=is_stopped(held.values()),
         given=measured.given,

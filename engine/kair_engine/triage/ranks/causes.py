@@ -15,9 +15,9 @@ from kair_engine.ranks import Position, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
-from kair_engine.triage.late_launches import LateLaunches, idle_device
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
     Compared,
@@ -27,6 +27,7 @@ from kair_engine.triage.ranks.diagnosis import (
     held_by_profiler,
     idle_host,
     more_stops,
+    slower_launches,
     stopped,
 )
 from kair_engine.triage.ranks.kernel_times import beside_peers
@@ -40,6 +41,7 @@ from kair_engine.triage.ranks.work_reasons import (
     larger_inputs,
     longer_batch,
     more_calls,
+    more_launches,
     same_inputs,
 )
 
@@ -56,7 +58,7 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     blamed: BlameResult,
     stops: HostStops | None,
     largest: Anomaly,
-    late: LateLaunches | None = None,
+    parts: StepPartsTally | None = None,
     processor: ProcessorTimes | None = None,
     *,
     is_stopped: bool = False,
@@ -66,8 +68,8 @@ def diagnose(  # noqa: PLR0917  (each of another type)
 ) -> Diagnosis:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
-    Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
-    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before
+    Of the host those are a cause of their own: something is meant to be done every few steps. `parts`, accounts of
+    steps, tell what a device that idles waits for. What the kernel measured of their threads, `processor`, goes before
     all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
     What they gave their models in a step, `given` (steps × ranks), tells larger batches. All that are `accused` are
     nobody's peers where kernels are compared; `recorded` tells the models of devices.
@@ -84,7 +86,7 @@ def diagnose(  # noqa: PLR0917  (each of another type)
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
     beside = partial(_within_rank, job, largest, accused, recorded)
-    reason = _why(of, blamed, None if computes else stops, late, batch, beside)
+    reason = _why(of, blamed, None if computes else stops, parts, batch, beside)
     periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
@@ -98,7 +100,7 @@ def _why(  # noqa: PLR0917  (each of another type)
     of: Compared,
     blamed: BlameResult,
     stops: HostStops | None,
-    late: LateLaunches | None,
+    parts: StepPartsTally | None,
     batch: Batch | None,
     within_rank: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
@@ -112,7 +114,10 @@ def _why(  # noqa: PLR0917  (each of another type)
     if name == "host":
         if held := held_by_profiler(of) or held_by_calls(of):
             return held
-        found = idle_device(of, stops, late) if late is not None else all_over(of, stops) or between_more_calls(of)
+        if of.job.on_device and of.peers and parts is not None:
+            found = more_launches(of, parts) or stopped(of, stops) or slower_launches(of, parts)
+        else:
+            found = all_over(of, stops) or between_more_calls(of)
         return found or idle_host(of, blamed)
     if name != "compute":
         return all_over(of, stops) or Diagnosis(name)

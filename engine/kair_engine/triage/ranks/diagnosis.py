@@ -21,6 +21,8 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
 
 MIN_EXPLAINED = 0.5
@@ -105,6 +107,15 @@ def held_by_calls(of: Compared) -> Diagnosis | None:
             figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
             return Diagnosis(kind, None, (Evidence("in_calls", figures, None, of.ranks, about=kind),))
     return None
+
+
+def slower_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
+    """Return that a device idles between launches for longer than its peers', by most of what it loses."""
+    mine, usual = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)
+    if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
+        return None
+    figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
+    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, of.ranks),))
 
 
 def idle_host(of: Compared, blamed: BlameResult) -> Diagnosis:

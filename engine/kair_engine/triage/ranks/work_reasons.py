@@ -16,10 +16,14 @@ from kair_engine.localize.excess import CLASSES, PASSES
 from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import Evidence
-from kair_engine.triage.late_launches import OFTEN
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
+from kair_engine.timeline.coverage import COUNTED
 from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Compared, Diagnosis
 from kair_engine.triage.ranks.more_work import usual_passes_ns
 
+OFTEN: Final = 1.0
+"""Calls more than peers in the median step."""
 OF_LARGER_BATCHES: Final = frozenset({"larger_inputs", "larger_batch", "longer_batches"})
 """The kinds of evidence that ranks are given more samples, or longer ones."""
 
@@ -55,6 +59,24 @@ def between_more_calls(of: Compared) -> Diagnosis | None:
     if not further or _idle_between_ns(of, further) < LARGER_LIKE_SLOWER * of.largest.excess_ns:
         return None
     return further[0].diagnosis(of.ranks)
+
+
+def more_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
+    """Return what a device runs more often than its peers', where it idles for those launches most of what it loses.
+
+    Each further launch should keep it idle for as long as one of a peer's does, by the accounts of steps, `parts`.
+    """
+    if of.job.recorded is None or not (further := _further(of)):
+        return None
+    ran = np.median(of.job.recorded[COUNTED.index("operations"), of.later][:, of.peers])
+    idle_ns = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)[1] / max(float(ran), 1.0)
+    idle_ns *= sum(one.calls - one.usual for one in further)
+    if idle_ns < MIN_EXPLAINED * of.largest.excess_ns:
+        return None
+    first = further[0]
+    figures = {"calls": first.calls, "usual_calls": first.usual, "excess_us_per_step": idle_ns / 1e3}
+    shown = Evidence("launches_more", figures, None, of.ranks, first.operator)
+    return Diagnosis("uneven_work", first.operator, (shown,))
 
 
 @dataclass(frozen=True)
