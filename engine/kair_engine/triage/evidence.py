@@ -6,6 +6,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
@@ -20,7 +21,6 @@ from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
-from kair_engine.triage.ranks.diagnosis import Compared
 
 COVERED_FRACTION = 0.25
 """A finding is covered by others that would be as late if it is worth less than this part of its excess."""
@@ -123,11 +123,10 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     """When it began, and by how much more of the step than before."""
     if anomaly.since is None:
         return ()
-    own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, list(anomaly.positions)].mean(axis=1)
-    later = np.array([step.step >= anomaly.since for step in job.steps])
-    before, after = (float(np.median(own[of])) / 1e3 for of in (~later, later))
-    figures = {"step": anomaly.since, "before_us": before, "after_us": after}
-    return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+    of = Compared(job, anomaly)
+    own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, of.mine].mean(axis=1)
+    before, after = (float(np.median(own[steps])) / 1e3 for steps in (~of.later, of.later))
+    return (Evidence("since", {"step": anomaly.since, "before_us": before, "after_us": after}, None, of.ranks),)
 
 
 MOSTLY_AT_END = 0.5

@@ -9,6 +9,7 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
 from kair_engine.localize.batch_shares import batch_share
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
@@ -18,11 +19,11 @@ from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
-from kair_engine.trace.model import Trace, hosts_of
+from kair_engine.trace.model import Job, Trace, hosts_of
 from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
-from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Compared, Diagnosis
+from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
 from kair_engine.triage.ranks.kernel_times import asleep_evidence
 from kair_engine.triage.ranks.suspects import Suspect
 from kair_engine.triage.ranks.within_rank import slower_throughout
@@ -133,7 +134,7 @@ def _throughout(
 
 
 def new_finding(
-    trace: Trace,
+    trace: Trace | Job,
     *,
     cause: Cause,
     ranks: tuple[Rank, ...] = (),
@@ -149,21 +150,22 @@ def new_finding(
     since: int | None = None,
 ) -> Finding:
     """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
+    job, chosen = (trace.job, trace.steps) if isinstance(trace, Trace) else (trace, trace.steps)
     lost = min(lost_ns, step_time_ns)
     return Finding(
         cause=cause,
         pattern=pattern,
         ranks=ranks,
         seen_on=seen_on,
-        hosts=hosts_of(trace.job, ranks or seen_on),
+        hosts=hosts_of(job, ranks or seen_on),
         operator=operator,
         edge=edge,
-        steps=trace.steps if steps is None else steps,
+        steps=chosen if steps is None else steps,
         p_value=p_value,
         since=since,
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
-        evidence=(*evidence, *file_evidence(trace.job, ranks)),
+        evidence=(*evidence, *file_evidence(job, ranks)),
     )
 
 

@@ -19,12 +19,14 @@ from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.results.triage import Evidence, Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
-from kair_engine.trace.model import Job, hosts_of
+from kair_engine.trace.model import Job
+from kair_engine.triage.findings import new_finding
 from kair_engine.triage.history.longer import longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside, slow_ranks
 from kair_engine.triage.open_items import smallest_share
+from kair_engine.triage.pricing import with_price
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, STOPPED_SHARE
 from kair_engine.triage.verdict import verdict
 from kair_engine.whatif.prices import price
@@ -223,27 +225,20 @@ def _made(  # noqa: PLR0917  (one call)
     *,
     evidence: Sequence[Evidence],
 ) -> Finding:
-    ranks = history.numbers(slow.positions)
-    return Finding(
+    ranks, lost_ns = history.numbers(slow.positions), cost.saved_us * 1e3
+    found = new_finding(
+        job,
         cause=why.cause,
         pattern="group" if len(ranks) > 1 else "intermittent" if slow.is_intermittent else "persistent",
         ranks=ranks,
-        hosts=hosts_of(job, ranks),
-        operator=None,
-        edge=None,
+        lost_ns=lost_ns,
+        step_time_ns=lost_ns + cost.step_time_us * 1e3,
         steps=tuple(history.steps[slow.later].tolist()),
         p_value=slow.p_value,
-        time_lost_us_per_step=cost.saved_us,
-        slowdown=1 + cost.throughput_gain,
         evidence=tuple(evidence),
-        throughput_gain=cost.throughput_gain,
-        gpu_hours_per_day=cost.gpu_hours_per_day,
-        cost_per_day=cost.cost_per_day,
-        priced_by=by,
         since=slow.since,
-        scope=why.scope,
-        framework=history.framework,
     )
+    return replace(with_price(found, cost, by, ()), scope=why.scope, framework=history.framework)
 
 
 def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_cost: float | None) -> FixPrice:

@@ -9,6 +9,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
 from kair_engine.ranks import Position, ranks_at
@@ -20,7 +21,6 @@ from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
-    Compared,
     Diagnosis,
     all_over,
     held_by_calls,

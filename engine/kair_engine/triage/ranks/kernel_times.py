@@ -14,13 +14,14 @@ import numpy as np
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence
 from kair_engine.stats import role_medians
 from kair_engine.timeline.host_time import ProcessorTimes
-from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Compared
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED
 from kair_engine.triage.ranks.more_work import more_work_ns
 
 CPU_CLASSES: Final = [CLASSES.index(name) for name in ("compute", "input", "host")]

@@ -13,13 +13,14 @@ from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.triage import Evidence, EvidenceKind, ShownBy
 from kair_engine.timeline.kernel_families import FAMILIES, OF_ARITHMETIC, OF_COPIES, OF_DATA, Family, family_of
 from kair_engine.trace.measures import shown
 from kair_engine.trace.model import Job
-from kair_engine.triage.ranks.diagnosis import Compared, Diagnosis
+from kair_engine.triage.ranks.diagnosis import Diagnosis
 
 ALIKE: Final = (0.5, 2.0)
 """A kernel is slower like the whole if its growth is this part of the whole's at least, and this many times at most."""

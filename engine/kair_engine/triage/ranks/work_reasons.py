@@ -12,6 +12,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.frozen import dataclass
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, PASSES
 from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
 from kair_engine.ranks import Rank
@@ -19,7 +20,7 @@ from kair_engine.results.triage import Evidence
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.coverage import COUNTED
-from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Compared, Diagnosis
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis
 from kair_engine.triage.ranks.more_work import usual_passes_ns
 
 OFTEN: Final = 1.0
