@@ -176,29 +176,14 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
         yield Evidence("halted", {"per_step": per_step["halted"]}, shown)
 
 
-def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
+def stops_evidence(stops: HostStops) -> Iterator[Evidence]:
     """What speaks for threads that stand still."""
-    return (*_alone(stops), *_with_ticks(stops))
-
-
-def _with_ticks(stops: HostStops) -> Iterator[Evidence]:
+    if stops.per_step:
+        names = ("per_step", "median_us", "longest_us", "share_of_step", "slowest_rank_us", "together")
+        yield Evidence("host_stops", {name: getattr(stops, name) for name in names}, ShownBy("whatif"))
     if stops.tick_us is not None:
         figures = {"tick_us": stops.tick_us, "share_of_step": stops.ticked_share}
         yield Evidence("ticks", figures, ShownBy("whatif"))
-
-
-def _alone(stops: HostStops) -> Iterator[Evidence]:
-    if not stops.per_step:
-        return
-    figures = {
-        "per_step": stops.per_step,
-        "median_us": stops.median_us,
-        "longest_us": stops.longest_us,
-        "share_of_step": stops.share_of_step,
-        "slowest_rank_us": stops.slowest_rank_us,
-        "together": stops.together,
-    }
-    yield Evidence("host_stops", figures, ShownBy("whatif"))
 
 
 def price_evidence(

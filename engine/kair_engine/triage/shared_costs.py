@@ -5,6 +5,7 @@ Peers do not show it. Each is priced by a replay without it, and told where it c
 Between what and what a step loses for want of cores, and how much of that the ranks' own threads take.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -72,43 +73,21 @@ def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> Own
     """
     if cores is None or not any(cores.helpers_by_rank_us.values()):
         return None
-    of_host = _used(job, cores, step_time_us)
-    if of_host is None:
-        return None
-    share = lacked = 0.0
-    for rank, ready in cores.ready_by_rank_us.items():
-        used = of_host[host_of(job, Rank(rank))].used
-        share += min(cores.helpers_by_rank_us[rank], ready) * min(used, 1.0)
-        lacked += ready
-    fullest = max(of_host.values(), key=lambda host: host.used)
-    helpers = sum(cores.helpers_by_rank_us.values()) / len(cores.helpers_by_rank_us)
-    return OwnThreads(share / max(lacked, 1e-9), helpers, fullest.used, fullest.cores, fullest.ranks)
-
-
-@dataclass(frozen=True)
-class _Host:
-    used: float
-    cores: int
-    ranks: int
-
-
-def _used(job: Job, cores: LackOfCores, step_time_us: float) -> dict[str | None, _Host] | None:
-    """Of each host how much of its ranks' cores they use; None where some rank's are not known."""
-    may_run: dict[str | None, set[int]] = {}
-    computed: dict[str | None, float] = {}
-    ranks: dict[str | None, int] = {}
-    for rank in cores.ready_by_rank_us:
-        limits, host = job.limits.get(rank), host_of(job, Rank(rank))
-        if limits is None or not limits.cpus:
+    ready, helpers = cores.ready_by_rank_us, cores.helpers_by_rank_us
+    on_host: dict[str | None, list[int]] = defaultdict(list)
+    for rank in ready:
+        on_host[host_of(job, Rank(rank))].append(rank)
+    own_us, fullest = 0.0, (0.0, 0, 0)
+    for ranks in on_host.values():
+        limits = [one for rank in ranks if (one := job.limits.get(rank)) is not None and one.cpus]
+        if len(limits) < len(ranks):
             return None
-        may_run.setdefault(host, set()).update(limits.cpus)
-        mine = cores.computed_by_rank_us[rank] + cores.helpers_by_rank_us[rank]
-        computed[host] = computed.get(host, 0.0) + mine
-        ranks[host] = ranks.get(host, 0) + 1
-    return {
-        host: _Host(computed[host] / max(len(cpus) * step_time_us, 1e-9), len(cpus), ranks[host])
-        for host, cpus in may_run.items()
-    }
+        count = len({cpu for one in limits for cpu in one.cpus})
+        computed = sum(cores.computed_by_rank_us[rank] + helpers[rank] for rank in ranks)
+        used = computed / max(count * step_time_us, 1e-9)
+        own_us += sum(min(helpers[rank], ready[rank]) for rank in ranks) * min(used, 1.0)
+        fullest = max(fullest, (used, count, len(ranks)))
+    return OwnThreads(own_us / max(sum(ready.values()), 1e-9), sum(helpers.values()) / len(helpers), *fullest)
 
 
 def range_ns(least: Floats, price: Floats, most: Floats, own: OwnThreads | None) -> tuple[float, float, float]:
