@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Bools
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
@@ -44,7 +43,7 @@ def rank_evidence(
     """What speaks against ranks: the tests they failed, who waited for them, and what made them late."""
     tested = any(anomaly.operator == operator for anomaly in anomalies)
     return (
-        *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
+        *(_anomaly(found.job, anomaly, step_time_ns) for anomaly in _telling(anomalies)),
         *_waiting(blamed, ranks),
         *_behind(blamed, ranks, operator, named=tested),
     )
@@ -221,16 +220,17 @@ def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
     return (Evidence("estimated", {"before_us": before, "after_us": cost.step_time_us}),)
 
 
-def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+def _telling(anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
     """Those that say something of their own.
 
-    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells.
+    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells:
+    their excesses are equal but for rounding.
     """
     for anomaly in anomalies:
         steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
-        said = [_excess_ns(found, one) for one in steady if one.operator is not None]
-        told = bool(steady) if anomaly.kind == "intermittent" else _is_said(found, anomaly, said)
-        if anomaly.operator is not None or not told:
+        said = [one.excess_ns for one in steady if one.operator is not None]
+        alike = anomaly.kind == "intermittent" or np.isclose(said, anomaly.excess_ns, rtol=SAME_EXCESS).any()
+        if anomaly.operator is not None or not (steady and alike):
             yield anomaly
 
 
@@ -238,48 +238,19 @@ def _covers(one: Anomaly, other: Anomaly) -> bool:
     return one.class_index == other.class_index and set(other.positions) <= set(one.positions)
 
 
-def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bool:
-    """Whether an operator makes up the class: their excesses are equal but for rounding."""
-    return bool(np.isclose(said, _excess_ns(found, anomaly), rtol=SAME_EXCESS).any())
-
-
-def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
-    job, members = found.job, list(anomaly.positions)
-    ranks = ranks_at(job.ranks, anomaly.positions)
+def _anomaly(job: JobExcess, anomaly: Anomaly, step_time_ns: float) -> Evidence:
+    of = Compared(job, anomaly)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
         figures: dict[str, float] = {"delays": k, "of_all": m, "steps": len(job.steps)}
-        return Evidence(kind, figures, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
-    excess = _excess_ns(found, anomaly)
-    cost = {"excess_us_per_step": excess / 1e3, "share_of_step": excess / step_time_ns}
+        return Evidence(kind, figures, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
+    cost = {"excess_us_per_step": anomaly.excess_ns / 1e3, "share_of_step": anomaly.excess_ns / step_time_ns}
     if anomaly.operator is not None:
-        return Evidence("slow_operator", cost, _LOCALIZE, ranks, about=anomaly.operator)
-    if _half(job, members):
-        cost["others_of_role"] = int(np.count_nonzero(_rest(found, anomaly)))
-    return Evidence("excess", cost, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
-
-
-def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
-    """Per step and rank, over the role's median as stage 1 shows it.
-
-    Where half of the role is slow, the median lies between the halves: then over the mean of the others.
-    """
-    if anomaly.operator is not None:
-        return anomaly.excess_ns
-    mean, members = found.mean_ns[anomaly.class_index], list(anomaly.positions)
-    over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
-    return float(mean[members].mean()) - over
-
-
-def _half(job: JobExcess, members: Sequence[int]) -> bool:
-    return 2 * len(members) >= int(np.count_nonzero(job.role == job.role[members[0]]))
-
-
-def _rest(found: Localization, anomaly: Anomaly) -> Bools:
-    """The ranks of the role that are not the anomaly's."""
-    role = found.job.role
-    return np.asarray((role == role[anomaly.positions[0]]) & ~np.isin(np.arange(len(role)), anomaly.positions))
+        return Evidence("slow_operator", cost, _LOCALIZE, of.ranks, about=anomaly.operator)
+    if len(of.mine) >= len(of.peers):
+        cost["others_of_role"] = len(of.peers)
+    return Evidence("excess", cost, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
