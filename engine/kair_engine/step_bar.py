@@ -58,8 +58,8 @@ class StepPartsTally:
     large steps."""
     parts_ns: Floats = field(init=False)
     """(PARTS and UNKNOWN × ranks), summed over steps."""
-    spent_ns: Floats = field(init=False)
-    """(KINDS × WHEN × ranks), summed over steps: the account's rows, in large steps without who met whom."""
+    spent_ns: dict[int, Floats] = field(default_factory=dict)
+    """Step → (KINDS × WHEN × ranks): the account's rows, in large steps without who met whom."""
     graphs_ns: Floats = field(init=False)
     """(ranks): in CUDA graphs of which only begin and end are recorded, summed over steps."""
     threads_communicate: bool = False
@@ -76,7 +76,7 @@ class StepPartsTally:
         self.parts_ns = np.zeros((UNKNOWN + 1, len(self.ranks)))
         self.seen = np.zeros(len(self.ranks), dtype=np.int64)
         self.waited_for_ns = np.zeros((2, len(self.ranks)))
-        self.spent_ns, self.graphs_ns = np.zeros((len(KINDS), len(WHEN), len(self.ranks))), np.zeros(len(self.ranks))
+        self.graphs_ns = np.zeros(len(self.ranks))
         self._accounts = AccountOfSteps()
         self._pending_ns = np.zeros_like(self.parts_ns)
 
@@ -93,7 +93,7 @@ class StepPartsTally:
     def add(self, other: "StepPartsTally") -> None:
         """Adds what other steps came to."""
         self.parts_ns += other.parts_ns
-        self.spent_ns += other.spent_ns
+        self.spent_ns |= other.spent_ns
         self.graphs_ns += other.graphs_ns
         self.waited_for_ns += other.waited_for_ns
         self.seen += other.seen
@@ -114,7 +114,8 @@ class StepPartsTally:
         self.threads_communicate |= ops.has_device and bool((ops.communication & ~ops.on_stream).any())
         if ops.has_device and ops.runs_ahead:
             self._leads.append((place, lead(ops)))
-        self.spent_ns[:, :, place] += rows.sums(len(place))
+        spent = self.spent_ns.setdefault(ops.step, np.zeros((len(KINDS), len(WHEN), len(self.ranks))))
+        spent[:, :, place] += rows.sums(len(place))
         graphs = np.isin(rows.operator, [code for code, text in ops.name_text.items() if text.endswith(INSIDE_UNKNOWN)])
         np.add.at(self.graphs_ns, place[rows.rank[graphs]], rows.ns[graphs])
         parts = np.zeros_like(self.parts_ns)
@@ -126,10 +127,20 @@ class StepPartsTally:
         """How far hosts are ahead; None where they do not run ahead."""
         return Leads.of(self.ranks, self._leads) if self._leads else None
 
+    @property
+    def divided(self) -> tuple[int, ...]:
+        """The numbers of the steps that were divided."""
+        return tuple(sorted(self.spent_ns))
+
+    def by_step_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> Floats:
+        """Returns (divided steps × ranks) what ranks spend on some kinds; 0 where a rank has no such step."""
+        chosen = np.ix_([KINDS.index(one) for one in kinds], [WHEN.index(one) for one in when])
+        of_steps = [self.spent_ns[step][chosen].sum(axis=(0, 1)) for step in self.divided]
+        return np.array(of_steps).reshape(-1, len(self.ranks))
+
     def of_kinds_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> Floats:
         """Returns what each rank (in their order) spends on some kinds in the mean step."""
-        chosen = np.ix_([KINDS.index(one) for one in kinds], [WHEN.index(one) for one in when])
-        return np.asarray(self.spent_ns[chosen].sum(axis=(0, 1)) / np.maximum(self.seen, 1))
+        return np.asarray(self.by_step_ns(kinds, when).sum(axis=0) / np.maximum(self.seen, 1))
 
     def _count_waiting(self, ops: Operations, rows: Account) -> None:
         """Adds up who is waited for; one role waits for another also in the ideal job."""

@@ -11,6 +11,8 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.step_bar import bar_of
 from kair_engine.timeline.account import KINDS, account
 from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
+from kair_engine.views.overview import steps
 from kair_engine.views.rank_profile import rank_profile
 
 RUN_AHEAD = CASES / "run_ahead" / "healthy" / "input"
@@ -96,3 +98,39 @@ def test_every_row_says_what_it_was_and_for_whom(tmp_path: Path) -> None:
         (1, "transfer", "within", "all_reduce", None, 20_000),
         (1, "host", "after", "log", None, 20_000),
     }
+
+
+def per_step_us(frame: pl.DataFrame, kinds: set[str], *, when: str | None = None) -> pl.DataFrame:
+    """What each rank spends on some kinds, µs of each step (step, rank, us)."""
+    of_kinds = pl.col("kind").cast(pl.String).is_in(kinds)
+    chosen = of_kinds if when is None else of_kinds & (pl.col("when") == when)
+    ns = pl.when(chosen).then(pl.col("ns")).otherwise(0)
+    return frame.group_by("step", "rank").agg((ns.sum() / 1e3).alias("us"))
+
+
+def test_what_triage_says_of_hosts_is_the_account(recorded: Trace) -> None:
+    """To the microsecond, whatever of it a recording has: of the median rank, or of whom is accused."""
+    frame, result = account(recorded), triage(recorded)
+    if result.steps != recorded.steps:
+        pytest.skip("some steps are not judged")
+    every = {rank for (rank,) in frame.select("rank").unique().iter_rows()}
+    for finding in result.findings:
+        shown = {one.kind: one for one in finding.evidence}
+        healthy = every - {rank for one in result.findings for rank in one.ranks}
+        if "in_calls" in shown and not finding.ranks:
+            spent = per_step_us(frame, {str(shown["in_calls"].about)}).filter(pl.col("rank").is_in(healthy))
+            of_steps = spent.group_by("step").agg(pl.col("us").quantile(0.5, "lower"), pl.col("us").max().alias("most"))
+            (usual, most) = of_steps.select(pl.col("us").mean(), pl.col("most").mean()).row(0)
+            assert shown["in_calls"].figures["idle_us_per_step"] == pytest.approx(usual, abs=1.0)
+            assert finding.time_lost_us_per_step == pytest.approx(most, abs=1.0)
+        if "at_step_end" in shown:
+            ended = per_step_us(frame, set(KINDS), when="after")
+            mine = ended.filter(pl.col("rank").is_in(finding.ranks)).select(pl.col("us").mean()).item()
+            assert shown["at_step_end"].figures["after_us_per_step"] == pytest.approx(mine, abs=1.0)
+
+
+def test_the_account_s_steps_are_those_that_kair_steps_lists(recorded: Trace) -> None:
+    sums = account(recorded).group_by("step", "rank").agg(pl.col("ns").sum() / 1e3)
+    lengths = {(step, rank): us for step, rank, us in sums.iter_rows()}
+    listed = {(one.step, one.rank): one.duration_us for one in steps(recorded).steps}
+    assert lengths == pytest.approx(listed, abs=1.0)

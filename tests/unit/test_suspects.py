@@ -4,16 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import cli_samples
-from support.excess_builder import COMMUNICATION, COMPUTE, HOST, STEP_NS, job, nothing
+from support.excess_builder import COMMUNICATION, COMPUTE, STEP_NS, job, nothing
 
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.links import Link, SlowLink
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.triage.findings import one_operator
 from kair_engine.triage.ranks.suspects import suspects
-
-TWO_HOSTS = {rank: "good" if rank < 4 else "bad" for rank in range(8)}
 
 
 def slow(*ranks: int, percent: float = 5, row: int = COMPUTE, operator: str | None = None) -> Anomaly:
@@ -30,65 +27,9 @@ def found(*anomalies: Anomaly, ranks: int = 8, links: tuple[SlowLink, ...] = ())
     return replace(conclude(job(nothing(5, ranks))), anomalies=anomalies, links=links)
 
 
-def together(of: Localization, hosts: dict[int, str] | None = None) -> list[tuple[int, ...]]:
+def together(of: Localization) -> list[tuple[int, ...]]:
     """The ranks of each suspect."""
-    made = replace(cli_samples.job(), hosts=TWO_HOSTS if hosts is None else hosts)
-    return [suspect.positions for suspect in suspects(made, of)]
-
-
-def test_a_host_whose_ranks_were_found_one_by_one_is_one_group() -> None:
-    made = replace(cli_samples.job(), hosts=TWO_HOSTS)
-    (suspect,) = suspects(made, found(slow(4, percent=2), slow(5, percent=4), slow(6, percent=4), slow(7, percent=6)))
-    assert suspect.positions == (4, 5, 6, 7)
-    assert (suspect.largest.kind, suspect.largest.class_index) == ("group", COMPUTE)
-    assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
-
-
-def test_a_group_within_a_host_joins_the_hosts_other_ranks() -> None:
-    made = replace(cli_samples.job(), hosts=TWO_HOSTS)
-    (suspect,) = suspects(made, found(slow(4, 6, percent=4), slow(5, percent=6), slow(7, percent=2)))
-    assert suspect.positions == (4, 5, 6, 7)
-    # Two ranks by 4 %, one by 6 % and one by 2 %.
-    assert suspect.largest.excess_ns == pytest.approx(0.04 * STEP_NS)
-
-
-def test_a_host_whose_ranks_are_slow_in_the_same_operators_is_one_group() -> None:
-    """As of many ranks in few steps, where no set of them is beyond chance in all that they compute."""
-    made = replace(cli_samples.job(), hosts=TWO_HOSTS)
-    gemm = [slow(rank, percent=4, operator="gemm") for rank in (4, 5, 6, 7)]
-    (suspect,) = suspects(made, found(*gemm))
-    assert suspect.positions == (4, 5, 6, 7) and suspect.largest.operator == "gemm"
-    # Of several operators none is the culprit; one that is slow on some of the ranks adds to what they lose.
-    (suspect,) = suspects(
-        made, found(*gemm, slow(5, percent=6, operator="flash"), slow(6, percent=2, operator="flash"))
-    )
-    assert [anomaly.operator for anomaly in suspect.anomalies] == [None]
-    assert suspect.largest.excess_ns == pytest.approx(0.06 * STEP_NS)
-
-
-@pytest.mark.parametrize(
-    ("anomalies", "hosts"),
-    [
-        ((slow(4, operator="a"), slow(5, operator="b"), slow(6, operator="a"), slow(7, operator="b")), TWO_HOSTS),
-        ((slow(4), slow(5)), TWO_HOSTS),
-        ((slow(4), slow(5), slow(6), slow(7, row=HOST)), TWO_HOSTS),
-        ((slow(4), slow(5), slow(6), delayed(7)), TWO_HOSTS),
-        ((slow(4), slow(5), slow(6), slow(7, operator="mlp")), TWO_HOSTS),
-        ((slow(4), slow(5), slow(6), slow(7)), dict.fromkeys(range(8), "the only one")),
-        ((slow(4), slow(5), slow(6), slow(7)), {}),
-    ],
-    ids=[
-        "no operator in common",
-        "two of four",
-        "each of its own class",
-        "one only now and then",
-        "one in one operator",
-        "the whole job's host",
-        "unknown hosts",
-    ],
-)
-def test_ranks_that_are_not_a_whole_host_stay_apart(anomalies: tuple[Anomaly, ...], hosts: dict[int, str]) -> None:
-    assert together(found(*anomalies), hosts) == [anomaly.positions for anomaly in anomalies]
+    return [suspect.positions for suspect in suspects(of)]
 
 
 def test_a_rank_of_a_group_is_no_suspect_of_its_own() -> None:
@@ -96,8 +37,7 @@ def test_a_rank_of_a_group_is_no_suspect_of_its_own() -> None:
 
 
 def test_what_speaks_against_the_same_rank_is_put_together_the_costliest_first() -> None:
-    made = replace(cli_samples.job(), hosts=TWO_HOSTS)
-    (suspect,) = suspects(made, found(slow(2, percent=3), slow(2, percent=4, operator="mlp"), delayed(2, percent=9)))
+    (suspect,) = suspects(found(slow(2, percent=3), slow(2, percent=4, operator="mlp"), delayed(2, percent=9)))
     assert [anomaly.excess_ns / STEP_NS for anomaly in suspect.anomalies] == [0.09, 0.04, 0.03]
     assert suspect.largest.kind == "intermittent"
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, SMALLEST_SHARE, Anomaly
 from kair_engine.localize.change_points import Change
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
 from kair_engine.localize.signals import WIDE_OF_WORK
@@ -55,8 +56,8 @@ def batch_share(job: JobExcess, samples: Floats | None, slow: Anomaly) -> BatchS
     """
     if samples is None:
         return None
-    places, peers = list(slow.positions), _peers(job, slow)
-    later = samples[_later(job, slow)]
+    of = Compared(job, slow)
+    places, peers, later = of.mine, of.peers, samples[of.later]
     own, others = later[:, places], later[:, peers]
     if np.isnan(own).all() or np.isnan(others).all():
         return None
@@ -109,10 +110,11 @@ def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | N
     share = batch_share(job, samples, slow)
     if share is None or not share.is_larger or slow.class_index not in _OF_SAMPLES or slow.kind == "intermittent":
         return None
-    usual_ns = float(np.median(job.work_ns[slow.class_index, _peers(job, slow)]))
+    compared = Compared(job, slow)
+    usual_ns = float(np.median(job.work_ns[slow.class_index, compared.peers]))
     larger = share.samples / share.usual
     # Since a step: what it was given before was given before, too.
-    before = samples[~_later(job, slow)]
+    before = samples[~compared.later]
     if slow.since is not None and not np.isnan(of := before[:, list(slow.positions)]).all():
         larger -= float(np.nanmedian(of)) / share.usual - 1
     beyond_ns = slow.excess_ns - (larger - 1) * usual_ns
@@ -129,13 +131,3 @@ def _given_more(samples: Floats, change: Change, places: Sequence[int] | None = 
         return False
     larger = float(np.nanmedian(of[within])) / max(float(np.nanmedian(of[~within])), 1e-9)
     return larger > 1 and change.factor <= larger * (1 + WIDE_OF_WORK)
-
-
-def _peers(job: JobExcess, slow: Anomaly) -> list[int]:
-    """The places of the other ranks of their role."""
-    alike = np.flatnonzero(job.role == job.role[slow.positions[0]])
-    return [int(at) for at in alike if at not in slow.positions]
-
-
-def _later(job: JobExcess, slow: Anomaly) -> Bools:
-    return np.array([slow.since is None or step.step >= slow.since for step in job.steps])

@@ -109,8 +109,6 @@ class StepExcess:
     """Per rank, its collectives, sends and receives without waiting, each for as long as on whom it was shortest."""
     operators: Mapping[str, OperatorExcess] = field(default_factory=dict)
     """Of compute and input, the operators in which a rank differs by KEPT_SHARE of the step."""
-    after_ns: Floats | None = None
-    """Per rank, what its host kept it idle after its last operation; None for excesses that are of no recording."""
     groups: frozenset[str] = frozenset()
     """The process groups of its communication, as the recording writes them."""
     links: Mapping[Link, OwnTime] = field(default_factory=dict)
@@ -206,12 +204,6 @@ class JobExcess:
     def fetching_ns(self) -> Floats:
         """(steps × ranks): 0 where a rank has no such step."""
         return zero_for_nan(np.stack([step.fetching_ns for step in self.steps]))
-
-    @cached_property
-    def after_ns(self) -> Floats:
-        """(steps × ranks): what hosts kept ranks idle after their last operation; 0 where that is not known."""
-        nothing = np.zeros(len(self.ranks))
-        return zero_for_nan(np.stack([nothing if one.after_ns is None else one.after_ns for one in self.steps]))
 
     @cached_property
     def every_work_ns(self) -> Floats:
@@ -360,7 +352,6 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),
         fetching_ns=per_rank(times.fetching_ns),
-        after_ns=per_rank(times.after_ns),
         groups=frozenset(ops.group_text.values()),
         garbage_ns=per_rank(times.garbage_ns),
         profiling_ns=per_rank(times.profiling_ns),

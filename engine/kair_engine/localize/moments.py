@@ -23,11 +23,8 @@ STEP_NOISE: Final = 0.025
 farther out, by √(2 ln ranks) of it."""
 EVENT_SHARE: Final = 0.01
 """Of the recording, what a single moment must cost to be listed: the smallest share that is told of a rank."""
-SCATTERED_SHARE, SCATTERED_RANKS = 0.03, 3
-"""Pauses on changing ranks are a finding if the longest of each step cost this share of it, on this many ranks."""
-EVENT_RATE: Final = 0.005
-"""A job of many ranks has large delays in this share of all ranks' steps anyway: if there are no more than that by
-chance, they are a finding only where they cost UNEVEN_SHARE."""
+FEWEST_CHANGING: Final = 3
+"""Pauses fall on changing ranks if they are on this many, in this many steps."""
 FORWARD_ONLY: Final = 0.8
 """Idle time is garbage collection if this part of it is in the forward pass: the thread that runs Python collects [W].
 """
@@ -107,10 +104,7 @@ def scattered(job: JobExcess, accused: Collection[Position]) -> AnotherRank | No
     ranks, steps = np.flatnonzero(hit.any(axis=0)), np.flatnonzero(hit.any(axis=1))
     per_step = zero_for_nan(job.by_step_ns)
     lost = float(np.where(hit, per_step.sum(axis=1), 0.0).max(axis=1).mean())
-    if len(ranks) < SCATTERED_RANKS or len(steps) < FEWEST_STEPS:
-        return None
-    is_rare = binomial_tail(int(hit.sum()), hit.size, EVENT_RATE) > FALSE_ALARM_RATE
-    if lost <= (UNEVEN_SHARE if is_rare else SCATTERED_SHARE) * job.step_time_ns:
+    if min(len(ranks), len(steps)) < FEWEST_CHANGING or lost <= UNEVEN_SHARE * job.step_time_ns:
         return None
     row = int(np.argmax((per_step * hit[:, None, :]).sum(axis=(0, 2))))
     is_garbage = CLASSES[row] == "host" and _is_garbage(job, np.argwhere(hit))

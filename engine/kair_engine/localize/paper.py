@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.localize.distances import by_scipy, distances_of
 from kair_engine.localize.grouping import grouped
 from kair_engine.ranks import Rank
 from kair_engine.results import StepClock
@@ -37,10 +36,10 @@ def localize_paper(
     shared = np.zeros_like(distances) if distances is not None else None
     for present, curves in _curves(trace, ranks, whole_run, clock):
         scaled = curves / np.maximum(curves[:, -1:], 1) if normalized else curves
-        total[present] += ks_scores(scaled, 1 if whole_run else len(trace.steps))
+        total[present] += ks_scores(scaled)
         counted[present] += 1
         if distances is not None and shared is not None:
-            distances[np.ix_(present, present)] += by_scipy(scaled, scaled)
+            distances[np.ix_(present, present)] += _distances(scaled, scaled)
             shared[np.ix_(present, present)] += 1
     scores = np.divide(total, counted, out=np.zeros_like(total), where=counted > 0)
     if distances is not None and shared is not None:
@@ -58,23 +57,28 @@ def localize_paper(
     )
 
 
-def ks_scores(curves: Floats, times: int = 1) -> Floats:
+def ks_scores(curves: Floats) -> Floats:
     """S of every rank from its cumulative counts (ranks × windows): mean distance from all other ranks.
 
-    Tile by tile, each pair once: the ranks × ranks matrix is never held. `times` is how often this will be asked of as
-    many ranks, by which a faster way to the same distances may pay.
+    Tile by tile, each pair once: the ranks × ranks matrix is never held.
     """
     ranks = len(curves)
     total = np.zeros(ranks)
-    values, distances = distances_of(curves, times)
     tiles = [slice(begin, begin + _TILE) for begin in range(0, ranks, _TILE)]
     for number, mine in enumerate(tiles):
         for other in tiles[number:]:
-            distance = distances(values[mine], values[other])
+            distance = _distances(curves[mine], curves[other])
             total[mine] += distance.sum(axis=1)
             if other != mine:
                 total[other] += distance.sum(axis=0)
     return total / max(ranks - 1, 1)
+
+
+def _distances(a: Floats, b: Floats) -> Floats:
+    """Return the largest difference between each row of `a` and each of `b`."""
+    from scipy.spatial.distance import cdist  # 200 ms; only this method needs it
+
+    return np.asarray(cdist(a, b, "chebyshev"))
 
 
 def _curves(trace: Trace, ranks: Ints, whole_run: bool, clock: StepClock) -> Iterator[tuple[Ints, Floats]]:

@@ -32,8 +32,6 @@ class RankTimes:
     input_ns: Floats
     host_ns: Floats
     """Per rank, like those before."""
-    after_ns: Floats
-    """Of the same, what it was idle between its last operation and the step's end."""
     passes_ns: Floats
     """(PHASE_NAMES × ranks): its own compute in each."""
     idle_ns: Floats
@@ -70,13 +68,11 @@ def rank_times(ops: Operations) -> RankTimes:
 
     works = (_computing(ops) | (ops.kind == INPUT)) & ~ops.of_side_threads
     rows, input_ns = np.flatnonzero(works), total(ops.kind == INPUT, own)
-    after = tail_gap_ns(ops).astype(float)
     return RankTimes(
         ranks=ops.ranks,
         compute_ns=total(_computing(ops), own),
         input_ns=input_ns,
-        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + after,
-        after_ns=after,
+        host_ns=total(ops.kind == GC, own) + _idle_ns(ops, total(None, gap), input_ns) + tail_gap_ns(ops),
         passes_ns=_by_phase(ops, computed),
         idle_ns=_by_phase(ops, gap),
         fetching_ns=unmarked_fetching_ns(ops, idle),
@@ -109,7 +105,6 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
                 "compute_ns",
                 "input_ns",
                 "host_ns",
-                "after_ns",
                 "passes_ns",
                 "idle_ns",
                 "fetching_ns",

@@ -156,6 +156,14 @@ class AccountOfSteps:
                 self._rest[int(ops.ranks[at])] = *ends, rest.chosen(rest.rank == at)
         return Account.joined([_between(ops, sync, begin, over), *parts])
 
+    def parts_of_step(self, ops: Operations, sync: Synchronisation, members: Ints) -> Floats:
+        """Return (PARTS and UNKNOWN × members) of the step's rows; 0 of members without it."""
+        result = np.zeros((UNKNOWN + 1, len(members)))
+        known = np.isin(ops.ranks, members)
+        parts = self.of_step(ops, sync).in_parts(len(ops.ranks))
+        result[:, np.searchsorted(members, ops.ranks[known])] = parts[:, known]
+        return result
+
 
 def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_ns: Ints) -> Account:
     """Return the rows of every rank's time from one moment to another."""

@@ -19,7 +19,17 @@ from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Oper
 
 PARTS: Final[tuple[StepPart, ...]] = ("compute", "communication", "waiting", "input", "host", "rest")
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST, UNKNOWN = range(len(PARTS) + 1)
-"""UNKNOWN, the last row of what `step_parts` returns: communication whose other members are not recorded."""
+"""UNKNOWN, the row after PARTS: communication whose other members are not recorded.
+
+- compute: a kernel or copy runs; without a device, a thread's innermost operation is one that computes;
+- communication: else, a collective, send or receive transfers: its self time, the last part of it;
+- waiting: else, one is under way that still waits for its other members;
+- rest: else, an operation that was launched has not begun, or its launch is not recorded;
+- input: else, the main thread fetches input;
+- host: else. A device is idle as nothing is launched, a thread without anything of the above to do.
+
+Without a device, what a thread does itself (compute, input, garbage collection) comes before communication.
+"""
 _ON_DEVICE = (_COMPUTE, _TRANSFER, _WAITING, UNKNOWN, _REST, _INPUT)
 _ON_THREADS = (_COMPUTE, _INPUT, _HOST, _TRANSFER, _WAITING, UNKNOWN)
 """Which part a moment belongs to where several could be: the first of these, and the host's where none could. A device
@@ -44,31 +54,6 @@ class _Spans(NamedTuple):
         return self._replace(begin=begin, end=end).only(begin < end)
 
 
-def step_parts(ops: Operations, sync: Synchronisation, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
-    """(PARTS and UNKNOWN × ranks of the step) in ns: how the `chosen` ranks' time from `begin_ns` to `end_ns` divides.
-
-    - compute: a kernel or copy runs; without a device, a thread's innermost operation is one that computes;
-    - communication: else, a collective, send or receive transfers: its self time, the last part of it;
-    - waiting: else, one is under way that still waits for its other members;
-    - rest: else, an operation that was launched has not begun, or its launch is not recorded;
-    - input: else, the main thread fetches input;
-    - host: else. A device is idle as nothing is launched, a thread without anything of the above to do.
-
-    Without a device, what a thread does itself (compute, input, garbage collection) comes before communication.
-    `chosen`, `begin_ns` and `end_ns` have an entry per rank of the step; the other ranks' columns are 0.
-    """
-    return parts_between(ops, collective_own_ns(ops, sync), chosen, begin_ns, end_ns)
-
-
-def parts_between(ops: Operations, own: Ints, chosen: Bools, begin_ns: Ints, end_ns: Ints) -> Floats:
-    """The same; `own` is what `collective_own_ns` gives, or NONE of all where nobody knows who met."""
-    found = _all_spans(ops, own)
-    inside = found.only(chosen[found.rank]).between(begin_ns, end_ns)
-    spent = _time_in_parts(inside, _ON_DEVICE if ops.has_device else _ON_THREADS, len(ops.ranks))
-    spent[_HOST] += np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=0)
-    return spent
-
-
 def waited_between(ops: Operations, own: Ints, begin_ns: Ints, end_ns: Ints) -> Floats:
     """Per rank the waiting among these parts alone: what comes after it is not looked at."""
     every = _ON_DEVICE if ops.has_device else _ON_THREADS
@@ -78,54 +63,6 @@ def waited_between(ops: Operations, own: Ints, begin_ns: Ints, end_ns: Ints) -> 
     return np.asarray(_time_in_parts(inside, order, len(ops.ranks))[_WAITING])
 
 
-class PartsOfSteps:
-    """Divides steps one after another, each from its begin to its end: the time of a rank that all commands print.
-
-    What a device still does of a step once that is over on its rank falls into the next one, and counts there. Steps
-    must come in order; of one whose step before was not shown, such a rest is not known.
-    """
-
-    def __init__(self, members: Ints) -> None:
-        """`members` are the ranks that are divided, in order."""
-        self._members = members
-        self._done_ns = np.full(len(members), _LONG_AGO_NS, dtype=np.int64)
-        """When each member's device was done with the step before, absolute."""
-        self._over_ns = self._done_ns.copy()
-        """When that step was over on its rank."""
-        self._rest_ns = np.zeros((UNKNOWN + 1, len(members)))
-        """What its device did in between."""
-
-    def of_step(self, ops: Operations, sync: Synchronisation | None) -> Floats:
-        """(PARTS and UNKNOWN × members) in ns, which add up to how long the step took each rank; 0 without it.
-
-        Without `sync`, which is of some ranks by themselves, all communication is UNKNOWN.
-        """
-        own = np.full(len(ops), NONE, dtype=np.int64) if sync is None else collective_own_ns(ops, sync)
-        chosen = np.isin(ops.ranks, self._members)
-        place = np.searchsorted(self._members, ops.ranks[chosen])
-        over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
-        begin = ops.begin_ns.copy()
-        begin[chosen] = np.clip(self._done_ns[place] - ops.origin_ns, begin[chosen], over[chosen])
-        result = np.zeros((UNKNOWN + 1, len(self._members)))
-        result[:, place] = parts_between(ops, own, chosen, begin, over)[:, chosen]
-        result[:, place] += self._rest_ns[:, place] * self._share_of_rest(
-            ops.begin_ns[chosen], over[chosen], place, ops.origin_ns
-        )
-        late = chosen & (done > over)
-        self._rest_ns[:, place] = (
-            parts_between(ops, own, late, over, np.maximum(over, done))[:, chosen] if late.any() else 0
-        )
-        self._done_ns[place], self._over_ns[place] = done[chosen] + ops.origin_ns, over[chosen] + ops.origin_ns
-        return result
-
-    def _share_of_rest(self, begin: Ints, over: Ints, place: Ints, origin_ns: int) -> Floats:
-        """Which part of the rest of the step before lies in this one."""
-        before, done = self._over_ns[place] - origin_ns, self._done_ns[place] - origin_ns
-        inside = np.clip(done, begin, over) - np.clip(before, begin, over)
-        return np.asarray(np.where(done > before, inside / np.maximum(done - before, 1), 0.0))
-
-
-_LONG_AGO_NS: Final = -(1 << 61)
 _NEVER_NS: Final = 1 << 61
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Bools
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
@@ -16,6 +16,8 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
 from kair_engine.results.whatif import Fix, FixPrice, HostStops
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
 
@@ -41,7 +43,7 @@ def rank_evidence(
     """What speaks against ranks: the tests they failed, who waited for them, and what made them late."""
     tested = any(anomaly.operator == operator for anomaly in anomalies)
     return (
-        *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
+        *(_anomaly(found.job, anomaly, step_time_ns) for anomaly in _telling(anomalies)),
         *_waiting(blamed, ranks),
         *_behind(blamed, ranks, operator, named=tested),
     )
@@ -120,26 +122,22 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     """When it began, and by how much more of the step than before."""
     if anomaly.since is None:
         return ()
-    own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, list(anomaly.positions)].mean(axis=1)
-    later = np.array([step.step >= anomaly.since for step in job.steps])
-    before, after = (float(np.median(own[of])) / 1e3 for of in (~later, later))
-    figures = {"step": anomaly.since, "before_us": before, "after_us": after}
-    return (Evidence("since", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+    of = Compared(job, anomaly)
+    own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, of.mine].mean(axis=1)
+    before, after = (float(np.median(own[steps])) / 1e3 for steps in (~of.later, of.later))
+    return (Evidence("since", {"step": anomaly.since, "before_us": before, "after_us": after}, None, of.ranks),)
 
 
 MOSTLY_AT_END = 0.5
 """Of a host's excess, the part after a step's last operation from which on that is where it is."""
 
 
-def at_step_end_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
+def at_step_end_evidence(job: JobExcess, parts: StepPartsTally, anomaly: Anomaly) -> tuple[Evidence, ...]:
     """Return that ranks are idle after a step's last operation, where most of their host's excess is there."""
-    members = list(anomaly.positions)
-    peers = np.setdiff1d(np.flatnonzero(job.role == job.role[members[0]]), members)
-    mine = float(job.after_ns[:, members].mean())
-    others = float(job.after_ns[:, peers].mean()) if len(peers) else 0.0
-    if mine - others < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
+    mine, usual = Compared(job, anomaly).means(parts.by_step_ns(KINDS, ("after",)), parts.divided)
+    if mine - usual < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
         return ()
-    figures = {"after_us_per_step": mine / 1e3, "peers_us": others / 1e3}
+    figures = {"after_us_per_step": mine / 1e3, "peers_us": usual / 1e3}
     return (Evidence("at_step_end", figures, None, ranks_at(job.ranks, anomaly.positions)),)
 
 
@@ -177,29 +175,14 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
         yield Evidence("halted", {"per_step": per_step["halted"]}, shown)
 
 
-def stops_evidence(stops: HostStops) -> tuple[Evidence, ...]:
+def stops_evidence(stops: HostStops) -> Iterator[Evidence]:
     """What speaks for threads that stand still."""
-    return (*_alone(stops), *_with_ticks(stops))
-
-
-def _with_ticks(stops: HostStops) -> Iterator[Evidence]:
+    if stops.per_step:
+        names = ("per_step", "median_us", "longest_us", "share_of_step", "slowest_rank_us", "together")
+        yield Evidence("host_stops", {name: getattr(stops, name) for name in names}, ShownBy("whatif"))
     if stops.tick_us is not None:
         figures = {"tick_us": stops.tick_us, "share_of_step": stops.ticked_share}
         yield Evidence("ticks", figures, ShownBy("whatif"))
-
-
-def _alone(stops: HostStops) -> Iterator[Evidence]:
-    if not stops.per_step:
-        return
-    figures = {
-        "per_step": stops.per_step,
-        "median_us": stops.median_us,
-        "longest_us": stops.longest_us,
-        "share_of_step": stops.share_of_step,
-        "slowest_rank_us": stops.slowest_rank_us,
-        "together": stops.together,
-    }
-    yield Evidence("host_stops", figures, ShownBy("whatif"))
 
 
 def price_evidence(
@@ -237,16 +220,17 @@ def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
     return (Evidence("estimated", {"before_us": before, "after_us": cost.step_time_us}),)
 
 
-def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+def _telling(anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
     """Those that say something of their own.
 
-    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells.
+    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells:
+    their excesses are equal but for rounding.
     """
     for anomaly in anomalies:
         steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
-        said = [_excess_ns(found, one) for one in steady if one.operator is not None]
-        told = bool(steady) if anomaly.kind == "intermittent" else _is_said(found, anomaly, said)
-        if anomaly.operator is not None or not told:
+        said = [one.excess_ns for one in steady if one.operator is not None]
+        alike = anomaly.kind == "intermittent" or np.isclose(said, anomaly.excess_ns, rtol=SAME_EXCESS).any()
+        if anomaly.operator is not None or not (steady and alike):
             yield anomaly
 
 
@@ -254,48 +238,19 @@ def _covers(one: Anomaly, other: Anomaly) -> bool:
     return one.class_index == other.class_index and set(other.positions) <= set(one.positions)
 
 
-def _is_said(found: Localization, anomaly: Anomaly, said: Sequence[float]) -> bool:
-    """Whether an operator makes up the class: their excesses are equal but for rounding."""
-    return bool(np.isclose(said, _excess_ns(found, anomaly), rtol=SAME_EXCESS).any())
-
-
-def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
-    job, members = found.job, list(anomaly.positions)
-    ranks = ranks_at(job.ranks, anomaly.positions)
+def _anomaly(job: JobExcess, anomaly: Anomaly, step_time_ns: float) -> Evidence:
+    of = Compared(job, anomaly)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
         figures: dict[str, float] = {"delays": k, "of_all": m, "steps": len(job.steps)}
-        return Evidence(kind, figures, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
-    excess = _excess_ns(found, anomaly)
-    cost = {"excess_us_per_step": excess / 1e3, "share_of_step": excess / step_time_ns}
+        return Evidence(kind, figures, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
+    cost = {"excess_us_per_step": anomaly.excess_ns / 1e3, "share_of_step": anomaly.excess_ns / step_time_ns}
     if anomaly.operator is not None:
-        return Evidence("slow_operator", cost, _LOCALIZE, ranks, about=anomaly.operator)
-    if _half(job, members):
-        cost["others_of_role"] = int(np.count_nonzero(_rest(found, anomaly)))
-    return Evidence("excess", cost, _LOCALIZE, ranks, about=CLASSES[anomaly.class_index])
-
-
-def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
-    """Per step and rank, over the role's median as stage 1 shows it.
-
-    Where half of the role is slow, the median lies between the halves: then over the mean of the others.
-    """
-    if anomaly.operator is not None:
-        return anomaly.excess_ns
-    mean, members = found.mean_ns[anomaly.class_index], list(anomaly.positions)
-    over = float(mean[_rest(found, anomaly)].mean()) if _half(found.job, members) else 0.0
-    return float(mean[members].mean()) - over
-
-
-def _half(job: JobExcess, members: Sequence[int]) -> bool:
-    return 2 * len(members) >= int(np.count_nonzero(job.role == job.role[members[0]]))
-
-
-def _rest(found: Localization, anomaly: Anomaly) -> Bools:
-    """The ranks of the role that are not the anomaly's."""
-    role = found.job.role
-    return np.asarray((role == role[anomaly.positions[0]]) & ~np.isin(np.arange(len(role)), anomaly.positions))
+        return Evidence("slow_operator", cost, _LOCALIZE, of.ranks, about=anomaly.operator)
+    if len(of.mine) >= len(of.peers):
+        cost["others_of_role"] = len(of.peers)
+    return Evidence("excess", cost, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:

@@ -9,6 +9,7 @@ from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
 from kair_engine.localize.batch_shares import batch_share
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
@@ -16,10 +17,10 @@ from kair_engine.results.blame import STEP_END, BlameResult
 from kair_engine.results.triage import Evidence, Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
-from kair_engine.trace.model import Trace, hosts_of
+from kair_engine.trace.model import Job, Trace, hosts_of
 from kair_engine.triage.evidence import at_step_end_evidence, file_evidence, rank_evidence, since_evidence
-from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.causes import diagnose, one_operator
 from kair_engine.triage.ranks.cpu_limits import CpuLimit, cpu_limit_evidence, is_stopped, oversubscribed_evidence
 from kair_engine.triage.ranks.diagnosis import MOST_STEPS, Diagnosis
@@ -54,14 +55,14 @@ def rank_finding(
     suspect: Suspect,
     *,
     stops: HostStops | None,
-    late: LateLaunches | None,
+    parts: StepPartsTally,
     measured: KernelEvidence,
     accused: Collection[Position] = (),
 ) -> Finding:
     """The finding about a suspect: its largest class of excess tells the cause.
 
-    `stops` are those of all threads, `late` tells what the suspect's device waits for, `measured` what is known of
-    ranks beside what the trace shows; who is `accused` too is no peer of the suspect.
+    `stops` are those of all threads, `parts` are the accounts of
+    steps, `measured` is what is known of ranks beside what the trace shows; who is `accused` is no peer of the suspect.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
@@ -72,7 +73,7 @@ def rank_finding(
         blamed,
         stops,
         largest,
-        late,
+        parts,
         measured.processor,
         is_stopped=is_stopped(held.values()),
         given=measured.given,
@@ -104,10 +105,10 @@ def rank_finding(
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
             *(one for one in diagnosis.evidence if one not in throughout),
             *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
-            *asleep_evidence(job, measured.processor, largest),
+            *asleep_evidence(Compared(job, largest), measured.processor),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
-            *(at_step_end_evidence(job, largest) if of_host else ()),
+            *(at_step_end_evidence(job, parts, largest) if of_host else ()),
             *since_evidence(job, largest),
         ),
         pattern=_pattern(suspect, len(steps), len(job.steps)),
@@ -133,7 +134,7 @@ def _throughout(
 
 
 def new_finding(
-    trace: Trace,
+    trace: Trace | Job,
     *,
     cause: Cause,
     ranks: tuple[Rank, ...] = (),
@@ -149,21 +150,22 @@ def new_finding(
     since: int | None = None,
 ) -> Finding:
     """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
+    job, chosen = (trace.job, trace.steps) if isinstance(trace, Trace) else (trace, trace.steps)
     lost = min(lost_ns, step_time_ns)
     return Finding(
         cause=cause,
         pattern=pattern,
         ranks=ranks,
         seen_on=seen_on,
-        hosts=hosts_of(trace.job, ranks or seen_on),
+        hosts=hosts_of(job, ranks or seen_on),
         operator=operator,
         edge=edge,
-        steps=trace.steps if steps is None else steps,
+        steps=chosen if steps is None else steps,
         p_value=p_value,
         since=since,
         time_lost_us_per_step=lost / 1e3,
         slowdown=max(step_time_ns, 1.0) / max(step_time_ns - lost, 1.0),
-        evidence=(*evidence, *file_evidence(trace.job, ranks)),
+        evidence=(*evidence, *file_evidence(job, ranks)),
     )
 
 

@@ -114,10 +114,10 @@ def priced(
             if (measured := network_price(finding, cost.saved_us)) is not None:
                 more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
-            done.append(replace(_with(finding, cost, by, shown), fix=of.fixes))
+            done.append(replace(with_price(finding, cost, by, shown), fix=of.fixes))
         elif at in past.of:
             cost = of_fix("", past.before_us * 1e3, (past.before_us - past.of[at].saved_us) * 1e3)
-            done.append(_with(finding, cost, _BY_REPLAY, past.of[at].shown))
+            done.append(with_price(finding, cost, _BY_REPLAY, past.of[at].shown))
         else:
             lost_us, fixes = finding.time_lost_us_per_step, finding.fix
             if at in prices.at_once:
@@ -125,7 +125,7 @@ def priced(
                 of = prices.at_once[at]
                 lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
-            done.append(replace(_with(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
+            done.append(replace(with_price(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
     in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
     # What those cost last that were replayed at once is not known: their excess is the best guess.
     guessed = [ordered[at] if at in prices.at_once else one for at, one in enumerate(done)]
@@ -316,7 +316,7 @@ def _named(fixes: Sequence[Fix]) -> str:
     return ", ".join(map(fix_text, fixes))
 
 
-def _with(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Sequence[Evidence]) -> Finding:
+def with_price(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Sequence[Evidence]) -> Finding:
     """No finding costs less than nothing: what a replay makes slower by a hair is worth 0."""
     worth = cost.saved_us > 0
     return replace(

@@ -28,7 +28,6 @@ from kair_engine.triage.job_wide import (
     without_shared_cores,
     without_stopped_waits,
 )
-from kair_engine.triage.late_launches import late_launches
 from kair_engine.triage.look import Looked
 from kair_engine.triage.pricing import scenarios
 from kair_engine.triage.ranks.kernel_times import asleep_beyond_peers_ns
@@ -60,9 +59,9 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     trace, found, tables, step_time = seen.trace, seen.found, seen.tables, seen.step_time_ns
     asleep_ns = asleep_beyond_peers_ns(tables.excess, seen.kernel.processor, found.anomalies)
     networks = tuple(slow_networks(trace, tables.excess, step_time, asleep_ns, seen.kernel.processor))
-    suspected = suspects(trace.job, found)
+    suspected = suspects(found)
     _choose_replayed(seen, suspected, blamed)
-    about = _findings_of(trace, found, blamed, suspected, replace(seen.kernel, networks=networks))
+    about = _findings_of(seen, blamed, suspected, replace(seen.kernel, networks=networks))
 
     def likely(model: Model, stops: HostStops | None, of_all: Sequence[Finding]) -> list[tuple[Fix, ...]]:
         return scenarios(model, about(stops, of_all), found)
@@ -99,19 +98,19 @@ def _of_all(
 
 
 def _findings_of(
-    trace: Trace, found: Localization, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
+    seen: Looked, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
     """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
+    trace, found = seen.trace, seen.found
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
     of_hosts = [one for one in measured.networks if one.ranks]
     links = (*of_hosts, *without_slow_networks(of_links, of_hosts))
     of_roles = tuple(role_findings(trace, found, step_time_ns(trace, found.job)))
-    late = [(suspect, late_launches(trace, found.job, suspect.largest)) for suspect in suspected]
     accused = frozenset(place for suspect in suspected for place in suspect.positions)
-    finding = partial(rank_finding, trace, found, blamed, measured=measured, accused=accused)
+    finding = partial(rank_finding, trace, found, blamed, parts=seen.tables.parts, measured=measured, accused=accused)
 
     def about(stops: HostStops | None, of_all: Sequence[Finding]) -> tuple[Finding, ...]:
-        of_ranks = [finding(suspect, stops=stops, late=known) for suspect, known in late]
+        of_ranks = [finding(suspect, stops=stops) for suspect in suspected]
         of_links = without_late_ends(links, of_ranks)
         return *without_shared_cores(trace.job, of_ranks, {one.cause for one in of_all}), *of_links, *of_roles, *of_all
 

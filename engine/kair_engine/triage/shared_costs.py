@@ -5,12 +5,13 @@ Peers do not show it. Each is priced by a replay without it, and told where it c
 Between what and what a step loses for want of cores, and how much of that the ranks' own threads take.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, zero_for_nan
+from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
@@ -23,7 +24,7 @@ from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS, WHEN, AccountKind, When
-from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
+from kair_engine.timeline.host_activity import CALLS, HostKind
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.evidence import MIN_STOPS, cores_evidence, stops_evidence
@@ -72,43 +73,21 @@ def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> Own
     """
     if cores is None or not any(cores.helpers_by_rank_us.values()):
         return None
-    of_host = _used(job, cores, step_time_us)
-    if of_host is None:
-        return None
-    share = lacked = 0.0
-    for rank, ready in cores.ready_by_rank_us.items():
-        used = of_host[host_of(job, Rank(rank))].used
-        share += min(cores.helpers_by_rank_us[rank], ready) * min(used, 1.0)
-        lacked += ready
-    fullest = max(of_host.values(), key=lambda host: host.used)
-    helpers = sum(cores.helpers_by_rank_us.values()) / len(cores.helpers_by_rank_us)
-    return OwnThreads(share / max(lacked, 1e-9), helpers, fullest.used, fullest.cores, fullest.ranks)
-
-
-@dataclass(frozen=True)
-class _Host:
-    used: float
-    cores: int
-    ranks: int
-
-
-def _used(job: Job, cores: LackOfCores, step_time_us: float) -> dict[str | None, _Host] | None:
-    """Of each host how much of its ranks' cores they use; None where some rank's are not known."""
-    may_run: dict[str | None, set[int]] = {}
-    computed: dict[str | None, float] = {}
-    ranks: dict[str | None, int] = {}
-    for rank in cores.ready_by_rank_us:
-        limits, host = job.limits.get(rank), host_of(job, Rank(rank))
-        if limits is None or not limits.cpus:
+    ready, helpers = cores.ready_by_rank_us, cores.helpers_by_rank_us
+    on_host: dict[str | None, list[int]] = defaultdict(list)
+    for rank in ready:
+        on_host[host_of(job, Rank(rank))].append(rank)
+    own_us, fullest = 0.0, (0.0, 0, 0)
+    for ranks in on_host.values():
+        limits = [one for rank in ranks if (one := job.limits.get(rank)) is not None and one.cpus]
+        if len(limits) < len(ranks):
             return None
-        may_run.setdefault(host, set()).update(limits.cpus)
-        mine = cores.computed_by_rank_us[rank] + cores.helpers_by_rank_us[rank]
-        computed[host] = computed.get(host, 0.0) + mine
-        ranks[host] = ranks.get(host, 0) + 1
-    return {
-        host: _Host(computed[host] / max(len(cpus) * step_time_us, 1e-9), len(cpus), ranks[host])
-        for host, cpus in may_run.items()
-    }
+        count = len({cpu for one in limits for cpu in one.cpus})
+        computed = sum(cores.computed_by_rank_us[rank] + helpers[rank] for rank in ranks)
+        used = computed / max(count * step_time_us, 1e-9)
+        own_us += sum(min(helpers[rank], ready[rank]) for rank in ranks) * min(used, 1.0)
+        fullest = max(fullest, (used, count, len(ranks)))
+    return OwnThreads(own_us / max(sum(ready.values()), 1e-9), sum(helpers.values()) / len(helpers), *fullest)
 
 
 def range_ns(least: Floats, price: Floats, most: Floats, own: OwnThreads | None) -> tuple[float, float, float]:
@@ -154,6 +133,11 @@ NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
 every job has, fetches should cost nothing."""
 ONE_BY_ONE_SHARE: Final = 0.10
 """Of the step: how long the median device must idle between launches that follow one another."""
+_HOSTS_SPEND: Final[Mapping[Cause, HostKind]] = {
+    "input_bound": "input",
+    **{kind: kind for kind in ("garbage_collection", "profiler", *CALLS)},
+}
+"""The kind of time in the account of ranks that have a cause, where single ones can have it, too."""
 _HIT: Final = 0.1
 """Steps that lose less to calls than this part of what the costliest one does are not named."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
@@ -204,7 +188,7 @@ class SharedCosts:
 
     def findings(self, job: JobExcess) -> Iterator[Finding]:
         """One for each that costs enough."""
-        yield from self._calls(job)
+        yield from self._calls()
         if self._model is None:
             return
         stopped = list(self._contention())
@@ -216,7 +200,7 @@ class SharedCosts:
         recorded, *without = (float(of.mean()) for of in replayed.times)
         for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
-            if share >= NOTABLE_SHARE[cause] <= self._of_median_rank(job, cause):
+            if share >= NOTABLE_SHARE[cause] <= self._of_median_rank(cause):
                 moment = _moment(job) if cause == "input_bound" else None
                 steps = None if moment is None else tuple(job.steps[at].step for at in moment.hit)
                 yield self._finding(cause, share * self._step_time_ns, self._shown(job, cause, moment), steps)
@@ -238,18 +222,18 @@ class SharedCosts:
         """What the median rank that nobody is accused of spends on kinds of its account."""
         return float(np.median(self._parts.of_kinds_ns(kinds, when)[self._shared]))
 
-    def _calls(self, job: JobExcess) -> Iterator[Finding]:
+    def _calls(self) -> Iterator[Finding]:
         """What hosts spend in allocators and compilers while their devices run empty.
 
         A replay keeps what threads wait for one another without a mark, so that it saves too little: the devices' idle
         time is the price. All ranks wait for whoever is in such calls longest in a step.
         """
         for kind in CALLS:
-            if (share := self._of_median_rank(job, kind)) >= NOTABLE_SHARE[kind]:
-                longest = job.activity_ns[:, HOST_KINDS.index(kind)][:, self._shared].max(axis=1)
-                hit = np.flatnonzero(longest >= _HIT * longest.max())
-                figures = {"idle_us_per_step": share * float(job.step_times_ns.mean()) / 1e3}
-                shown, steps = Evidence("in_calls", figures, about=kind), [job.steps[at].step for at in hit.tolist()]
+            if (share := self._of_median_rank(kind)) >= NOTABLE_SHARE[kind]:
+                longest = self._parts.by_step_ns((kind,))[:, self._shared].max(axis=1)
+                hit = np.flatnonzero(longest >= _HIT * longest.max()).tolist()
+                figures = {"idle_us_per_step": share * self._step_time_ns / 1e3}
+                shown, steps = Evidence("in_calls", figures, about=kind), [self._parts.divided[at] for at in hit]
                 yield self._finding(kind, float(longest.mean()), [shown], tuple(steps))
 
     def _launches(self, *, hosts_stop: bool) -> Iterator[Finding]:
@@ -394,20 +378,17 @@ class SharedCosts:
             }
             yield Evidence("all_pause", figures)
         if cause == "profiler":
-            held_us = float(np.median(job.profiling_ns.mean(axis=0)[self._shared])) / 1e3
-            yield Evidence("profiler", {"held_us_per_step": held_us})
+            yield Evidence("profiler", {"held_us_per_step": self._spent_ns(("profiler",)) / 1e3})
 
-    def _of_median_rank(self, job: JobExcess, cause: Cause) -> float:
+    def _of_median_rank(self, cause: Cause) -> float:
         """Of the step, what half of the ranks that nobody is accused of spend themselves on a cause that single ranks
         can have, too; 1 for the others."""
-        spent: dict[Cause, Floats] = {kind: job.activity_ns[:, HOST_KINDS.index(kind)] for kind in CALLS}
-        spent |= {"profiler": job.profiling_ns, "input_bound": job.every_work_ns[:, CLASSES.index("input")]}
-        spent["garbage_collection"] = zero_for_nan(np.stack([step.garbage_ns for step in job.steps]))
-        if cause not in spent:
+        kind = _HOSTS_SPEND.get(cause)
+        if kind is None:
             return 1.0
         # The mean over steps: what stalls all ranks in every eighth step costs an eighth of that in each.
-        of_steps = np.sort(spent[cause][:, self._shared], axis=1)
-        return float(of_steps[:, (of_steps.shape[1] - 1) // 2].mean() / max(float(job.step_times_ns.mean()), 1.0))
+        of_steps = np.sort(self._parts.by_step_ns((kind,))[:, self._shared], axis=1)
+        return float(of_steps[:, (of_steps.shape[1] - 1) // 2].mean()) / max(self._step_time_ns, 1.0)
 
 
 def of_half(of_rank: Floats) -> float:

@@ -12,9 +12,10 @@ from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import StepPart
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
+from kair_engine.timeline.account import AccountOfSteps
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, step_time_ns, tail_gap_ns, unshared_ns
-from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps, with_steps_before
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN, with_steps_before
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
@@ -108,7 +109,7 @@ class _Sums:
         """That each rank recorded."""
         self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(*(np.zeros(len(ranks)) for _ in range(4))))
         self.synchronised = False
-        self._divided = PartsOfSteps(ranks)
+        self._accounts = AccountOfSteps()
         self._spent_ns = np.zeros((len(_PART_OF_TYPE), len(ranks)))
         """Of the step that is passing, by type; what runs at once counts each."""
         self._once_ns = np.zeros_like(self._spent_ns)
@@ -118,7 +119,7 @@ class _Sums:
     def add(self, ops: Operations) -> None:
         """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
         sync = synchronise(ops)
-        parts = self._divided.of_step(ops, sync)
+        parts = self._accounts.parts_of_step(ops, sync, self._ranks)
         if ops.step in self._chosen:
             self.add_by_themselves(ops)
             self._add_meetings(ops, sync)

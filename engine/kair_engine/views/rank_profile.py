@@ -19,12 +19,13 @@ from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.step_bar import bar_of_rank, bubble_by_roles
+from kair_engine.timeline.account import AccountOfSteps
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.graph import longest_scopes, spans_ns, within
 from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
 from kair_engine.timeline.self_time import own_ns
-from kair_engine.timeline.step_parts import PARTS, UNKNOWN, PartsOfSteps, timed_on, with_steps_before
+from kair_engine.timeline.step_parts import PARTS, UNKNOWN, timed_on, with_steps_before
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, host_of, require_rank, require_steps
 from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
@@ -112,7 +113,7 @@ class _Sums:
         self._seen = np.zeros(len(members))
         self._leads: list[tuple[Ints, Lead]] = []
         self.subgraphs = SubgraphSums(members)
-        self._divided = PartsOfSteps(members)
+        self._accounts = AccountOfSteps()
 
     def add(self, ops: Operations) -> None:
         """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
@@ -125,7 +126,7 @@ class _Sums:
 
     def _add(self, ops: Operations, matched: Callable[[], Synchronisation]) -> None:
         sync = matched()
-        parts = self._divided.of_step(ops, sync)
+        parts = self._accounts.parts_of_step(ops, sync, self._members)
         if ops.step in self._steps:
             chosen = np.isin(ops.ranks, self._members)
             place = np.searchsorted(self._members, ops.ranks[chosen])

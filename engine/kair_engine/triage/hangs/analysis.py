@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import Evidence, EvidenceKind, Finding, RankedRank, TriageResult, Verdict
 from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.hangs import evidence as told
 from kair_engine.triage.hangs.groups import Mismatch, mismatch_in
@@ -92,7 +92,7 @@ def _mismatches(asked: _Asked) -> Iterator[Finding]:
         else:
             figures = {"sequence": float(number), "members": float(len(group.members or group.of_rank))}
             facts = (Evidence("no_majority", figures), *told.differing_calls(found), *where)
-            yield _of_nobody(asked.job, tuple(found.said), operator, (*facts, *told.last_completed(group)))
+            yield finding_of(asked.job, (), operator, (*facts, *told.last_completed(group)), seen_on=found.said)
 
 
 def _missing(asked: _Asked) -> Iterator[Finding]:
@@ -114,7 +114,11 @@ def _missing(asked: _Asked) -> Iterator[Finding]:
             *(one for place in places for one in _of_place(place, ranks)),
             *told.waits_for(transfers),
             *told.in_no_call(ranks, progress),
-            *(told.held_up(place) for place in reached if not set(place.missing) & waits.roots),
+            *(
+                told.of_place("held_up", place, place.missing)
+                for place in reached
+                if not set(place.missing) & waits.roots
+            ),
             *told.waits_for(behind),
         )
         operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
@@ -123,7 +127,7 @@ def _missing(asked: _Asked) -> Iterator[Finding]:
 
 def _of_place(place: Place, ranks: Sequence[int]) -> Iterator[Evidence]:
     named = [rank for rank in ranks if rank in place.missing]
-    yield told.not_arrived(place, named)
+    yield told.of_place("not_arrived", place, named)
     yield from told.called_at(place.group, place.sequence, place.waiting)
     yield from told.last_completed(place.group)
 
@@ -134,7 +138,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
         places = [place for place in asked.waits.places if set(place.waiting) & set(circle)]
         transfers = [one for one in asked.waits.transfers if one.rank in circle]
         where = tuple(one for place in places for one in told.called_at(place.group, place.sequence, place.waiting))
-        absent = tuple(told.not_arrived(place, place.missing) for place in places)
+        absent = tuple(told.of_place("not_arrived", place, place.missing) for place in places)
         odd = _odd_order(places) if not transfers else ()
         if odd:
             usual, other = places
@@ -143,7 +147,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
             continue
         first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
         facts = (Evidence("wait_circle", ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
-        yield _of_nobody(asked.job, circle, first, facts)
+        yield finding_of(asked.job, (), first, facts, seen_on=circle)
 
 
 def _odd_order(places: Sequence[Place]) -> tuple[int, ...]:
@@ -172,13 +176,13 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
     rank = waits.only_suspect
     if rank is None:
         return
-    of_log = asked.job.format != "flight_recorder"
+    kind: EvidenceKind = "no_report" if asked.job.format != "flight_recorder" else "no_dump"
     places = [place for place in waits.places if rank in place.group.silent]
     transfers = [one for one in waits.transfers if one.call.peer == rank]
     facts = [*told.waits_for(transfers)]
     for place in places:
         facts += [
-            told.no_dump(place, (rank,), of_log=of_log),
+            told.of_place(kind, place, (rank,)),
             *told.called_at(place.group, place.sequence, place.waiting),
         ]
         facts += told.last_completed(place.group)
@@ -196,17 +200,13 @@ def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
     for place in waits.places:
         if place.group.is_whole:
             where = told.called_at(place.group, place.sequence, place.waiting)
-            facts = (told.all_arrived(place), *where, *told.last_completed(place.group))
-            yield _of_nobody(asked.job, place.waiting, place.group.operation(place.sequence), facts)
+            facts = (told.of_place("all_arrived", place, place.waiting), *where, *told.last_completed(place.group))
+            yield finding_of(asked.job, (), place.group.operation(place.sequence), facts, seen_on=place.waiting)
     met = [one for one in waits.transfers if one.answered]
     if met:
         ranks = tuple(dict.fromkeys(one.rank for one in met))
-        yield _of_nobody(
-            asked.job,
-            ranks,
-            met[0].call.operation,
-            (Evidence("transfers_met", ranks=_ranks(ranks)), *told.waits_for(met)),
-        )
+        facts = (Evidence("transfers_met", ranks=_ranks(ranks)), *told.waits_for(met))
+        yield finding_of(asked.job, (), met[0].call.operation, facts, seen_on=ranks)
 
 
 def _one_of_each(findings: Iterator[Finding]) -> tuple[Finding, ...]:
@@ -219,23 +219,21 @@ def _one_of_each(findings: Iterator[Finding]) -> tuple[Finding, ...]:
     return tuple(merged.values())
 
 
-def finding_of(job: Job, ranks: Collection[int], operator: str | None, facts: Sequence[Evidence]) -> Finding:
-    """That the job stands still for these ranks; `operator`: what the others wait in."""
-    return _finding(job, _ranks(ranks), operator, facts, seen_on=())
-
-
-def _of_nobody(job: Job, seen_on: Collection[int], operator: str, facts: Sequence[Evidence]) -> Finding:
-    return _finding(job, (), operator, facts, seen_on=_ranks(seen_on))
-
-
-def _finding(
-    job: Job, ranks: tuple[Rank, ...], operator: str | None, facts: Sequence[Evidence], *, seen_on: tuple[Rank, ...]
+def finding_of(
+    job: Job,
+    accused: Collection[int],
+    operator: str | None,
+    facts: Sequence[Evidence],
+    *,
+    seen_on: Collection[int] = (),
 ) -> Finding:
+    """That the job stands still for these ranks, or for nobody; `operator`: what the others wait in."""
+    ranks, shown_on = _ranks(accused), _ranks(seen_on)
     return Finding(
         cause="hang",
         pattern="job_wide" if not ranks else "group" if len(ranks) > 1 else "persistent",
         ranks=ranks,
-        hosts=tuple(dict.fromkeys(job.hosts[rank] for rank in ranks or seen_on if rank in job.hosts)),
+        hosts=tuple(dict.fromkeys(job.hosts[rank] for rank in ranks or shown_on if rank in job.hosts)),
         operator=operator,
         edge=None,
         steps=(),
@@ -243,7 +241,7 @@ def _finding(
         time_lost_us_per_step=0.0,
         slowdown=1.0,
         evidence=tuple(fact for at, fact in enumerate(facts) if fact not in facts[:at]),
-        seen_on=seen_on,
+        seen_on=shown_on,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence
+from kair_engine.results.triage import Evidence, EvidenceKind
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
 from kair_engine.triage.hangs.groups import Group, Mismatch, Progress
 from kair_engine.triage.hangs.waits import Place, TransferWait
@@ -15,30 +15,16 @@ _MOST_LOCATIONS = 4
 """Different calls, of as many ranks as make them: more are no list that one reads."""
 
 
-def not_arrived(place: Place, ranks: Collection[int]) -> Evidence:
-    """Who has not called what others are held in."""
-    return Evidence("not_arrived", _figures(place), ranks=_ranks(ranks), about=about(place.group, place.sequence))
-
-
-def held_up(place: Place) -> Evidence:
-    """Who has not called it either, as it waits itself."""
-    return Evidence("held_up", _figures(place), ranks=_ranks(place.missing), about=about(place.group, place.sequence))
-
-
-def no_dump(place: Place, ranks: Collection[int], *, of_log: bool) -> Evidence:
-    """Members of whom there is nothing, though others are held in a call."""
-    return Evidence(
-        "no_report" if of_log else "no_dump",
-        _figures(place),
-        ranks=_ranks(ranks),
-        about=about(place.group, place.sequence),
-    )
-
-
-def all_arrived(place: Place) -> Evidence:
-    """Nobody is missing, and nobody leaves."""
-    figures = {"sequence": float(place.sequence), "members": float(len(place.group.members or place.group.of_rank))}
-    return Evidence("all_arrived", figures, ranks=_ranks(place.waiting), about=about(place.group, place.sequence))
+def of_place(kind: EvidenceKind, place: Place, ranks: Collection[int]) -> Evidence:
+    """Return who has not called what others are held in (as it waits itself, or left nothing), or that nobody lacks."""
+    figures = {
+        "sequence": float(place.sequence),
+        "waiting": float(len(place.waiting)),
+        "members": float(len(place.group.members or place.group.of_rank)),
+    }
+    if kind == "all_arrived":
+        del figures["waiting"]
+    return Evidence(kind, figures, ranks=_ranks(ranks), about=about(place.group, place.sequence))
 
 
 def other_calls(found: Mismatch) -> Iterator[Evidence]:
@@ -107,14 +93,6 @@ def about(group: Group, sequence: int) -> str:
 def _last_call(groups: Collection[GroupProgress]) -> CollectiveCall | None:
     calls = [one.latest for one in groups if one.latest is not None]
     return max(calls, key=lambda call: call.created_ns, default=None)
-
-
-def _figures(place: Place) -> dict[str, float]:
-    return {
-        "sequence": float(place.sequence),
-        "waiting": float(len(place.waiting)),
-        "members": float(len(place.group.members or place.group.of_rank)),
-    }
 
 
 def _by(told: Mapping[int, _Said]) -> list[tuple[_Said, tuple[int, ...]]]:

@@ -5,10 +5,9 @@ who -> why, and where       reasons.py
 who -> price, gate          here: the rows without what the ranks take longer
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import cycle
 from typing import Final
 
 import numpy as np
@@ -16,17 +15,18 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, SMALLEST_SHARE
-from kair_engine.localize.peers import Means, above_others
+from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.results.triage import Evidence, Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
-from kair_engine.trace.model import Job, hosts_of
+from kair_engine.trace.model import Job
+from kair_engine.triage.findings import new_finding
 from kair_engine.triage.history.longer import longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside, slow_ranks
 from kair_engine.triage.open_items import smallest_share
+from kair_engine.triage.pricing import with_price
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, STOPPED_SHARE
 from kair_engine.triage.verdict import verdict
 from kair_engine.whatif.prices import price
@@ -225,27 +225,20 @@ def _made(  # noqa: PLR0917  (one call)
     *,
     evidence: Sequence[Evidence],
 ) -> Finding:
-    ranks = history.numbers(slow.positions)
-    return Finding(
+    ranks, lost_ns = history.numbers(slow.positions), cost.saved_us * 1e3
+    found = new_finding(
+        job,
         cause=why.cause,
         pattern="group" if len(ranks) > 1 else "intermittent" if slow.is_intermittent else "persistent",
         ranks=ranks,
-        hosts=hosts_of(job, ranks),
-        operator=None,
-        edge=None,
+        lost_ns=lost_ns,
+        step_time_ns=lost_ns + cost.step_time_us * 1e3,
         steps=tuple(history.steps[slow.later].tolist()),
         p_value=slow.p_value,
-        time_lost_us_per_step=cost.saved_us,
-        slowdown=1 + cost.throughput_gain,
         evidence=tuple(evidence),
-        throughput_gain=cost.throughput_gain,
-        gpu_hours_per_day=cost.gpu_hours_per_day,
-        cost_per_day=cost.cost_per_day,
-        priced_by=by,
         since=slow.since,
-        scope=why.scope,
-        framework=history.framework,
     )
+    return replace(with_price(found, cost, by, ()), scope=why.scope, framework=history.framework)
 
 
 def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_cost: float | None) -> FixPrice:
@@ -264,54 +257,18 @@ def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
     if not history.can_judge or not len(able):
         return None
     own = trimmed_mean(history.own - role_medians(history.own, history.role), TRIM)
-    victims = able[np.argsort(own[able])][:_VICTIMS].tolist()
-    tried = history.step_us * np.geomspace(SMALLEST_SHARE, 1.0, _SIZES)
-
-    def sees(victim: int, size: int) -> bool:
-        return _sees(history, victim, float(tried[size]))
-
+    tried, smallest = history.step_us * np.geomspace(SMALLEST_SHARE, 1.0, _SIZES), 0
     # The fastest is seen last: of the others mostly that size is tried only. All are to be seen at one size.
-    smallest, agreed = _first_seen(partial(sees, victims[0]), _likely(history, victims[0], tried), 0), 1
-    for victim in cycle(victims[1:] + victims[:1]):
-        if agreed == len(victims) or smallest == _SIZES:
-            break
-        if sees(victim, smallest):
-            agreed += 1
-        else:
-            smallest, agreed = _first_seen(partial(sees, victim), smallest + 1, smallest + 1), 1
+    for victim in able[np.argsort(own[able])][:_VICTIMS].tolist():
+
+        def is_seen(size: int, victim: int = victim) -> bool:
+            return _sees(history, victim, float(tried[size]))
+
+        if smallest < _SIZES and not is_seen(smallest):
+            smallest = bisect_left(range(_SIZES), True, lo=smallest + 1, key=is_seen)
     if smallest == _SIZES:
         return None
     return SmallestSeen(float(tried[smallest]), float(tried[smallest]) / history.step_us, len(history.steps))
-
-
-def _first_seen(sees: Callable[[int], bool], guess: int, least: int) -> int:
-    """The first size from `least` on that is seen, _SIZES where none is, if who is seen stays so when it takes longer.
-
-    From a guess outwards, twice as far each time, then between two that were tried: each try costs a triage.
-    """
-    low, high, at, step = least, _SIZES, min(guess, _SIZES - 1), 1
-    while low < high:
-        low, high = (low, at) if sees(at) else (at + 1, high)
-        if least < low and high < _SIZES:
-            at = (low + high) // 2
-        else:
-            at = max(high - step, least) if high < _SIZES else min(low + step - 1, _SIZES - 1)
-        step *= 2
-    return low
-
-
-def _likely(history: StepHistory, victim: int, tried: Floats) -> int:
-    """The first size that stands out of the ranks' own time, and that those who wait for the last would wait for."""
-    role = np.flatnonzero(history.role == history.role[victim])
-    means = Means.of(history.own[:, role])
-    raised = means.mean_ns + tried[:, None] * (role == victim)
-    chance = above_others(Means(raised, means.variance), history.spread())[1][:, np.searchsorted(role, victim)]
-    own, cost = history.us["self"], tried
-    if len(history.role_names) <= 1:
-        last, before = np.delete(own, victim, axis=1).max(axis=1), own.max(axis=1).mean()
-        cost = np.maximum(last, own[:, victim] + tried[:, None]).mean(axis=1) - before
-    stands = (chance * len(history.ranks) < FALSE_ALARM_RATE) & (cost >= SMALLEST_SHARE * (history.step_us + tried))
-    return int(np.count_nonzero(~stands))
 
 
 def _sees(history: StepHistory, victim: int, us: float) -> bool:

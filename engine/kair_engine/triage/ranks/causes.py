@@ -9,25 +9,25 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
-from kair_engine.ranks import Position, Rank, ranks_at
+from kair_engine.ranks import Position, ranks_at
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence
 from kair_engine.results.whatif import HostStops
+from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job
-from kair_engine.triage.late_launches import LateLaunches
 from kair_engine.triage.ranks.diagnosis import (
     MIN_EXPLAINED,
     Diagnosis,
     all_over,
     held_by_calls,
     held_by_profiler,
-    idle_device,
     idle_host,
     more_stops,
-    peers_of,
+    slower_launches,
     stopped,
 )
 from kair_engine.triage.ranks.kernel_times import beside_peers
@@ -41,6 +41,7 @@ from kair_engine.triage.ranks.work_reasons import (
     larger_inputs,
     longer_batch,
     more_calls,
+    more_launches,
     same_inputs,
 )
 
@@ -57,7 +58,7 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     blamed: BlameResult,
     stops: HostStops | None,
     largest: Anomaly,
-    late: LateLaunches | None = None,
+    parts: StepPartsTally | None = None,
     processor: ProcessorTimes | None = None,
     *,
     is_stopped: bool = False,
@@ -67,26 +68,25 @@ def diagnose(  # noqa: PLR0917  (each of another type)
 ) -> Diagnosis:
     """Why the ranks of an anomaly are slow, and whether its delays come periodically.
 
-    Of the host those are a cause of their own: something is meant to be done every few steps. `late` tells of ranks
-    whose device idles what it waits for. What the kernel measured of their threads, `processor`, goes before
+    Of the host those are a cause of their own: something is meant to be done every few steps. `parts`, accounts of
+    steps, tell what a device that idles waits for. What the kernel measured of their threads, `processor`, goes before
     all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
     What they gave their models in a step, `given` (steps × ranks), tells larger batches. All that are `accused` are
     nobody's peers where kernels are compared; `recorded` tells the models of devices.
     """
-    if is_stopped and stops is not None:
-        ranks = ranks_at(job.ranks, largest.positions)
-        if still := more_stops(job, stops.by_rank_us, largest, ranks, largest.excess_ns):
-            return Diagnosis("contention", None, (still,))
-    batch = batch_beside_peers(job, given, largest)
+    of = Compared(job, largest)
+    if is_stopped and stops is not None and (still := more_stops(of, stops.by_rank_us, largest.excess_ns)):
+        return Diagnosis("contention", None, (still,))
+    batch = batch_beside_peers(of, given)
     computing = CLASSES[largest.class_index] == "compute" and largest.kind != "intermittent"
     if batch is not None and computing and batch.explains(largest.excess_ns):
-        return Diagnosis("uneven_work", largest.operator, (batch.evidence(ranks_at(job.ranks, largest.positions)),))
-    measured = None if processor is None else beside_peers(processor, peers_of(job, largest), largest, job)
+        return Diagnosis("uneven_work", largest.operator, (batch.evidence(of.ranks),))
+    measured = None if processor is None else beside_peers(of, processor)
     if measured is not None and measured.lacks_cores:
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
     beside = partial(_within_rank, job, largest, accused, recorded)
-    reason = _why(job, blamed, None if computes else stops, largest, late, batch, beside)
+    reason = _why(of, blamed, None if computes else stops, parts, batch, beside)
     periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
@@ -97,11 +97,10 @@ def diagnose(  # noqa: PLR0917  (each of another type)
 
 
 def _why(  # noqa: PLR0917  (each of another type)
-    job: JobExcess,
+    of: Compared,
     blamed: BlameResult,
     stops: HostStops | None,
-    largest: Anomaly,
-    late: LateLaunches | None,
+    parts: StepPartsTally | None,
     batch: Batch | None,
     within_rank: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
@@ -111,42 +110,37 @@ def _why(  # noqa: PLR0917  (each of another type)
     processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
     that it is none.
     """
-    name, ranks = CLASSES[largest.class_index], ranks_at(job.ranks, largest.positions)
+    name = CLASSES[of.largest.class_index]
     if name == "host":
-        if held := held_by_profiler(job, largest, ranks) or held_by_calls(job, largest, ranks):
+        if held := held_by_profiler(of) or held_by_calls(of):
             return held
-        if late is not None:
-            found = idle_device(job, stops, largest, ranks, late)
+        if of.job.on_device and of.peers and parts is not None:
+            found = more_launches(of, parts) or stopped(of, stops) or slower_launches(of, parts)
         else:
-            found = all_over(job, stops, largest, ranks) or between_more_calls(job, largest, ranks)
-        return found or idle_host(job, blamed, largest, ranks)
+            found = all_over(of, stops) or between_more_calls(of)
+        return found or idle_host(of, blamed)
     if name != "compute":
-        return all_over(job, stops, largest, ranks) or Diagnosis(name)
-    return _of_compute(job, stops, largest, ranks, batch, within_rank)
+        return all_over(of, stops) or Diagnosis(name)
+    return _of_compute(of, stops, batch, within_rank)
 
 
-def _of_compute(  # noqa: PLR0917  (each of another type)
-    job: JobExcess,
-    stops: HostStops | None,
-    largest: Anomaly,
-    ranks: tuple[Rank, ...],
-    batch: Batch | None,
-    within_rank: Callable[[], Diagnosis | None],
+def _of_compute(
+    of: Compared, stops: HostStops | None, batch: Batch | None, within_rank: Callable[[], Diagnosis | None]
 ) -> Diagnosis:
-    inputs = inputs_of(job, largest)
-    of_operator = largest.operator is not None and not calls_more(job, largest)
+    job, largest, inputs = of.job, of.largest, inputs_of(of)
+    of_operator = largest.operator is not None and not calls_more(of)
     # Without devices what compiles is computing, too.
-    compiling = None if job.on_device else held_by_calls(job, largest, ranks)
-    more = None if of_operator else more_calls(job, largest)
+    compiling = None if job.on_device else held_by_calls(of)
+    more = None if of_operator else more_calls(of)
     beside = within_rank()
-    found = compiling or more or larger_inputs(job, largest, inputs, ranks)
+    found = compiling or more or larger_inputs(of, inputs)
     if found is None and beside is not None and beside.cause != "compute":
         found = beside
-    if found := found or all_over(job, stops, largest, ranks):
+    if found := found or all_over(of, stops):
         return found
     if of_operator:
         return beside or Diagnosis("compute")
-    same = same_inputs(largest, inputs, ranks) if batch is None else batch.same(largest.excess_ns, ranks)
+    same = same_inputs(of, inputs) if batch is None else batch.same(largest.excess_ns, of.ranks)
     if beside is not None:  # a longer batch takes longer in all that is computed with it
         return replace(beside, evidence=(*same, *beside.evidence))
     # A stall of the whole process lands in whatever operator it hits.
@@ -154,8 +148,8 @@ def _of_compute(  # noqa: PLR0917  (each of another type)
     if not stalled and one_operator(job, largest.positions[0], "compute") is not None:
         return Diagnosis("compute", None, same)
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns
-    longer = None if is_told else longer_batch(job, largest)
-    return stopped(job, stops, largest, ranks) or longer or Diagnosis("compute", None, same)
+    longer = None if is_told else longer_batch(of)
+    return stopped(of, stops) or longer or Diagnosis("compute", None, same)
 
 
 def _within_rank(

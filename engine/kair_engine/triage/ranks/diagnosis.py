@@ -5,24 +5,23 @@ Ranks whose device or host idles: for the profiler, for launches, for a batch, f
 Ranks whose threads stand still for longer than their peers': the processor that they run on, whatever it slows.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.noise import above_peers
-from kair_engine.ranks import Position, Rank, as_positions
+from kair_engine.localize.compared import Compared
+from kair_engine.localize.excess import CLASSES
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
-from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.stats import TRIM, median, trimmed_mean
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_activity import CALLS, HOST_KINDS
-from kair_engine.triage.late_launches import LateLaunches
 
 MIN_EXPLAINED = 0.5
 """More calls, or stops, must make up this part of what a rank loses to be called its cause."""
@@ -39,118 +38,71 @@ class Diagnosis:
     evidence: tuple[Evidence, ...] = ()
 
 
-def steps_since(job: JobExcess, largest: Anomaly) -> Bools:
-    """The steps from the one in which the ranks began to be slow."""
-    return np.array([largest.since is None or step.step >= largest.since for step in job.steps])
-
-
-def peers_of(job: JobExcess, largest: Anomaly) -> list[int]:
-    """The other ranks of their role."""
-    role = job.role[largest.positions[0]]
-    others: Ints = np.setdiff1d(np.flatnonzero(job.role == role), np.array(largest.positions))
-    return [int(rank) for rank in job.ranks[others]]
-
-
-def unaccused(job: JobExcess, places: Sequence[int], accused: Collection[int]) -> list[Position]:
-    """Return the positions of their role's other ranks that nobody accuses; of all others, where everybody is."""
-    role = np.flatnonzero(job.role == job.role[places[0]])
-    others: Ints = np.setdiff1d(role, np.array(places))
-    healthy: Ints = np.setdiff1d(others, np.array(sorted(accused), dtype=np.int64))
-    return list(as_positions(healthy if len(healthy) else others))
-
-
-def from_median(job: JobExcess, places: Sequence[int]) -> int:
-    """How far a rank lies from its peers, in distances from its role's median: of two that is halfway."""
-    return 2 if np.count_nonzero(job.role == job.role[places[0]]) == 2 else 1
-
-
-def mine_and_usual(job: JobExcess, largest: Anomaly, of_steps: Floats) -> tuple[float, float]:
-    """Return the mean of (steps × ranks) since the onset of the ranks, and of their median peer; 0 without peers."""
-    of_rank = of_steps[steps_since(job, largest)].mean(axis=0)
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    usual = float(np.median(of_rank[peers])) if len(peers) else 0.0
-    return float(of_rank[list(largest.positions)].mean()), usual
-
-
-def held_by_profiler(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def held_by_profiler(of: Compared) -> Diagnosis | None:
     """Of ranks that their profiler holds up for longer than their peers' does, by most of what they lose."""
-    mine, usual = mine_and_usual(job, largest, job.profiling_ns)
-    if mine - usual < MIN_EXPLAINED * largest.excess_ns or mine <= 0:
+    mine, usual = of.means(of.job.profiling_ns)
+    if mine - usual < MIN_EXPLAINED * of.largest.excess_ns or mine <= 0:
         return None
     figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-    return Diagnosis("profiler", None, (Evidence("profiler", figures, None, ranks),))
+    return Diagnosis("profiler", None, (Evidence("profiler", figures, None, of.ranks),))
 
 
-def held_by_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def held_by_calls(of: Compared) -> Diagnosis | None:
     """Return the cause of ranks whose hosts compile, or allocate, for longer than peers' by most of what they lose."""
     for kind in CALLS:
-        mine, usual = mine_and_usual(job, largest, job.activity_ns[:, HOST_KINDS.index(kind)])
-        if mine > usual and mine - usual >= MIN_EXPLAINED * largest.excess_ns:
+        mine, usual = of.means(of.job.activity_ns[:, HOST_KINDS.index(kind)])
+        if mine > usual and mine - usual >= MIN_EXPLAINED * of.largest.excess_ns:
             figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-            return Diagnosis(kind, None, (Evidence("in_calls", figures, None, ranks, about=kind),))
+            return Diagnosis(kind, None, (Evidence("in_calls", figures, None, of.ranks, about=kind),))
     return None
 
 
-def idle_device(
-    job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...], late: LateLaunches
-) -> Diagnosis | None:
-    """Of ranks whose device idles: more to launch, a host thread that stands still, or launches that are slower."""
-    more = [one for one in late.more if one.idle_ns > 0]
-    if sum(one.idle_ns for one in more) >= MIN_EXPLAINED * largest.excess_ns:
-        first = more[0]
-        figures = {"calls": first.calls, "usual_calls": first.usual_calls, "excess_us_per_step": first.idle_ns / 1e3}
-        return Diagnosis(
-            "uneven_work", first.operator, (Evidence("launches_more", figures, None, ranks, first.operator),)
-        )
-    if found := stopped(job, stops, largest, ranks):
-        return found
-    slower = late.one_by_one_ns - late.peers_one_by_one_ns
-    if slower < MIN_EXPLAINED * largest.excess_ns:
+def slower_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
+    """Return that a device idles between launches for longer than its peers', by most of what it loses."""
+    mine, usual = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)
+    if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
-    figures = {"idle_us_per_step": late.one_by_one_ns / 1e3, "peers_us_per_step": late.peers_one_by_one_ns / 1e3}
-    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, ranks),))
+    figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
+    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, of.ranks),))
 
 
-def idle_host(job: JobExcess, blamed: BlameResult, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis:
+def idle_host(of: Compared, blamed: BlameResult) -> Diagnosis:
     """Garbage collection where blame saw that behind the host's gaps, the input where batches are fetched in them."""
-    host = [c for c in blamed.root_causes if c.rank in ranks and c.cause in {"host", "garbage_collection"}]
+    host = [c for c in blamed.root_causes if c.rank in of.ranks and c.cause in {"host", "garbage_collection"}]
     collected = sum(c.blamed_us for c in host if c.cause == "garbage_collection")
     if host and collected * 2 > sum(c.blamed_us for c in host):
         return Diagnosis("garbage_collection")
-    return _of_unmarked_input(job, largest, ranks) or Diagnosis("host")
+    return _of_unmarked_input(of) or Diagnosis("host")
 
 
-def _of_unmarked_input(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def _of_unmarked_input(of: Compared) -> Diagnosis | None:
     """Ranks that are idle in every step where a batch is fetched, by most of what they lose."""
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    if largest.kind == "intermittent" or not len(peers):
+    if of.largest.kind == "intermittent" or not of.peers:
         return None  # what comes now and then may be what is meant to, as checkpoints are
-    idle_ns = job.fetching_ns[steps_since(job, largest)]
-    mine = float(np.median(idle_ns[:, list(largest.positions)].mean(axis=1)))
-    usual = float(np.median(idle_ns[:, peers]))
-    if mine - usual < MIN_EXPLAINED * largest.excess_ns:
+    idle_ns = of.job.fetching_ns[of.later]
+    mine, usual = float(np.median(idle_ns[:, of.mine].mean(axis=1))), float(np.median(idle_ns[:, of.peers]))
+    if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
     figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-    return Diagnosis("unmarked_input", None, (Evidence("unmarked_input", figures, None, ranks),))
+    return Diagnosis("unmarked_input", None, (Evidence("unmarked_input", figures, None, of.ranks),))
 
 
 MOSTLY_ONE = 0.8
 """What a rank loses is not all over if more of it than this part is in one operator, between operators, or on links."""
 
 
-def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def all_over(of: Compared, stops: HostStops | None) -> Diagnosis | None:
     """Stops, in operators and between them, of a rank that is slow in most steps and not in one place mostly.
 
     Whatever it is slowest in: a rank without a core is late with all that it does.
     """
-    members = np.flatnonzero(job.role == job.role[largest.positions[0]])
+    job, largest = of.job, of.largest
     often = largest.kind == "persistent" or largest.events[0] > MOST_STEPS * len(job.steps)
-    if largest.kind == "group" or not often or len(members) < 2:
+    if largest.kind == "group" or not often or not of.peers:
         return None
-    at = int(np.searchsorted(members, largest.positions[0]))
 
     def lost(per_step: Floats) -> float:
-        return float(trimmed_mean(above_peers(per_step[:, members], at), TRIM))
+        return float(trimmed_mean(per_step[:, of.mine[0]] - median(per_step[:, of.peers], axis=1), TRIM))
 
     of_class = np.nan_to_num(job.by_step_ns, nan=0.0)
     everything = lost(of_class.sum(axis=1))
@@ -158,28 +110,23 @@ def all_over(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: t
     mostly = max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators])
     if everything <= 0 or mostly > MOSTLY_ONE * everything:
         return None
-    found = None if stops is None else more_stops(job, stops.by_rank_us, largest, ranks, everything)
+    found = None if stops is None else more_stops(of, stops.by_rank_us, everything)
     if found is None:
         return None
     figures = {**found.figures, "between": 1}
     return Diagnosis("contention", None, (replace(found, figures=figures),))
 
 
-def stopped(job: JobExcess, stops: HostStops | None, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
     """Stops in the middle of operators, where the ranks have so many more than their peers."""
-    found = None if stops is None else more_stops(job, stops.inside_by_rank_us, largest, ranks, largest.excess_ns)
-    if found is None:
-        return None
-    return Diagnosis("contention", None, (found,))
+    found = None if stops is None else more_stops(of, stops.inside_by_rank_us, of.largest.excess_ns)
+    return None if found is None else Diagnosis("contention", None, (found,))
 
 
-def more_stops(
-    job: JobExcess, of_rank_us: Mapping[int, float], largest: Anomaly, ranks: tuple[Rank, ...], lost_ns: float
-) -> Evidence | None:
+def more_stops(of: Compared, of_rank_us: Mapping[int, float], lost_ns: float) -> Evidence | None:
     """What the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
-    peers = [of_rank_us.get(rank, 0.0) for rank in peers_of(job, largest)]
-    mine = float(np.mean([of_rank_us.get(rank, 0.0) for rank in ranks]))
-    usual = float(np.median(peers)) if peers else 0.0
+    still = np.array([of_rank_us.get(rank, 0.0) for rank in of.job.ranks.tolist()])
+    mine, usual = float(still[of.mine].mean()), float(np.median(still[of.peers])) if of.peers else 0.0
     if (mine - usual) * 1e3 < MIN_EXPLAINED * lost_ns:
         return None
-    return Evidence("stopped", {"stopped_us_per_step": mine, "peers_us_per_step": usual}, ShownBy("whatif"), ranks)
+    return Evidence("stopped", {"stopped_us_per_step": mine, "peers_us_per_step": usual}, ShownBy("whatif"), of.ranks)

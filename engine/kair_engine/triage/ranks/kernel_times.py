@@ -14,13 +14,14 @@ import numpy as np
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.signals import Measured
-from kair_engine.ranks import Position, Rank, ranks_at
+from kair_engine.ranks import Position, Rank
 from kair_engine.results.triage import Evidence
 from kair_engine.stats import role_medians
 from kair_engine.timeline.host_time import ProcessorTimes
-from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, peers_of, steps_since
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED
 from kair_engine.triage.ranks.more_work import more_work_ns
 
 CPU_CLASSES: Final = [CLASSES.index(name) for name in ("compute", "input", "host")]
@@ -64,21 +65,20 @@ def asleep_beyond_peers_ns(job: JobExcess, processor: ProcessorTimes | None, slo
     return np.where(np.isin(np.arange(len(beyond)), [place for one in slow for place in one.positions]), beyond, 0.0)
 
 
-def asleep_evidence(job: JobExcess, processor: ProcessorTimes | None, largest: Anomaly) -> tuple[Evidence, ...]:
+def asleep_evidence(of: Compared, processor: ProcessorTimes | None) -> tuple[Evidence, ...]:
     """That ranks are asleep for longer than their peers by most of what they lose; nothing of others."""
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    if (asleep := asleep_ns(job, processor)) is None or not len(peers):
+    if (asleep := asleep_ns(of.job, processor)) is None or not of.peers:
         return ()
-    mean = np.maximum(asleep[steps_since(job, largest)], 0.0).mean(axis=0)
-    mine, others = float(mean[list(largest.positions)].mean()), mean[peers]
-    if mine - float(np.median(others)) < MIN_EXPLAINED * largest.excess_ns:
+    mean = np.maximum(asleep[of.later], 0.0).mean(axis=0)
+    mine, others = float(mean[of.mine].mean()), mean[of.peers]
+    if mine - float(np.median(others)) < MIN_EXPLAINED * of.largest.excess_ns:
         return ()
     figures = {
         "asleep_us_per_step": mine / 1e3,
         "peers_least_us": float(others.min()) / 1e3,
         "peers_most_us": float(others.max()) / 1e3,
     }
-    return (Evidence("asleep", figures, None, ranks_at(job.ranks, largest.positions)),)
+    return (Evidence("asleep", figures, None, of.ranks),)
 
 
 def in_job(job: JobExcess, processor: ProcessorTimes, values: Floats) -> Floats:
@@ -148,11 +148,10 @@ class BesidePeers:
         return mine - float(np.median(theirs))
 
 
-def beside_peers(
-    processor: ProcessorTimes, peers: Sequence[int], largest: Anomaly, job: JobExcess
-) -> BesidePeers | None:
-    """What was measured of the ranks of an anomaly and of their `peers`; None where that says nothing of it."""
-    if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not peers:
+def beside_peers(of: Compared, processor: ProcessorTimes) -> BesidePeers | None:
+    """What was measured of the ranks of an anomaly and of their peers; None where that says nothing of it."""
+    job, largest = of.job, of.largest
+    if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not of.peers:
         return None
     hit = [job.steps[at].step for at in largest.hit] if largest.kind == "intermittent" else []
     if hit:
@@ -162,11 +161,10 @@ def beside_peers(
     told = ~np.isnan(processor.delay_ns[:, looked_at])
     if not told.any(axis=1).all():
         return None
-    ready, computed = (np.mean(of[:, looked_at], axis=1, where=told) for of in (processor.delay_ns, processor.cpu_ns))
-    ranks = ranks_at(job.ranks, largest.positions)
-    mine, others = (np.searchsorted(processor.ranks, of) for of in (ranks, peers))
+    ready, computed = (np.mean(ns[:, looked_at], axis=1, where=told) for ns in (processor.delay_ns, processor.cpu_ns))
+    mine, others = (np.searchsorted(processor.ranks, job.ranks[places]) for places in (of.mine, of.peers))
     return BesidePeers(
-        ranks,
+        of.ranks,
         float(ready[mine].mean()),
         float(computed[mine].mean()),
         ready[others],

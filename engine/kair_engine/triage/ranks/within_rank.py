@@ -13,13 +13,14 @@ from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.triage import Evidence, EvidenceKind, ShownBy
 from kair_engine.timeline.kernel_families import FAMILIES, OF_ARITHMETIC, OF_COPIES, OF_DATA, Family, family_of
 from kair_engine.trace.measures import shown
 from kair_engine.trace.model import Job
-from kair_engine.triage.ranks.diagnosis import Diagnosis, steps_since, unaccused
+from kair_engine.triage.ranks.diagnosis import Diagnosis
 
 ALIKE: Final = (0.5, 2.0)
 """A kernel is slower like the whole if its growth is this part of the whole's at least, and this many times at most."""
@@ -98,13 +99,13 @@ class Kernels:
         return self.names[int(chosen[self.longer_ns[chosen].argmax()])] if len(chosen) else None
 
 
-def kernels_of(job: JobExcess, places: Sequence[Position], later: Bools, accused: Collection[Position]) -> Kernels:
+def kernels_of(of: Compared, accused: Collection[Position]) -> Kernels:
     """Compare what ranks run with what it takes those peers that are not `accused` either, where there are any."""
-    chosen, peers = list(places), unaccused(job, places, accused)
+    job, peers = of.job, of.unaccused(accused)
 
     def both(spent: Floats) -> tuple[float, float]:
-        of_rank = zero_for_nan(spent[later]).mean(axis=0)
-        mine = float(of_rank[chosen].mean())
+        of_rank = zero_for_nan(spent[of.later]).mean(axis=0)
+        mine = float(of_rank[of.mine].mean())
         return mine, float(np.median(of_rank[peers])) if peers else mine
 
     names = tuple(name for name, fetches in job.operators.items() if not fetches)
@@ -166,7 +167,7 @@ def _models(job: JobExcess, largest: Anomaly, accused: Collection[Position], of:
         told = [None if one is None else one.device.model for one in known]
         return None if None in told or not told else sorted({shown(one) for one in told if one is not None})
 
-    mine, theirs = models(largest.positions), models(unaccused(job, largest.positions, accused))
+    mine, theirs = models(largest.positions), models(Compared(job, largest).unaccused(accused))
     if mine is None or theirs is None or not set(mine).isdisjoint(theirs):
         return None
     return f"{', '.join(mine)}; peers' {', '.join(theirs)}"
@@ -240,7 +241,7 @@ def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] 
 
 
 def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> Kernels:
-    return kernels_of(job, largest.positions, steps_since(job, largest), accused)
+    return kernels_of(Compared(job, largest), accused)
 
 
 def _beside_the_rest(

@@ -12,50 +12,72 @@ import numpy as np
 
 from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import Anomaly
-from kair_engine.localize.excess import CLASSES, PASSES, JobExcess
+from kair_engine.localize.compared import Compared
+from kair_engine.localize.excess import CLASSES, PASSES
 from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
-from kair_engine.ranks import Rank, ranks_at
+from kair_engine.ranks import Rank
 from kair_engine.results.triage import Evidence
-from kair_engine.triage.late_launches import OFTEN
-from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis, from_median, peers_of, steps_since
+from kair_engine.step_bar import StepPartsTally
+from kair_engine.timeline.account import KINDS
+from kair_engine.timeline.coverage import COUNTED
+from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED, Diagnosis
 from kair_engine.triage.ranks.more_work import usual_passes_ns
 
+OFTEN: Final = 1.0
+"""Calls more than peers in the median step."""
 OF_LARGER_BATCHES: Final = frozenset({"larger_inputs", "larger_batch", "longer_batches"})
 """The kinds of evidence that ranks are given more samples, or longer ones."""
 
 
-def calls_more(job: JobExcess, largest: Anomaly) -> bool:
+def calls_more(of: Compared) -> bool:
     """Whether its ranks call the operator of an anomaly oftener than usual."""
-    assert largest.operator is not None
-    return _further_calls(job, largest.operator, largest)[1] >= OFTEN
+    assert of.largest.operator is not None
+    return _further_calls(of, of.largest.operator)[1] >= OFTEN
 
 
-def more_calls(job: JobExcess, largest: Anomaly) -> Diagnosis | None:
+def more_calls(of: Compared) -> Diagnosis | None:
     """Operators that the ranks call more often than their peers, where those make up most of what they lose.
 
     That is either of their compute, or of it together with what idle time goes by between calls.
     """
-    further = _further(job, largest)
-    spent, lost = sum(one.excess_ns for one in further), largest.excess_ns
+    further = _further(of)
+    spent, lost = sum(one.excess_ns for one in further), of.largest.excess_ns
     if not further:
         return None
     if spent < MIN_EXPLAINED * lost:
-        idle_ns = _later_than_usual_ns(job, largest, "host")
-        between = min(_idle_between_ns(job, largest, further), idle_ns)
+        idle_ns = _later_than_usual_ns(of, "host")
+        between = min(_idle_between_ns(of, further), idle_ns)
         if spent + between < MIN_EXPLAINED * (lost + idle_ns):
             return None
-    return further[0].diagnosis(ranks_at(job.ranks, largest.positions))
+    return further[0].diagnosis(of.ranks)
 
 
-def between_more_calls(job: JobExcess, largest: Anomaly, ranks: tuple[Rank, ...]) -> Diagnosis | None:
+def between_more_calls(of: Compared) -> Diagnosis | None:
     """Idle time of a thread that goes by between the calls that it makes more often than its peers."""
-    if largest.kind == "intermittent":
+    if of.largest.kind == "intermittent":
         return None
-    further = _further(job, largest)
-    if not further or _idle_between_ns(job, largest, further) < LARGER_LIKE_SLOWER * largest.excess_ns:
+    further = _further(of)
+    if not further or _idle_between_ns(of, further) < LARGER_LIKE_SLOWER * of.largest.excess_ns:
         return None
-    return further[0].diagnosis(ranks)
+    return further[0].diagnosis(of.ranks)
+
+
+def more_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
+    """Return what a device runs more often than its peers', where it idles for those launches most of what it loses.
+
+    Each further launch should keep it idle for as long as one of a peer's does, by the accounts of steps, `parts`.
+    """
+    if of.job.recorded is None or not (further := _further(of)):
+        return None
+    ran = np.median(of.job.recorded[COUNTED.index("operations"), of.later][:, of.peers])
+    idle_ns = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)[1] / max(float(ran), 1.0)
+    idle_ns *= sum(one.calls - one.usual for one in further)
+    if idle_ns < MIN_EXPLAINED * of.largest.excess_ns:
+        return None
+    first = further[0]
+    figures = {"calls": first.calls, "usual_calls": first.usual, "excess_us_per_step": idle_ns / 1e3}
+    shown = Evidence("launches_more", figures, None, of.ranks, first.operator)
+    return Diagnosis("uneven_work", first.operator, (shown,))
 
 
 @dataclass(frozen=True)
@@ -76,39 +98,36 @@ class _Further:
         )
 
 
-def _further(job: JobExcess, largest: Anomaly) -> list[_Further]:
+def _further(of: Compared) -> list[_Further]:
     """Those operators, that which takes longest first."""
-    places, later, found = list(largest.positions), steps_since(job, largest), []
-    for name, fetches in job.operators.items():
-        calls, more = _further_calls(job, name, largest)
+    found = []
+    for name, fetches in of.job.operators.items():
+        calls, more = _further_calls(of, name)
         if not fetches and more >= OFTEN:
-            excess = from_median(job, places) * float(job.operator_ns(name)[0][later][:, places].mean())
+            excess = of.away * float(of.job.operator_ns(name)[0][of.later][:, of.mine].mean())
             found.append(_Further(name, excess, calls, calls - more))
     return sorted(found, key=lambda one: -one.excess_ns)
 
 
-def _further_calls(job: JobExcess, name: str, largest: Anomaly) -> tuple[float, float]:
+def _further_calls(of: Compared, name: str) -> tuple[float, float]:
     """How often the ranks call an operator in the median step, and how much more often than usual, the fewest."""
-    calls, usual = job.calls(name, steps_since(job, largest))
-    chosen = list(largest.positions)
-    return float(calls[chosen].min()), from_median(job, chosen) * float((calls - usual)[chosen].min())
+    calls, usual = of.job.calls(name, of.later)
+    return float(calls[of.mine].min()), of.away * float((calls - usual)[of.mine].min())
 
 
-def _idle_between_ns(job: JobExcess, largest: Anomaly, further: Sequence[_Further]) -> float:
+def _idle_between_ns(of: Compared, further: Sequence[_Further]) -> float:
     """What further calls should leave the ranks' threads idle: each for as long as a peer's call does."""
-    if job.on_device or not (peers := peers_of(job, largest)):
+    if of.job.on_device or not of.peers:
         return 0.0
-    places, later = np.searchsorted(job.ranks, peers), steps_since(job, largest)
-    called = sum(float(np.median(job.calls(name, later)[0][places])) for name in job.operators)
-    idle_ns = float(np.median(job.work_ns[CLASSES.index("host"), places])) / max(called, 1.0)
+    called = sum(float(np.median(of.job.calls(name, of.later)[0][of.peers])) for name in of.job.operators)
+    idle_ns = float(np.median(of.job.work_ns[CLASSES.index("host"), of.peers])) / max(called, 1.0)
     return sum(one.calls - one.usual for one in further) * idle_ns
 
 
-def _later_than_usual_ns(job: JobExcess, largest: Anomaly, time_class: str) -> float:
+def _later_than_usual_ns(of: Compared, time_class: str) -> float:
     """What the ranks lose a step in a class of their time, the mean over steps; 0 where that is nothing."""
-    places = list(largest.positions)
-    excess = zero_for_nan(job.by_step_ns[steps_since(job, largest), CLASSES.index(time_class)][:, places])
-    return from_median(job, places) * max(float(excess.mean()), 0.0)
+    excess = zero_for_nan(of.job.by_step_ns[of.later, CLASSES.index(time_class)][:, of.mine])
+    return of.away * max(float(excess.mean()), 0.0)
 
 
 @dataclass(frozen=True)
@@ -126,12 +145,12 @@ class Input:
     """The same of all that the operators which tell it are given, in whatever kernels."""
 
 
-def inputs_of(job: JobExcess, largest: Anomaly) -> list[Input]:
+def inputs_of(of: Compared) -> list[Input]:
     """Of the operators whose inputs' shapes are recorded, on the slow ranks and on their peers."""
-    if largest.kind == "intermittent":
+    if of.largest.kind == "intermittent":
         return []  # a median shows nothing of single steps
-    places, later, away = list(largest.positions), steps_since(job, largest), from_median(job, list(largest.positions))
-    peers, found = np.searchsorted(job.ranks, peers_of(job, largest)), []
+    job, places, peers, later, away = of.job, of.mine, of.peers, of.later, of.away
+    found = []
     for name, fetches in job.operators.items():
         larger, in_all = job.larger_inputs(name, later)
         excess, typical = job.operator_ns(name)
@@ -139,7 +158,7 @@ def inputs_of(job: JobExcess, largest: Anomaly) -> list[Input]:
         takes = float(typical[places].mean()) - (away - 1) * lost / away
         is_told = not np.isnan(larger[places]).any() and not np.isnan(larger[peers]).all()
         if not fetches and lost > 0 and takes > 0 and is_told:
-            shares = (_beside_peers(float(of[places].mean()), away) for of in (larger, in_all))
+            shares = (_beside_peers(float(share[places].mean()), away) for share in (larger, in_all))
             found.append(Input(name, lost, takes, *shares))
     return found
 
@@ -149,16 +168,14 @@ def _beside_peers(beyond_median: float, away: int) -> float:
     return (1 + beyond_median) / max(1 + beyond_median * (1 - away), 1e-9) - 1
 
 
-def larger_inputs(
-    job: JobExcess, largest: Anomaly, inputs: Sequence[Input], ranks: tuple[Rank, ...]
-) -> Diagnosis | None:
+def larger_inputs(of: Compared, inputs: Sequence[Input]) -> Diagnosis | None:
     """Operators that are given more than on peers, where those make up most of what the ranks lose.
 
     A library may choose another kernel for the same inputs: the operators that launch it have to be given more, too.
     """
     larger = [one for one in inputs if min(one.larger, one.in_all) > LARGER_INPUTS]
     lost = sum(one.excess_ns for one in larger)
-    if not larger or lost < MIN_EXPLAINED * largest.excess_ns:
+    if not larger or lost < MIN_EXPLAINED * of.largest.excess_ns:
         return None
     expected = sum(one.usual_ns * one.larger for one in larger)
     if expected < LARGER_LIKE_SLOWER * lost:
@@ -168,32 +185,32 @@ def larger_inputs(
         "larger_share": expected / sum(one.usual_ns for one in larger),
         "excess_us_per_step": lost / 1e3,
     }
-    about, differing = first.operator, _most_differing(job, largest, first.operator)
+    about, differing = first.operator, _most_differing(of, first.operator)
     if differing is not None:
         about = differing[0].told_by
-        figures |= _in_dimension(job, largest, first.operator, *differing)
-    return Diagnosis("uneven_work", largest.operator, (Evidence("larger_inputs", figures, None, ranks, about=about),))
+        figures |= _in_dimension(of, first.operator, *differing)
+    return Diagnosis(
+        "uneven_work", of.largest.operator, (Evidence("larger_inputs", figures, None, of.ranks, about=about),)
+    )
 
 
-def _most_differing(job: JobExcess, largest: Anomaly, operator: str) -> tuple[Dimension, Floats] | None:
+def _most_differing(of: Compared, operator: str) -> tuple[Dimension, Floats] | None:
     """The dimension in which the ranks give most more than their peers, and what it is on each rank; None without."""
-    places, peers = list(largest.positions), np.searchsorted(job.ranks, peers_of(job, largest))
 
-    def larger(of: Floats) -> float:
-        share = of[places].mean() / max(float(np.nanmedian(of[peers])), 1e-9) if not np.isnan(of[peers]).all() else 0.0
+    def larger(sizes: Floats) -> float:
+        peers = sizes[of.peers]
+        share = sizes[of.mine].mean() / max(float(np.nanmedian(peers)), 1e-9) if not np.isnan(peers).all() else 0.0
         return 0.0 if np.isnan(share) else float(share)
 
-    known = list(job.dimensions(operator, steps_since(job, largest)).items())
+    known = list(of.job.dimensions(operator, of.later).items())
     found = max(known, key=lambda one: larger(one[1]), default=None)
     return found if found is not None and larger(found[1]) > 1 + LARGER_INPUTS else None
 
 
-def _in_dimension(
-    job: JobExcess, largest: Anomaly, operator: str, dimension: Dimension, sizes: Floats
-) -> dict[str, float]:
+def _in_dimension(of: Compared, operator: str, dimension: Dimension, sizes: Floats) -> dict[str, float]:
     """How large it is beside the peers', and what a unit of it takes on either."""
-    places, peers = list(largest.positions), np.searchsorted(job.ranks, peers_of(job, largest))
-    of_unit_us = job.of_unit_ns(operator, dimension, steps_since(job, largest)) / 1e3
+    places, peers = of.mine, of.peers
+    of_unit_us = of.job.of_unit_ns(operator, dimension, of.later) / 1e3
     own, usual = float(sizes[places].mean()), float(np.nanmedian(sizes[peers]))
     return {
         "larger_share": own / usual - 1,
@@ -208,12 +225,12 @@ def _in_dimension(
     }
 
 
-def same_inputs(largest: Anomaly, inputs: Sequence[Input], ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
+def same_inputs(of: Compared, inputs: Sequence[Input]) -> tuple[Evidence, ...]:
     """What says that it is no larger batch: operators that are given as much as on peers make up most of it."""
     lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
-    if lost < MIN_EXPLAINED * largest.excess_ns:
+    if lost < MIN_EXPLAINED * of.largest.excess_ns:
         return ()
-    return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, ranks),)
+    return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, of.ranks),)
 
 
 LARGER_LIKE_SLOWER: Final = 0.25
@@ -257,46 +274,38 @@ class Batch:
         return (Evidence("same_inputs", {"excess_us_per_step": lost_ns / 1e3}, None, ranks),)
 
 
-def batch_beside_peers(job: JobExcess, given: Floats | None, largest: Anomaly) -> Batch | None:
+def batch_beside_peers(of: Compared, given: Floats | None) -> Batch | None:
     """What the ranks give their models; None where that, or what their peers give, is not known."""
     if given is None:
         return None
-    places, later = list(largest.positions), given[steps_since(job, largest)]
-    peers = np.searchsorted(job.ranks, peers_of(job, largest))
-    return _batch_of(later[:, places], later[:, peers], float(usual_passes_ns(job)[places].mean()))
+    mine, peers = (given[of.later][:, places] for places in (of.mine, of.peers))
+    mine, peers = mine[mine > 0], peers[peers > 0]  # NaN is neither
+    if not len(mine) or not len(peers):
+        return None
+    return Batch(float(np.median(mine)), float(np.median(peers)), float(usual_passes_ns(of.job)[of.mine].mean()))
 
 
-def longer_batch(job: JobExcess, largest: Anomaly) -> Diagnosis | None:
+def longer_batch(of: Compared) -> Diagnosis | None:
     """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not.
 
     Ranks that are slow together share a host and no batch.
     """
-    if largest.kind == "group" or not peers_of(job, largest):
+    if of.largest.kind == "group" or not of.peers:
         return None
-    later = steps_since(job, largest)
-    passes, optimizer = job.passes_ns.sum(axis=1)[later], job.optimizer_ns[later]
+    passes, optimizer = of.job.passes_ns[of.later], of.job.optimizer_ns[of.later]
     if np.median(optimizer) < LEAST_OPTIMIZER_NS:
         return None
-    slower, same = (_slower(job, of, largest) for of in (passes, optimizer))
-    forward, backward = (_slower(job, job.passes_ns[later, of], largest) for of in range(len(PASSES)))
+    slower, same = _slower(of, passes.sum(axis=1)), _slower(of, optimizer)
+    forward, backward = (_slower(of, passes[:, at]) for at in range(len(PASSES)))
     if slower < LONGER_PASSES or same > LIKE_OPTIMIZER * slower:
         return None
     if min(forward, backward) < LIKE_ONE_ANOTHER * max(forward, backward):
         return None  # a kernel of one pass is slow
     figures = {"passes_share": slower, "optimizer_share": same}
-    return Diagnosis(
-        "uneven_work", None, (Evidence("longer_batches", figures, None, ranks_at(job.ranks, largest.positions)),)
-    )
+    return Diagnosis("uneven_work", None, (Evidence("longer_batches", figures, None, of.ranks),))
 
 
-def _batch_of(own: Floats, peers: Floats, passes_ns: float) -> Batch | None:
-    """Of what some ranks and their peers give (steps × ranks each); None where either does not tell it."""
-    told, usual = own[own > 0], peers[peers > 0]  # NaN is neither
-    return Batch(float(np.median(told)), float(np.median(usual)), passes_ns) if len(told) and len(usual) else None
-
-
-def _slower(job: JobExcess, values: Floats, largest: Anomaly) -> float:
+def _slower(of: Compared, values: Floats) -> float:
     """By what share the ranks' values (steps × ranks) exceed their peers', the median over steps."""
-    others = np.searchsorted(job.ranks, peers_of(job, largest))
-    typical = np.median(values[:, others], axis=1)
-    return float(np.median(values[:, list(largest.positions)].mean(axis=1) / np.maximum(typical, 1.0)) - 1)
+    typical = np.median(values[:, of.peers], axis=1)
+    return float(np.median(values[:, of.mine].mean(axis=1) / np.maximum(typical, 1.0)) - 1)
