@@ -382,8 +382,10 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
 def signature(entry: Entry) -> inspect.Signature:
     """Compose what Typer reads of a command: its own parameters, then the shared ones."""
     sources: tuple[Callable[..., Any], ...] = (entry.load(), *groups(entry))
-    sources = (*sources[1:], sources[0]) if entry.is_query else sources
-    return inspect.Signature([parameter for source in sources for parameter in _described(source)])
+    taken = [parameter for source in sources for parameter in _described(source)]
+    if entry.is_query:
+        taken.append(taken.pop(0))  # the query comes after the job and its files
+    return inspect.Signature(taken)
 
 
 def _described(source: Callable[..., Any]) -> Iterator[inspect.Parameter]:

@@ -10,7 +10,7 @@ from support.cli_samples import HOSTILE, assert_valid, kair, store_variables
 from support.kineto_builder import trace, training_steps, write
 from support.places import SAMPLES
 
-from kair import querying
+from kair.app import querying
 from kair.app.querying import MOST_ROWS, require_read_only
 from kair.app.tables import TABLES
 from kair_engine.errors import UsageError
@@ -117,7 +117,7 @@ def test_triage_runs_for_its_own_table_alone(monkeypatch: pytest.MonkeyPatch) ->
     def refused(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("kair.app.answers.query.triage", refused)
+    monkeypatch.setattr("kair.app.investigate.triage", refused)
     assert len(_rows("SELECT * FROM account a JOIN collectives c ON a.rank = c.rank AND a.step = c.step LIMIT 3")) == 3
     assert [row["name"] for row in _rows("SHOW TABLES")] == sorted(TABLES)
 
