@@ -43,7 +43,7 @@ def rank_evidence(
     """What speaks against ranks: the tests they failed, who waited for them, and what made them late."""
     tested = any(anomaly.operator == operator for anomaly in anomalies)
     return (
-        *(_anomaly(found.job, anomaly, step_time_ns) for anomaly in _telling(anomalies)),
+        *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
         *_waiting(blamed, ranks),
         *_behind(blamed, ranks, operator, named=tested),
     )
@@ -220,7 +220,7 @@ def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
     return (Evidence("estimated", {"before_us": before, "after_us": cost.step_time_us}),)
 
 
-def _telling(anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
+def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
     """Those that say something of their own.
 
     A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells:
@@ -229,7 +229,7 @@ def _telling(anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
     for anomaly in anomalies:
         steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
         said = [one.excess_ns for one in steady if one.operator is not None]
-        alike = anomaly.kind == "intermittent" or np.isclose(said, anomaly.excess_ns, rtol=SAME_EXCESS).any()
+        alike = anomaly.kind == "intermittent" or np.isclose(said, _excess_ns(found, anomaly), rtol=SAME_EXCESS).any()
         if anomaly.operator is not None or not (steady and alike):
             yield anomaly
 
@@ -238,19 +238,29 @@ def _covers(one: Anomaly, other: Anomaly) -> bool:
     return one.class_index == other.class_index and set(other.positions) <= set(one.positions)
 
 
-def _anomaly(job: JobExcess, anomaly: Anomaly, step_time_ns: float) -> Evidence:
-    of = Compared(job, anomaly)
+def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
+    job, of = found.job, Compared(found.job, anomaly)
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
         kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
         figures: dict[str, float] = {"delays": k, "of_all": m, "steps": len(job.steps)}
         return Evidence(kind, figures, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
-    cost = {"excess_us_per_step": anomaly.excess_ns / 1e3, "share_of_step": anomaly.excess_ns / step_time_ns}
+    excess = _excess_ns(found, anomaly)
+    cost = {"excess_us_per_step": excess / 1e3, "share_of_step": excess / step_time_ns}
     if anomaly.operator is not None:
         return Evidence("slow_operator", cost, _LOCALIZE, of.ranks, about=anomaly.operator)
     if len(of.mine) >= len(of.peers):
         cost["others_of_role"] = len(of.peers)
     return Evidence("excess", cost, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
+
+
+def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
+    """Per step and rank, over the role's median as stage 1 shows it; over the others' mean where half is slow."""
+    if anomaly.operator is not None:
+        return anomaly.excess_ns
+    of, mean = Compared(found.job, anomaly), found.mean_ns[anomaly.class_index]
+    over = float(mean[of.peers].mean()) if 0 < len(of.peers) <= len(of.mine) else 0.0
+    return float(mean[of.mine].mean()) - over
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:

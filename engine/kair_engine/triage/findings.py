@@ -134,7 +134,7 @@ def _throughout(
 
 
 def new_finding(
-    trace: Trace | Job,
+    of: Trace | Job,
     *,
     cause: Cause,
     ranks: tuple[Rank, ...] = (),
@@ -150,7 +150,7 @@ def new_finding(
     since: int | None = None,
 ) -> Finding:
     """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
-    job, chosen = (trace.job, trace.steps) if isinstance(trace, Trace) else (trace, trace.steps)
+    job = of.job if isinstance(of, Trace) else of
     lost = min(lost_ns, step_time_ns)
     return Finding(
         cause=cause,
@@ -160,7 +160,7 @@ def new_finding(
         hosts=hosts_of(job, ranks or seen_on),
         operator=operator,
         edge=edge,
-        steps=chosen if steps is None else steps,
+        steps=of.steps if steps is None else steps,
         p_value=p_value,
         since=since,
         time_lost_us_per_step=lost / 1e3,
