@@ -48,7 +48,7 @@ async def taken(picture: Picture) -> str:
     """The picture as SVG."""
     from textual.pilot import Pilot
 
-    from kair_tui.cli.job import JobWanted
+    from kair_tui.cli.wanted import JobWanted
     from kair_tui.render.terminal import Look
     from kair_tui.tui.frame.app import KairApp
     from kair_tui.tui.frame.view import ViewScreen

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from kair.app.places import data_root, store_root
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, KairError
 
 Shell = Literal["bash", "zsh", "fish", "powershell", "pwsh"]
@@ -61,11 +62,9 @@ def install(program: click.Command, shell: str) -> Path:
 
 def job_names(incomplete: str) -> list[str]:
     """The store's jobs that begin with `incomplete`; none where there is no store."""
-    from kair_engine.store.jobs import Store
-
     try:
-        names = [job.name for job in Store(store_root(None)).jobs()]
-    except (OSError, KairError):
+        names = OpenStore(store_root(None)).job_names()
+    except KairError:  # a store of a kind that there is none of
         return []
     return [name for name in names if name.startswith(incomplete)]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kair.app.jobs import blaming_files, find_job, tidy
-from kair.app.places import is_mirror, store_root
+from kair.app.jobs import find_job, tidy
+from kair.app.places import store_root
 from kair.app.question import is_read_only
 from kair.app.session import Session
 from kair.app.step_choice import parse_steps
 from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
-from kair_tui.cli.asking import Asker, answer_of_job, answer_of_store, open_session
+from kair_tui.cli.asking import Asker, answer_of_job, answer_of_store, in_words, open_session
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.options import (
     Diagnostics,
@@ -53,14 +53,11 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
 
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Answer:
     """The answer of a command about the store. Raises KairError."""
-    root = store_root(take(StorePlace, arguments).store)
     if not (entry.asks or is_read_only()):
         tidy(take(StorePlace, arguments).store)
-    if is_mirror(root):
-        from kair_engine.store.remote import fetch_jobs
-
-        fetch_jobs(root)
-    return answer_of_store(entry, arguments, OpenStore(root, progress))
+    store = OpenStore(store_root(take(StorePlace, arguments).store), progress, in_words)
+    store.refresh()
+    return answer_of_store(entry, arguments, store)
 
 
 def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
@@ -120,8 +117,7 @@ def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: 
 def written_file(entry: Entry, arguments: dict[str, Any], session: Session) -> str:
     """What a command that writes a file says of it. Raises KairError."""
     asker = Asker.of(entry, arguments, session)
-    with blaming_files(asker.trace):
-        said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
+    said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
     return said
 
 

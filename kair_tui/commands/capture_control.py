@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.output import say, write_answer
 
@@ -105,9 +106,7 @@ def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
     except ValueError as error:
         raise UsageError(f"KAIR_COORDINATOR: {error}") from error
     if address is None:
-        from kair_engine.store.remote import place_of
-
-        where = place_of(places.store)
+        where = OpenStore(places.store).told
         raise InputError(
             f"job {places.job} has no coordinator in the store {where}", f"kair coordinator --job {places.job}"
         )

@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from kair.app.places import is_mirror
@@ -61,10 +60,10 @@ def run(
         raise UsageError("which job? kair confirm JOB, or $KAIR_JOB", "kair confirm job123 --rank 5")
     if everybody and (rank is not None or worth):
         raise UsageError(f"--all accuses nobody: leave --{'worth' if rank is None else 'rank'} out")
-    places = JobPlaces(session.store.root, safe_name(name))
+    places = JobPlaces(session.root, safe_name(name))
     if stop:
         state = dict(_asked(places, {"do": "stop"}).values)
-        return _result(places, state, f"no answer is kept of job {name}")
+        return _result(session, places, state, f"no answer is kept of job {name}")
     asked = {
         "do": "start",
         "ranks": "all" if everybody else rank or "",
@@ -80,7 +79,7 @@ def run(
     except KeyboardInterrupt:
         _asked(places, {"do": "stop"})
         raise
-    return _result(places, state, f"nothing was found: {state.get('why') or 'it ended'}")
+    return _result(session, places, state, f"nothing was found: {state.get('why') or 'it ended'}")
 
 
 def _followed(session: OpenStore, places: "JobPlaces", state: dict[str, str]) -> dict[str, str]:
@@ -110,15 +109,11 @@ def _told(state: dict[str, str]) -> str:
     return f"steps: {who}, {what}, d {dose}, cost {spent}{needed}"
 
 
-def _result(places: "JobPlaces", state: dict[str, str], otherwise: str) -> ConfirmRun:
+def _result(session: OpenStore, places: "JobPlaces", state: dict[str, str], otherwise: str) -> ConfirmRun:
     """What the coordinator wrote; behind a URL that is there some seconds later."""
-    from kair_engine.store.confirmed import read_confirmed
-    from kair_engine.store.remote import fetch_confirmed
-
     until = time.monotonic() + (_PATIENCE_S if is_mirror(places.store) and state.get("file") else 0)
     while True:
-        fetch_confirmed(places.store, places.job)
-        found = read_confirmed(places.confirm / Path(state["file"]).name) if state.get("file") else None
+        found = session.confirmed(places.job, state["file"]) if state.get("file") else None
         if found is not None and (found.state == "over" or time.monotonic() > until):
             return found
         if time.monotonic() > until:

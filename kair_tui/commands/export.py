@@ -22,10 +22,10 @@ def run(
     ],
     plain: Annotated[bool, Option("--plain", "No findings and no arrows: the operations alone, sooner.")] = False,
 ) -> str:
-    """Writes the file, and says what is in it. Raises UsageError where that cannot be done."""
-    from kair_engine.export.writing import export
+    """Write the file, and say what is in it. Raises UsageError where that cannot be done."""
+    from kair.app.acts.files import export_job
 
-    done = export(trace, out, plain=plain)
+    done = export_job(trace, out, plain=plain)
     marks = f", {plural(done.findings, 'mark')} of findings, {plural(done.arrows, 'arrow')}" if done.findings else ""
     told = marks or (f", {plural(done.arrows, 'arrow')}" if done.arrows else "")
     ranks, steps = plural(len(trace.job.ranks), "rank"), plural(len(trace.steps), "step")

@@ -132,9 +132,9 @@ def run(
     if action == "drain":
         return _drained(session, words, job, yes=yes)
     name, rest = _named(action, words, job)
-    folder = session.store.root / name / "mitigate"
+    folder = session.root / name / "mitigate"
     if action == "run":
-        raise SystemExit(_run(name, folder, session.store.root, rest, with_capture=not no_capture))
+        raise SystemExit(_run(name, folder, session.root, rest, with_capture=not no_capture))
     if action == "simulate":
         return _simulated(session, name, policy, ranks, draws)
     if action == "shards":
@@ -150,14 +150,14 @@ def run(
             commit=commit,
         )
         serve_shards(name, folder, listen, make)
-        result = MitigateResult(session.store.told, "shards", name, shards=shards_of(folder))
+        result = MitigateResult(session.told, "shards", name, shards=shards_of(folder))
         return replace(result, audited=audited_shards(folder, None))
     with records_of(session, name) as records:
         if action == "control":
             from kair_mitigate.controller import control
 
             control(
-                session.store.root,
+                session.root,
                 name,
                 records,
                 policy=policy or "continuous",
@@ -229,7 +229,7 @@ def _drained(session: OpenStore, words: Sequence[str], job: str | None, *, yes: 
     except OSError as error:
         raise InputError(f"cannot drain {words[0]}: {error}") from error
     told = tuple(map(shlex.join, commands))
-    return MitigateResult(session.store.told, "drain", job or "", commands=told, drained=yes)
+    return MitigateResult(session.told, "drain", job or "", commands=told, drained=yes)
 
 
 def _simulated(session: OpenStore, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:
@@ -244,13 +244,13 @@ def _simulated(session: OpenStore, name: str, policy: str | None, ranks: int, dr
             from kair_mitigate.controller import recorded
             from kair_mitigate.job_state import read_state
 
-            known = read_state(session.store.root / name / "mitigate")
+            known = read_state(session.root / name / "mitigate")
             if known is None:
                 raise InputError(f"job {name} is not run under kair mitigate in this store")
             sizes = known.in_force[0].sizes
-            rows = list(recorded_rows(*recorded(session.store.root / name / "steps", len(sizes)), sizes, chosen))
+            rows = list(recorded_rows(*recorded(session.root / name / "steps", len(sizes)), sizes, chosen))
     except ValueError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise InputError(f"cannot read the steps of job {name}: {error}") from error
-    return MitigateResult(session.store.told, "simulate", name, simulated=tuple(SimulatedPolicy(*row) for row in rows))
+    return MitigateResult(session.told, "simulate", name, simulated=tuple(SimulatedPolicy(*row) for row in rows))

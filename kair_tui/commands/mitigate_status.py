@@ -52,7 +52,7 @@ def records_of(session: OpenStore, name: str) -> Iterator["Records"]:
     from kair_mitigate.orders import RunKeyError
     from kair_mitigate.records import Records
 
-    folder = session.store.root / name / "mitigate"
+    folder = session.root / name / "mitigate"
     if not folder.is_dir():
         raise NotMitigatedError(name)
     try:
@@ -81,7 +81,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
 
     result = MitigateResult(
-        session.store.told,
+        session.told,
         action,
         name,
         proposals=tuple(
@@ -127,7 +127,7 @@ def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[R
     """What capture's steps tell of each rank; nothing of a job that is not captured."""
     from kair_mitigate.job_state import read_state
 
-    known, steps = read_state(records.folder), session.store.root / name / "steps"
+    known, steps = read_state(records.folder), session.root / name / "steps"
     if known is None or not steps.is_dir():
         return ()
     from kair_mitigate.controller import rates_of

@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from kair.app.question import Watcher
 from kair_engine.errors import UsageError, unwritable
-from kair_engine.probe.recording import Report
 from kair_tui.cli.options import Argument, Option
 from kair_tui.render.probe import ProbeInWords, probe_in_words
-
-if TYPE_CHECKING:
-    from kair_engine.probe.recording import Recording
 
 RENDERER = "kair_tui.render.probe"
 
 
 def run(
-    report: Report,
+    report: Watcher,
     *,
     files: Annotated[Sequence[Path], Argument("With --compare: the suspect's probe, then those of its peers.")] = (),
     compare: Annotated[bool, Option("--compare", "Compare probes instead of measuring.")] = False,
@@ -36,11 +33,10 @@ def run(
         return _compared(files, out)
     if files:
         raise UsageError("files are for --compare", "kair probe --compare SUSPECT.json PEER.json")
-    from kair_engine.probe.measuring import launch_of, measured
+    from kair.app.answers.probe import measured, processes_of_launch
 
-    _require_own_file(out, launch_of().world_size)
-    recording = measured(seconds, device, rank, report)
-    result = _in_words(recording)
+    _require_own_file(out, processes_of_launch())
+    result = probe_in_words(measured(seconds, device, rank, report))
     if out is not None:
         _write(result, out)
     return result
@@ -54,16 +50,9 @@ def _compared(files: Sequence[Path], out: str | None) -> ProbeInWords:
         )
     if out is not None:
         raise UsageError("--out is for measuring", "--json prints a comparison for machines")
-    from kair_engine.probe.comparison import compared, read_probe
+    from kair.app.answers.probe import compared
 
-    suspect, *peers = map(read_probe, files)
-    return probe_in_words(compared(suspect, peers))
-
-
-def _in_words(recording: "Recording") -> ProbeInWords:
-    from kair_engine.probe.comparison import summary  # loads NumPy, which measuring loads in its own way
-
-    return probe_in_words(summary(recording))
+    return probe_in_words(compared(files[0], files[1:]))
 
 
 def _require_own_file(out: str | None, world_size: int) -> None:

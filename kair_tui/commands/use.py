@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from kair.app.jobs import is_stored, unknown_job
 from kair.app.stores import OpenStore
 from kair_engine.results.store import UseResult
 from kair_tui.cli.completion import job_names
@@ -16,9 +15,7 @@ def run(
     *,
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
 ) -> UseResult:
-    """Tells the store. Raises InputError where there is no such job."""
-    store = session.store
-    if not is_stored(job, store.root):
-        raise unknown_job(job, store.root)
-    store.use(job)
-    return UseResult(store.told, job)
+    """Tell the store. Raises InputError where there is no such job."""
+    from kair.app.acts.jobs import use_job
+
+    return use_job(session, job)

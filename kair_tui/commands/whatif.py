@@ -58,7 +58,7 @@ def run(
 def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
     """Write the timelines that were asked for. Raises UsageError or UnwritableError where that cannot be done."""
     if own["timeline"] is not None:
-        from kair.app.answers.whatif import write_timelines
+        from kair.app.acts.files import write_timelines
 
         fixes = {name: own[name] for name in ("fix", "scale", "of_rank")}
         write_timelines(asker.session.given(answer.question), own["timeline"], **fixes)

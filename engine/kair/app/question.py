@@ -34,8 +34,12 @@ ANSWERED_BY: Final = {
     "info": "kair.app.answers.looks:info",
     "query": "kair.app.answers.query:query",
     "lateness": "kair.app.answers.looks:lateness",
+    "evidence": "kair.app.answers.evidence:evidence",
     "compare": "kair.app.answers.stores:compare",
     "ledger": "kair.app.answers.stores:ledger",
+    "jobs": "kair.app.answers.stores:jobs",
+    "fleet": "kair.app.answers.stores:fleet",
+    "baseline": "kair.app.answers.stores:baseline",
 }
 """Question → the function that answers it.
 
@@ -44,7 +48,7 @@ it and of what writes what is worth keeping.
 """
 
 
-ABOUT_STORE: Final = frozenset({"compare", "ledger"})
+ABOUT_STORE: Final = frozenset({"compare", "ledger", "jobs", "fleet", "baseline"})
 """Questions that `OpenStore` answers; `Session` answers the others."""
 
 

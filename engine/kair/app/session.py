@@ -256,7 +256,7 @@ class Session:
     def given(self, question: Question) -> Given:
         """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
         baseline = None
-        if question.command in _BESIDE:
+        if question.command in _COMPARED:
             baseline = chosen_baseline(question.baseline, store_root(self.store))
         cache = self._caches[question.command] if self._remembers else None
         return Given(self.narrowed(question.steps), baseline, self.progress, cache)
@@ -275,8 +275,10 @@ class Session:
 
 _FLEETING: Final = frozenset({"timeline", "query"})
 """Asked anew with every key or line, and answered at once: few of their answers are remembered."""
-_BESIDE: Final = frozenset({"triage", "localize", "query"})
-"""Compared with a baseline, and joined with what lies beside the recording; a query can be about triage's findings."""
+_COMPARED: Final = frozenset({"triage", "localize", "query"})
+"""Compared with a baseline; a query can be about triage's findings."""
+_BESIDE: Final = _COMPARED | {"evidence"}
+"""These rest on what lies beside the recording, too."""
 
 
 def chosen_baseline(wanted: str | None, store: Path) -> "ChosenBaseline | None":

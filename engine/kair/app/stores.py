@@ -1,28 +1,72 @@
 """A store that is open: opens its jobs, and answers questions about all of them or two."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kair.app.places import is_mirror
 from kair.app.question import ABOUT_STORE, Answer, Question, Watcher, answering, unwatched, warnings_of, write
-from kair_engine.errors import UsageError
+from kair_engine.errors import KairError, UsageError
+from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
+    from kair.app.jobs import JobSource
     from kair.app.session import Session
+    from kair_engine.results.confirm import ConfirmRun
+    from kair_engine.results.store import StragglerCost
+    from kair_engine.trace.model import KairWarning
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What stragglers cost jobs of which that was worked out just now, and why it could not be of others."""
+
+    costs: "Mapping[str, StragglerCost]" = field(default_factory=dict)
+    warnings: "tuple[KairWarning, ...]" = ()
+
+
+NOTHING_PRICED: Final = Priced()
 
 
 class OpenStore:
     """The store below one folder, and whom long work on it reports to."""
 
-    def __init__(self, root: Path, progress: Watcher = unwatched) -> None:
+    def __init__(
+        self,
+        root: Path,
+        progress: Watcher = unwatched,
+        in_words: Callable[[Answer], Answer] = lambda answer: answer,
+    ) -> None:
+        """Take the store at `root`; `in_words` makes of an answer about one of its jobs what a face shows."""
         from kair_engine.store.jobs import Store
 
-        self.store, self.progress = Store(root), progress
+        self.store, self.root, self.progress, self._in_words = Store(root), root, progress, in_words
 
-    def open(self, job: str | None, **how: Any) -> "Session":  # noqa: ANN401
+    @property
+    def told(self) -> str:
+        """The store's name for people: its folder, or the URL that this mirrors."""
+        return self.store.told
+
+    def refresh(self) -> None:
+        """Bring the list of jobs up to date, of a store behind a URL. Raises InputError where that is away."""
+        if is_mirror(self.root):
+            from kair_engine.store.remote import fetch_jobs
+
+            fetch_jobs(self.root)
+
+    def job_names(self) -> list[str]:
+        """Return the names of its jobs; none where there is no store, or it cannot be read."""
+        try:
+            return [job.name for job in self.store.jobs()]
+        except (OSError, KairError):
+            return []
+
+    def open(self, job: "str | JobSource | None", **how: Any) -> "Session":  # noqa: ANN401
         """Open a job of the store, or a path. Raises InputError where there is none; `how` as of `Session`."""
         from kair.app.session import Session
 
-        return Session.open(job, store=self.store.root, progress=self.progress, **how)
+        return Session.open(job, store=self.root, progress=self.progress, in_words=self._in_words, **how)
 
     def ask(self, question: Question) -> Answer:
         """Answer a question about the store. Raises what the question raises (KairError)."""
@@ -34,3 +78,11 @@ class OpenStore:
     def keep(self, answer: Answer) -> None:
         """Write what came of predictions. Nothing is written of any other answer, or where $KAIR_READ_ONLY is set."""
         write(answer)
+
+    def confirmed(self, job: str, file: str) -> "ConfirmRun | None":
+        """Return what delays of a running job showed, as its coordinator wrote it; None where that is not there yet."""
+        from kair_engine.store.confirmed import read_confirmed
+        from kair_engine.store.remote import fetch_confirmed
+
+        fetch_confirmed(self.root, job)
+        return read_confirmed(self.root / job / "confirm" / Path(file).name)

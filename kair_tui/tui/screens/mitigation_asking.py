@@ -45,7 +45,7 @@ def looked(folder: Path | None, job: str | None, jobs: tuple[str, ...]) -> Looke
     began, result, caught = time.monotonic(), None, None
     try:
         store = OpenStore(store_root(folder))
-        jobs = jobs or mitigated_jobs(store.store.root)
+        jobs = jobs or mitigated_jobs(store.root)
         job = job or next(iter(jobs), None)
         result = None if job is None else look(store, job)
     except Exception as error:

@@ -1,11 +1,14 @@
 """Answers about the store, or about two jobs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kair.app.stores import NOTHING_PRICED, Priced
 from kair_engine.errors import InputError
-from kair_engine.results.compare import CompareResult
+from kair_engine.results.compare import BaselineResult, CompareResult
 from kair_engine.results.ledger import LedgerResult
+from kair_engine.results.store import FleetJob, FleetResult, JobsResult, ListedJob, StragglerCost
 
 if TYPE_CHECKING:
     from kair.app.stores import OpenStore
@@ -32,7 +35,7 @@ def _opened(given: "OpenStore", job: str, step: str) -> "Trace":
     from kair.app.step_choice import parse_steps
 
     chosen = parse_steps(step)
-    trace = open_source(locate(job, given.store.root), progress=given.progress)
+    trace = open_source(locate(job, given.root), progress=given.progress)
     steps = chosen.among(trace.job.steps)
     return trace if steps is None else trace.select(steps)
 
@@ -43,13 +46,13 @@ def ledger(given: "OpenStore", *, job: str | None = None) -> tuple[LedgerResult,
     from kair_engine.ledger.rap_sheet import records_of
     from kair_engine.ledger.summary import by_cause, summary_of
 
-    found, writes = looked_up(given.store.root)
+    found, writes = looked_up(given.root)
     jobs = {entry.job for entry in found.entries} | {run.job for run in found.runs}
     if job is not None and job not in jobs:
         raise InputError(f"nothing was predicted of a job {job}", f"kair triage {job} predicts")
     entries = [entry for entry in found.entries if job is None or entry.job == job]
     result = LedgerResult(
-        store=given.store.told,
+        store=given.told,
         summary=summary_of(entries),
         causes=by_cause(entries),
         entries=tuple(sorted(entries, key=lambda entry: entry.at, reverse=True)),
@@ -57,3 +60,92 @@ def ledger(given: "OpenStore", *, job: str | None = None) -> tuple[LedgerResult,
         warnings=found.warnings,
     )
     return result, lambda _: writes()
+
+
+def jobs(
+    given: "OpenStore", *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None
+) -> tuple[JobsResult, Writes]:
+    """Return the store's jobs, with what stragglers cost those of which it is known, or was just `priced`."""
+    from kair_engine.store.remote import place_of
+
+    current = given.store.current()
+    found, damaged = given.store.listing()
+    listed = tuple(
+        ListedJob(
+            name=job.name,
+            in_use=job.name == current,
+            imported_at=job.imported_at,
+            source=job.source,
+            world_size=job.world_size,
+            ranks=job.ranks,
+            steps=job.steps,
+            operations=job.operations,
+            path=place_of(given.root, job.name),
+            last_verdict=job.last.verdict if job.last else None,
+            last_summary=job.last.summary if job.last else None,
+            triaged_at=job.last.triaged_at if job.last else None,
+            **_cost(priced.costs.get(job.name, job.cost), gpu_cost),
+        )
+        for job in found
+    )
+    return JobsResult(given.told, current, listed, (*damaged, *priced.warnings)), None
+
+
+def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
+    """Return the fields of a listed job that tell what stragglers cost it."""
+    if cost is None:
+        return {}
+    return {
+        "slowdown": cost.slowdown,
+        "waste": cost.waste,
+        "gpu_hours_per_day": cost.gpu_hours_per_day,
+        "cost_per_day": _money_per_day(cost, gpu_cost),
+        "cause": cost.cause,
+        "bar": cost.bar,
+    }
+
+
+def _money_per_day(cost: StragglerCost, gpu_cost: float | None) -> float | None:
+    return None if gpu_cost is None else cost.gpu_hours_per_day * gpu_cost
+
+
+def fleet(
+    given: "OpenStore", *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None
+) -> tuple[FleetResult, Writes]:
+    """Return all priced jobs together, how predictions came out, and who is slow in job after job.
+
+    Raises InputError where the store has no job.
+    """
+    from kair.app.ledger import looked_up
+    from kair_engine.fleet import fleet_of, week_of
+    from kair_engine.ledger.rap_sheet import records_of
+    from kair_engine.ledger.summary import summary_of
+
+    found, damaged = given.store.listing()
+    if not found:
+        raise InputError(f"no job in the store {given.told}", "kair import FOLDER --job NAME puts one there")
+    rows = [
+        FleetJob(
+            **vars(cost),
+            name=job.name,
+            world_size=job.world_size,
+            ranks=job.ranks,
+            steps=job.steps,
+            week=week_of(cost.recorded_at or job.imported_at),
+            cost_per_day=_money_per_day(cost, gpu_cost),
+        )
+        for job in found
+        if (cost := priced.costs.get(job.name, job.cost)) is not None
+    ]
+    ledger, _ = looked_up(given.root)
+    result = fleet_of(given.told, rows, (*damaged, *priced.warnings, *ledger.warnings))
+    summary = summary_of(ledger.entries) if ledger.entries else None
+    return replace(result, ledger=summary, records=records_of(ledger.runs)), None
+
+
+def baseline(given: "OpenStore") -> tuple[BaselineResult, Writes]:
+    """Return the baselines of the store, and which is in use."""
+    from kair_engine.baselines import Baselines
+
+    kept = Baselines(given.root)
+    return BaselineResult(given.told, "list", None, kept.current(), kept.listing()), None

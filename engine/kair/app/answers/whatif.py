@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kair.app.question import Given
@@ -12,6 +11,7 @@ from kair_engine.results.whatif import Fix, WhatifResult
 
 if TYPE_CHECKING:
     from kair_engine.whatif.analysis import Questions
+    from kair_engine.whatif.model import Model
 
 
 def whatif(
@@ -42,15 +42,13 @@ def whatif(
     return with_absorbed(_as_typed(result, texts), fixes, trace.job, lambda: leads(trace))
 
 
-def write_timelines(
-    given: Given, file: Path, *, fix: Sequence[str] = (), scale: Sequence[str] = (), of_rank: Rank | None = None
-) -> None:
-    """Write both timelines of the model, recorded and ideal, for Perfetto. Raises UnwritableError."""
-    from kair_engine.whatif.analysis import model_asked_of, write_timeline
+def asked_model(given: Given, fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> "Model":
+    """Return the job's model, the one that stays in memory where there is one. Raises UsageError for a fix."""
+    from kair_engine.whatif.analysis import model_asked_of
 
     _, fixes = _fixes(fix, scale, of_rank)
     kept = _kept(given, fixes)
-    write_timeline(model_asked_of(given.trace, named=_named(given, fixes)) if kept is None else kept.model, file)
+    return model_asked_of(given.trace, named=_named(given, fixes)) if kept is None else kept.model
 
 
 def _fixes(fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> tuple[list[str], list[Fix]]:

@@ -1,0 +1,85 @@
+"""Import, use, remove and price jobs of the store."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kair.app.acts.evidence import keep_evidence_beside
+from kair.app.jobs import blaming_files, is_stored, unknown_job
+from kair.app.places import cache_limit, cache_root
+from kair.app.question import Question, is_read_only
+from kair.app.stores import OpenStore, Priced
+from kair_engine.errors import KairError, UsageError
+from kair_engine.results.store import ImportResult, StragglerCost, UseResult
+from kair_engine.trace.model import KairWarning, short_warning
+
+
+def import_job(store: OpenStore, sources: Sequence[Path], name: str, *, replace: bool = False) -> ImportResult:
+    """Put traces into the store under a name, with the evidence beside them. Raises KairError."""
+    trace = store.store.import_traces(
+        sources, name, cache=cache_root(), cache_limit=cache_limit(), replace=replace, progress=store.progress
+    )
+    made = trace.job
+    warnings = keep_evidence_beside(sources, store.root / name, made)
+    return ImportResult(
+        store=str(store.root),
+        name=made.name,
+        source=made.source,
+        world_size=made.world_size,
+        ranks=made.ranks,
+        steps=made.steps,
+        operations=made.operations,
+        warnings=(*made.warnings, *warnings),
+    )
+
+
+def use_job(store: OpenStore, name: str) -> UseResult:
+    """Make a job the one that questions are about when none is named. Raises InputError where there is no such job."""
+    _require_stored(store, name)
+    store.store.use(name)
+    return UseResult(store.told, name)
+
+
+def remove_jobs(store: OpenStore, names: Sequence[str]) -> None:
+    """Remove jobs, all or none. Raises UsageError where none is named, InputError where there is no such job."""
+    if not names:
+        raise UsageError("no job was named", "kair jobs rm NAME")
+    for name in names:
+        _require_stored(store, name)
+    for name in dict.fromkeys(names):
+        store.store.remove(name)
+
+
+def price_jobs(store: OpenStore) -> Priced:
+    """Work out what stragglers cost the jobs of which that is not known yet, and keep each cost at once.
+
+    A job that cannot be analysed is passed over with a warning. Nothing is kept where $KAIR_READ_ONLY is set.
+    """
+    costs, failed = dict[str, StragglerCost](), list[KairWarning]()
+    missing = [job.name for job in store.store.jobs() if job.cost is None]
+    for done, name in enumerate(missing):
+        store.progress(done, len(missing), name)
+        try:
+            costs[name] = _worked_out(store, name)
+        except KairError as error:
+            failed.append(short_warning("not_priced", f"job {name} is not priced: {error}"))
+    return Priced(costs, tuple(failed))
+
+
+def _worked_out(store: OpenStore, name: str) -> StragglerCost:
+    """Triage the job, replay it, and keep verdict and cost."""
+    from kair_engine.fleet import cost_of
+    from kair_engine.store.kept_answers import keep_cost
+
+    session = store.open(name, remembers=False)
+    answer = session.ask(Question.of("triage"))
+    with blaming_files(session.trace):
+        cost = cost_of(session.trace, answer.result)
+    session.keep(answer)
+    if session.trace.job.stored_in is not None and not is_read_only():
+        keep_cost(Path(session.trace.job.stored_in), cost, session.trace.job.operations)
+    return cost
+
+
+def _require_stored(store: OpenStore, name: str) -> None:
+    if not is_stored(name, store.root):
+        raise unknown_job(name, store.root)
