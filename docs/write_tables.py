@@ -24,6 +24,7 @@ ROOMS = (
     "stats.py",
     "trace/large_steps.py",
     "trace/side_threads.py",
+    "results",
     "timeline",
     "recording",
     "localize",

@@ -15,11 +15,11 @@ from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs, StragglerCost
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.results.whatif import WhatifResult
+from kair_engine.results.whatif import SLOW, WhatifResult
 from kair_engine.step_bar import bar_of_jobs
 from kair_engine.trace.model import Job, KairWarning, Trace, hosts_of
 from kair_engine.whatif.analysis import model_asked_of, price_fixes
-from kair_engine.whatif.prices import HOURS_PER_DAY, SLOW
+from kair_engine.whatif.prices import HOURS_PER_DAY
 
 RECURS: Final = 0.01
 """Chance of a host's being accused as often as it is, in any of them, below which that is no chance."""

@@ -19,7 +19,7 @@ from kair_tui.render.text import clean, speaks_unicode, to_ascii
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from kair_engine.recording.importing import ImportOutcome
+    from kair_engine.trace.model import ImportOutcome
 
 
 MOST_SIGNS: Final = 1 << 20

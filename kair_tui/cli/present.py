@@ -147,11 +147,11 @@ class _Teller:
             text = self._presenter.text(answer)
             write_answer(f"{_REDRAW}{text}" if self._redraws else text)
         elif new:
-            from kair_capture.coordinator.alert_text import in_words
             from kair_tui.render.text import clean
+            from kair_tui.render.watch import alert_in_words
 
             ascii_only = self._presenter.ascii_only
-            write_answer("".join(f"{clean(in_words(alert), ascii_only=ascii_only)}\n" for alert in new))
+            write_answer("".join(f"{clean(alert_in_words(alert), ascii_only=ascii_only)}\n" for alert in new))
         self._is_first = False
 
     def _records(self, answer: "Answer", new: "list[Alert]", *, is_last: bool) -> str:

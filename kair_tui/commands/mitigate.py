@@ -215,7 +215,7 @@ def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_c
 
 def _drained(session: OpenStore, words: Sequence[str], job: str | None, *, yes: bool) -> MitigateResult:
     from kair_mitigate.draining import drain, drain_commands
-    from kair_tui.cli.configuration import drain_words
+    from kair_tui.commands.configuration import drain_words
 
     if len(words) != 1:
         raise UsageError("which host?", "kair mitigate drain node7")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from kair.app.question import Watcher
-from kair_engine.errors import UsageError, unwritable
+from kair_engine.errors import UsageError
 from kair_tui.cli.options import Argument, Option
 from kair_tui.render.probe import ProbeInWords, probe_in_words
 
@@ -62,7 +62,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 def _write(result: ProbeInWords, out: str) -> None:
     """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
-    from kair_engine.trace.files import atomic_write
+    from kair_engine.trace.files import named_file
     from kair_tui.render.answer import Answer
     from kair_tui.render.document import data_of, document
     from kair_tui.render.warnings import warnings_in_words
@@ -71,8 +71,5 @@ def _write(result: ProbeInWords, out: str) -> None:
     rank = "" if machine.rank is None else str(machine.rank)
     path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
     answer = Answer("probe", result, None, warnings_in_words(result.warnings))
-    try:
-        with atomic_write(path) as file:
-            file.write(document(answer, data_of(answer)).encode())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with named_file(path) as file:
+        file.write(document(answer, data_of(answer)).encode())

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.errors import UsageError, unwritable
-from kair_engine.trace.files import atomic_write
+from kair_engine.errors import UsageError
+from kair_engine.trace.files import named_file
 from kair_tui import __version__
 from kair_tui.cli.options import Option
 
@@ -59,11 +59,8 @@ def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with named_file(path) as file:
+        file.write(text.encode())
 
 
 def made_now() -> str:

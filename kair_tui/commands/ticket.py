@@ -7,20 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
-from kair.app.evidence import recorded_time
+from kair.app.fingerprint import fingerprint
 from kair.app.identities import identities_of
 from kair.app.question import Question
 from kair_engine.causes import CAUSES
-from kair_engine.errors import KairError, UsageError, unwritable
-from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
+from kair_engine.errors import KairError, UsageError
+from kair_engine.results.ticket import DrainCommand, TicketResult, TimelinePicture
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.trace.digest import recording_digest
-from kair_engine.trace.files import atomic_write
-from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.files import named_file
+from kair_engine.trace.model import Job
 from kair_tui import __version__
 from kair_tui.cli.asking import Asker
-from kair_tui.cli.configuration import drain_words
 from kair_tui.cli.options import EVIDENCE, Option
+from kair_tui.commands.configuration import drain_words
 from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
@@ -78,7 +77,7 @@ def run(
     if report is not None and picture is not None:
         timeline = replace(timeline, file=report.with_suffix(".svg").name)
     handover = Handover(
-        _fingerprint(trace, triaged),
+        fingerprint(trace, triaged, __version__),
         timeline,
         tuple(_run(*one) if yes else _printed(*one) for one in commands),
         why_not,
@@ -111,11 +110,8 @@ def _chosen(triaged: TriageResult, number: int | None) -> int | None:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with named_file(path) as file:
+        file.write(text.encode())
 
 
 def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
@@ -134,23 +130,6 @@ def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -
         return VIEW.picture(asker.ask(Question.of("timeline", around=around)).result), told
     except KairError as error:
         return None, TimelinePicture(None, why_none=f"There is no timeline: {error}.")
-
-
-def _fingerprint(trace: Trace, triaged: TriageResult) -> Fingerprint:
-    job = trace.job
-    begin_ns, end_ns = recorded_time(job) or (None, None)
-    return Fingerprint(
-        job=job.name,
-        recording=job.source,
-        digest=recording_digest(job),
-        kair=__version__,
-        ranks=job.ranks,
-        world_size=job.world_size,
-        steps=trace.steps,
-        begin_ns=begin_ns,
-        end_ns=end_ns,
-        sources=tuple(one.name for one in triaged.sources),
-    )
 
 
 _Drain = tuple[str, list[str]]

@@ -12,9 +12,9 @@ from kair.app.question import Question
 from kair.app.step_choice import step_text
 from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
+from kair_engine.results.fixes import fix_text
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import TriageResult
-from kair_engine.whatif.fixes import fix_text
 from kair_tui.cli.asking import Asker
 from kair_tui.commands.report_file import made_now
 from kair_tui.render.answer import JobInfo

@@ -1,95 +1,19 @@
 """`kair watch`: how a running job is doing, as its coordinator wrote it into the store."""
 
-import os
-import time
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
-from kair.app.places import is_mirror
-from kair_engine.errors import InputError
-from kair_engine.results.watch import FRESH_S, WatchResult
+from kair_engine.results.watch import WatchResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.options import Argument
 from kair_tui.cli.output import say
 
-if TYPE_CHECKING:
-    from kair_capture.places import JobPlaces
-
 RENDERER = "kair_tui.render.watch"
-
-_UNATTENDED_S: Final = 30.0
-_APPEARS_S: Final = 5.0
-_LOOK_S: Final = 0.2
-_TEXT = "A job that is watched. Default: $KAIR_JOB, else the one that was watched last."
+_TEXT: Final = "A job that is watched. Default: $KAIR_JOB, else the one that was watched last."
 
 
 def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_names)] = None) -> WatchResult:
-    """The status as it is now. Raises InputError where the job has no coordinator."""
-    import msgspec
+    """Return the status as it is now. Raises InputError where the job has no coordinator."""
+    from kair.app.answers.watch import watch
 
-    from kair_engine.trace.files import read_kept
-
-    places = _found(store, job or os.environ.get("KAIR_JOB"))
-    try:
-        result = msgspec.json.decode(read_kept(places.status), type=WatchResult)
-        age = datetime.now(UTC) - datetime.fromisoformat(result.updated_at)
-    except FileNotFoundError as error:
-        from kair_engine.store.remote import place_of
-
-        way_out = f"kair coordinator --job {places.job}"
-        raise InputError(f"job {places.job} has no coordinator in the store {place_of(store)}", way_out) from error
-    except OSError as error:
-        raise InputError(f"cannot read {places.status}: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{places.status} is damaged: {error}") from error
-    age_s = max(age.total_seconds(), 0.0)
-    if result.state in ("over", "failed"):
-        return result
-    why = _not_written(places) if age_s > FRESH_S else None
-    result = replace(result, age_s=age_s, unwritten_because=why)
-    return result if age_s < _UNATTENDED_S else replace(result, state="unattended")
-
-
-def _found(store: Path, job: str | None) -> "JobPlaces":
-    """The job's places; who asks right after a coordinator was started waits until that has written something."""
-    until, has_said = time.monotonic() + _APPEARS_S, False
-    while True:
-        places = None if job is None and not _watched(store) else _places(store, job)
-        if places is not None and is_mirror(store):
-            from kair_engine.store.remote import fetch_status
-
-            fetch_status(store, places.job)
-        if (places is not None and os.path.lexists(places.status)) or time.monotonic() > until:
-            return places or _places(store, job)
-        if not has_said:
-            has_said = True
-            say(f"kair: waiting up to {_APPEARS_S:.0f} s for a coordinator{f' of job {job}' if job else ''} to begin")
-        time.sleep(_LOOK_S)
-
-
-def _not_written(places: "JobPlaces") -> str | None:
-    """Why the coordinator may be unable to write, as far as that can be seen from here."""
-    try:
-        room, needed = os.statvfs(places.capture), places.status.stat().st_size
-        if room.f_bavail * room.f_frsize < needed or (room.f_files and not room.f_favail):
-            return "the store is full"
-        return None if os.access(places.capture, os.W_OK) else "the store cannot be written"
-    except OSError:
-        return "the store is away"
-
-
-def _watched(store: Path) -> list[Path]:
-    return sorted(store.glob("*/capture/status.json"), key=lambda path: path.stat().st_mtime_ns)
-
-
-def _places(store: Path, job: str | None) -> "JobPlaces":
-    from kair_capture.places import JobPlaces
-    from kair_capture.settings import safe_name
-
-    if job is not None:
-        return JobPlaces(store, safe_name(job))
-    if not (watched := _watched(store)):
-        raise InputError(f"no job of the store {store} is watched", "kair coordinator --job NAME")
-    return JobPlaces(store, watched[-1].parents[1].name)
+    return watch(store, job, lambda text: say(f"kair: {text}"))

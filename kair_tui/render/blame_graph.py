@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kair_engine.blame.waiting_graph import OTHERS, rank_id, waiting_graph
+from kair.app.waiting_graph import OTHERS, rank_id, waiting_graph
 from kair_engine.results.blame import STEP_BEGIN, BlameResult
 from kair_tui.render.blame_paths import WORTH_NAMING, blame_headline, operator_name
 from kair_tui.render.text import spaced

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult
-from kair_engine.whatif.prices import SLOW
+from kair_engine.results.whatif import SLOW
 from kair_tui.render.answer import ALARM, DIM, Column, Styled
 from kair_tui.render.bar import in_one_line
 from kair_tui.render.drawing import draw_shares

@@ -6,8 +6,8 @@ Culprits hide one another: of two ranks that are equally late, fixing one saves 
 from collections.abc import Sequence
 
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.ranks import Rank, runs
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.triage import Evidence, Finding, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (

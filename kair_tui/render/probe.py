@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.probe.recording import is_busy
 from kair_engine.results.probe import LinkState, Measurement, MeasureName, ProbedMachine, ProbeResult
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, percent, plural, significant
@@ -103,7 +102,7 @@ def _all_of(rows: Sequence[Measurement]) -> str:
 def _busy(machine: ProbedMachine) -> str:
     share = machine.counters.run_queue_share
     waited = f"; it waited for a core {percent(share or 0)} of the time, taken by other programs"
-    return waited if is_busy(machine) else ""
+    return waited if machine.is_busy else ""
 
 
 def _spells(result: ProbeResult) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.rank import CurveDistance, PartOfStep, RankProfileResult, SubgraphTime
 from kair_tui.render.answer import DIM, Column
 from kair_tui.render.delays import ON_DEVICES, lead_in_words

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
+from kair_engine.results.fixes import fix_text
 from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_engine.whatif.fixes import fix_text
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.bar import in_one_line, waiting_in_words
 from kair_tui.render.changes import against_in_words

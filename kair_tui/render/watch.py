@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.watch import FRESH_S, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.watch import FRESH_S, Alert, WatchedHost, WatchedRank, WatchedWindow, WatchResult
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, score, signed_duration
 from kair_tui.render.view import View
@@ -24,6 +24,13 @@ _STATES: Final = {
     "failed": "it has ended, and not in order",
     "unattended": "unattended: its coordinator no longer writes",
 }
+
+
+def alert_in_words(alert: Alert) -> str:
+    """Return what was noticed, at which step, and by how much."""
+    from kair_capture.coordinator.alert_text import in_words
+
+    return in_words(alert)
 
 
 def _headline(result: WatchResult) -> str:
@@ -109,8 +116,6 @@ _WINDOWS = (
 
 
 def _body(result: WatchResult, page: Page) -> None:
-    from kair_capture.coordinator.alert_text import in_words
-
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
     if result.unwritten_since is not None:
@@ -137,7 +142,7 @@ def _body(result: WatchResult, page: Page) -> None:
     if result.alerts:
         page.line()
     for alert in result.alerts[-ALERTS_SHOWN:]:
-        page.line(f"{alert.at[11:19]}  {in_words(alert)}")
+        page.line(f"{alert.at[11:19]}  {alert_in_words(alert)}")
 
 
 VIEW = View[WatchResult, WatchedRank](

@@ -24,7 +24,7 @@ from kair_tui.shell.session import ShellState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kair_engine.recording.importing import ImportOutcome
+    from kair_engine.trace.model import ImportOutcome
     from kair_tui.render.answer import PageOptions
     from kair_tui.shell.runbooks import Runbook
     from kair_tui.shell.runner import Outcome

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kair.app.candidates import Candidate, candidates
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_engine.whatif.candidates import Candidate, candidates
 from kair_tui.render.units import percent, spans
 from kair_tui.render.whatif import WhatifInWords
 from kair_tui.tui.widgets.fix_list import ListedFix, in_order

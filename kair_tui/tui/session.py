@@ -1,23 +1,17 @@
-"""The job as it is open on the screens: what was chosen there, bookmarks and the recording.
+"""The job as it is open on the screens: what was chosen there, bookmarks and the recording."""
 
-Bookmarks: places in a job worth coming back to, kept with it.
-"""
-
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kair.app import session as app
 from kair.app.jobs import JobSource
-from kair.app.places import kept_with
+from kair.app.notes import Bookmarks
 from kair.app.question import Answer, Question, Watcher, unwatched
 from kair.app.session import Wanted, always
 from kair.app.step_choice import StepChoice
 from kair_engine.errors import UsageError
-from kair_engine.recording.job_file import BOOKMARKS
-from kair_engine.recording.opening import SourceState
 from kair_engine.trace.model import Trace
 from kair_tui.cli.asking import in_words, shown
 from kair_tui.render.answer import PageOptions
@@ -27,7 +21,7 @@ from kair_tui.tui.fix_selection import FixSelection
 from kair_tui.tui.question import entry_of, line_of
 
 if TYPE_CHECKING:
-    from kair_engine.views.lateness_map import Lateness
+    from kair_engine.results.lateness import Lateness
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Session(app.Session):
         *,
         store: Path | None = None,
         recorder: Recorder | None = None,
-        read_from: SourceState | None = None,
+        read_from: Hashable = None,
         progress: Watcher = unwatched,
     ) -> None:
         """`read_from` is how the job's files looked before they were read; None where nobody minds."""
@@ -67,7 +61,7 @@ class Session(app.Session):
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
 
-    def renew(self, trace: Trace, read_from: SourceState | None) -> None:
+    def renew(self, trace: Trace, read_from: Hashable) -> None:
         """The job was read again: whatever was answered is forgotten; fixes, and steps that are still there, stay."""
         super().renew(trace, read_from)
         if self.steps is not None:
@@ -123,52 +117,3 @@ class Session(app.Session):
         if rank not in ranks:
             raise UsageError(f"no rank {rank} in this job ({ranks[0]}-{ranks[-1]})")
         return rank
-
-
-@dataclass(frozen=True)
-class Bookmark:
-    """A screen, what it was about, and the steps that were chosen (None for all)."""
-
-    title: str
-    screen: str
-    rank: int | None = None
-    operator: str | None = None
-    step: int | None = None
-    steps: tuple[int, ...] | None = None
-    at_us: float | None = None
-
-
-class Bookmarks:
-    """Those of one job, in one file."""
-
-    def __init__(self, file: Path, *, in_store: bool = False) -> None:
-        self.file, self._in_store = file, in_store
-
-    @classmethod
-    def of(cls, source: JobSource) -> "Bookmarks":
-        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
-        if source.stored:
-            return cls(source.path / BOOKMARKS, in_store=True)
-        return cls(kept_with(source.path, "bookmarks"))
-
-    def all(self) -> tuple[Bookmark, ...]:
-        """In the order they were set; none where the file is missing or damaged."""
-        from kair_engine.trace.files import read_kept
-
-        try:
-            return msgspec.json.decode(read_kept(self.file), type=tuple[Bookmark, ...])
-        except (OSError, ValueError, RecursionError):
-            return ()
-
-    def toggle(self, bookmark: Bookmark) -> bool:
-        """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
-        from kair_engine.trace.files import make_folder, modes_below, write_whole
-        from kair_engine.trace.json_text import encode_json
-
-        known = self.all()
-        kept = tuple(one for one in known if one != bookmark)
-        is_set = len(kept) == len(known)
-        if not self._in_store:  # There the folder of a job that was deleted is not made again.
-            make_folder(self.file.parent)
-        write_whole(self.file, encode_json((*kept, bookmark) if is_set else kept), modes_below(self.file.parent))
-        return is_set

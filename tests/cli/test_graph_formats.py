@@ -11,7 +11,7 @@ import pytest
 from support.cli_samples import HOSTILE, HOSTILE_RESULTS, RESULTS, answering, kair, waiting_for
 from support.places import SAMPLES
 
-from kair_engine.blame.waiting_graph import OTHERS
+from kair.app.waiting_graph import OTHERS
 from kair_engine.results.blame import BlameResult
 from kair_tui.render.blame_graph import MOST_CAUSES, MOST_RANKS, drawing, graph
 from kair_tui.render.view import GRAPH_FORMATS, graph_text

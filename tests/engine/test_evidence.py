@@ -78,7 +78,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     make, kinds = JOBS[request.param]
     made = keeping_steps(make(tmp_path / "job"))
     store_variables(monkeypatch, tmp_path)
-    monkeypatch.setattr("kair.app.session.open_source", lambda *_, **__: made)
+    monkeypatch.setattr("kair.app.jobs.open_source", lambda *_, **__: made)
     source = JobSource("the-job", tmp_path / "job", stored=False)
     monkeypatch.setattr("kair_tui.cli.invoke.find_job", lambda *_, **__: source)
 

@@ -26,6 +26,7 @@ from kair_engine.export.timeline import timeline as exported
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import JobRoles, StepExcess, job_excess
 from kair_engine.pinpoint import pinpoint
+from kair_engine.results.fixes import parse_fix
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.trace import large_steps
@@ -42,7 +43,6 @@ from kair_engine.views.timeline import View, covers, timeline
 from kair_engine.views.timeline_prepared import prepare
 from kair_engine.whatif import analysis as rank_sampling
 from kair_engine.whatif.analysis import model_asked_of, units, whatif
-from kair_engine.whatif.fixes import parse_fix
 from kair_tui.render.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)

@@ -14,12 +14,12 @@ from support.places import CASES2
 
 from kair_engine.errors import BusyError, InputError, UnwritableError
 from kair_engine.recording.cache import cache_size, clear, evict, tidy_cache
-from kair_engine.recording.importing import ImportOutcome, ImportTask, UnwrittenError, import_files
+from kair_engine.recording.importing import ImportTask, UnwrittenError, import_files
 from kair_engine.recording.kept_files import hold
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.step_numbers import incomplete_cells, usable_steps
 from kair_engine.trace.format import FragmentWriter
-from kair_engine.trace.model import StepTimes, Trace
+from kair_engine.trace.model import ImportOutcome, StepTimes, Trace
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from support.places import SAMPLES
 from support.trace_builder import trace
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fixes import parse_fix
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.views.frequency import frequency
 from kair_engine.views.rank_profile import rank_profile
 from kair_engine.whatif.analysis import model_of, price_fixes
-from kair_engine.whatif.fixes import parse_fix
 
 SAMPLE = SAMPLES / "slow_operator"
 FORWARD, OPTIMIZER = "DistributedDataParallel.forward", "Optimizer.step#SGD.step"

@@ -9,9 +9,9 @@ import networkx as nx
 import pytest
 from support.trace_builder import trace
 
+from kair.app.waiting_graph import OTHERS, cause_id, rank_id, waiting_graph
 from kair_engine.blame import walk as waits
 from kair_engine.blame.analysis import blame
-from kair_engine.blame.waiting_graph import OTHERS, cause_id, rank_id, waiting_graph
 from kair_engine.results.blame import BlameResult
 from kair_engine.trace.model import Trace
 

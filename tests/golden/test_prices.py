@@ -7,8 +7,8 @@ from support.answers import once, recorded
 from support.places import MEGATRON, SAMPLES
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fixes import parse_fix
 from kair_engine.whatif import analysis
-from kair_engine.whatif.fixes import parse_fix
 from kair_tui.render.warnings import warnings_in_words
 
 pytestmark = pytest.mark.slow

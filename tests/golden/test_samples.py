@@ -7,8 +7,8 @@ import pytest
 from support.answers import once, recorded, shared_cache, triaged
 from support.places import SAMPLES
 
+from kair.app.waiting_graph import waiting_graph
 from kair_engine.blame import analysis as blaming
-from kair_engine.blame.waiting_graph import waiting_graph
 from kair_engine.localize import analysis as localizing
 from kair_engine.pinpoint import pinpoint
 from kair_engine.recording.opening import open_trace

@@ -13,10 +13,10 @@ import pytest
 from support.answers import recorded
 from support.places import BYTEDANCE
 
+from kair_engine.results.fixes import parse_fix, parse_scale
 from kair_engine.results.whatif import PartEffect, StepPrice, WhatifResult
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.fixes import parse_fix, parse_scale
 from kair_engine.whatif.pipeline.rows import read_pipeline
 from kair_engine.whatif.pipeline.times import THRESHOLD
 from kair_tui.render.whatif import verdict_in_words

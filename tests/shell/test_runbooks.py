@@ -65,7 +65,7 @@ def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
         opened.append(source.path)
         return recorded(source.path)
 
-    monkeypatch.setattr("kair.app.session.open_source", counted)
+    monkeypatch.setattr("kair.app.jobs.open_source", counted)
     outcome = run(book, TEN, "-o", "json")
     document = json.loads(outcome.out)
     assert_valid(document, "run")

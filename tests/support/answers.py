@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kair.app import question, session
+from kair.app import question
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.batches import StepMemory, keeping_steps
@@ -60,10 +60,10 @@ def answered_once() -> Iterator[None]:
     find = question.answering
 
     def stand_in(command: str) -> Callable[..., Any]:
-        return once_given(find(command))
+        return find(command) if command in question.ABOUT_STORE else once_given(find(command))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "answering", stand_in)
+        patch.setattr(question, "answering", stand_in)
         for name in _ANALYSES:
             module, _, function = f"kair_engine.{name}".rpartition(".")
             patch.setattr(import_module(module), function, once(getattr(import_module(module), function)))

@@ -498,18 +498,18 @@ def answering(
     monkeypatch: pytest.MonkeyPatch, results: dict[str, Any] | None = None, opened: Trace | None = None
 ) -> Iterator[list[dict[str, Any]]]:
     """Lets every analysis answer with `results`, whatever the job; yields what they were asked."""
-    from kair.app import session
+    from kair.app import question
     from kair.app.question import Answer, Question
     from kair_tui.cli import asking
     from kair_tui.cli.registry import Entry
 
     asked: list[dict[str, Any]] = []
-    find = session.answering
+    find = question.answering
     answers = results or RESULTS
 
     def stand_in(command: str) -> Any:  # noqa: ANN401
         run = find(command)
-        if command not in answers:
+        if command not in answers or command in question.ABOUT_STORE:
             return run
 
         def answer(given: Given, **arguments: Any) -> Any:  # noqa: ANN401
@@ -535,10 +535,10 @@ def answering(
         return answer
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "answering", stand_in)
+        patch.setattr(question, "answering", stand_in)
         patch.setattr(asking, "in_words", words)
         patch.setattr(Entry, "load", loaded)
-        patch.setattr(session, "open_source", lambda *_, **__: opened or trace())
+        patch.setattr("kair.app.jobs.open_source", lambda *_, **__: opened or trace())
         found = JobSource("job123", Path("job123"), stored=False)
         patch.setattr("kair_tui.cli.invoke.find_job", lambda *_, **__: found)
         yield asked

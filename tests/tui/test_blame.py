@@ -23,7 +23,7 @@ from support.screen_text import (
 )
 from textual.pilot import Pilot
 
-from kair_engine.blame.waiting_graph import cause_id
+from kair.app.waiting_graph import cause_id
 from kair_engine.causes import Cause
 from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RankWaiting, RoleInPath
 from kair_tui.render.blame_graph import MOST_GROUPS, graph, neighbourhood

@@ -47,7 +47,7 @@ class Long:
 
             return answer
 
-        monkeypatch.setattr("kair.app.session.answering", long)
+        monkeypatch.setattr("kair.app.question.answering", long)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import pytest
 from support.places import SAMPLES
 from support.screen_text import answered, opened, played, screen_lines, screen_text, type_line, until
 
+from kair_engine.results.lateness import Lateness, darkest
 from kair_engine.stats import role_medians
 from kair_engine.triage.history.rows import COLUMNS, step_history
 from kair_engine.views.lateness import lateness_of_history
-from kair_engine.views.lateness_map import Lateness, darkest
 from kair_tui.render.terminal import Look
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.grid_layout import Group

@@ -12,12 +12,12 @@ from support.cli_samples import whatif as whatif_sample
 from support.pipeline_builder import pipeline_job, written
 from support.places import SAMPLES
 
+from kair.app.candidates import candidates, workers
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.fixes import fix_text, parse_fix, parse_scale
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import Questions, model_of, price_fixes, whatif
-from kair_engine.whatif.candidates import candidates, workers
-from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
 
 SAME = ("slowdown", "waste", "step_time_us", "measured_step_time_us", "ideal_step_time_us", "simulation_error")
 """Fields that do not depend on who costs what."""

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fixes import fix_text, has_text, parse_fix, parse_scale
 from kair_engine.results.whatif import FIX_KINDS, Fix
-from kair_engine.whatif.fixes import fix_text, has_text, parse_fix, parse_scale
 
 NUMBERS = st.lists(st.integers(0, 30), unique=True).map(lambda numbers: tuple(sorted(numbers)))
 NAMES = st.lists(st.from_regex(r"[a-z:*?_.\[\]-]{1,8}", fullmatch=True), max_size=2).map(tuple)

@@ -7,9 +7,9 @@ from support.pipeline_builder import Cost, Row, costs, pipeline_job, recorded_st
 
 from kair_engine.errors import UsageError
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.fixes import parse_fix, parse_scale
 from kair_engine.results.whatif import Fix, WhatifResult
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.fixes import parse_fix, parse_scale
 from kair_tui.render.whatif import remedy_in_words, verdict_in_words
 
 

@@ -78,7 +78,7 @@ from kair_engine.recording.opening import open_trace
 from kair.app.notes import Notes
 from kair.app.places import kept_with, store_root
 from kair_tui.render.answer import Note
-from kair_tui.tui.session import Bookmark, Bookmarks
+from kair.app.notes import Bookmark, Bookmarks
 from kair_engine.store.jobs import Store
 for job in (Store(store_root(None)).open("job1").job,):
     Notes.of(job).write(Note("rank 1", "rank", "a note", "2026-01-01T00:00:00+00:00"))

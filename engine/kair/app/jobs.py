@@ -21,6 +21,7 @@ from kair_engine.trace.model import Job, Trace
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
+    from kair_engine.recording.opening import SourceState
     from kair_engine.store.jobs import Store
 
 
@@ -174,6 +175,24 @@ def open_source(source: JobSource, *, progress: "Progress") -> Trace:
             source.paths, name=source.name, cache=cache_root(), cache_limit=cache_limit(), progress=progress
         ).trace
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
+
+
+def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, SourceState | None]":
+    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+    from kair_engine.recording.opening import state_of
+
+    state = state_of(source.path)
+    return open_source(source, progress=progress), state
+
+
+def committed_at(job: str, chosen_store: Path | None) -> int | None:
+    """Return when the store's job of that name was written last, ns; None where it has none."""
+    from kair_engine.recording.job_file import JOB_FILE
+
+    try:
+        return (store_root(chosen_store) / job / JOB_FILE).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 @contextmanager

@@ -1,17 +1,63 @@
-"""Notes: what a person wrote about a job, kept with it."""
+"""What a person made of a job, kept with it: notes, and bookmarks of screens worth coming back to."""
 
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from kair.app.jobs import JobSource
 from kair.app.places import kept_with
 from kair.app.question import Note
+from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Job
 
 
-class Notes:
+@dataclass(frozen=True)
+class Bookmark:
+    """A screen, what it was about, and the steps that were chosen (None for all)."""
+
+    title: str
+    screen: str
+    rank: int | None = None
+    operator: str | None = None
+    step: int | None = None
+    steps: tuple[int, ...] | None = None
+    at_us: float | None = None
+
+
+Kept = TypeVar("Kept", Note, Bookmark)
+
+
+class _KeptWithJob(Generic[Kept]):
     """Those of one job, in one file."""
+
+    of_what: type[Kept]
 
     def __init__(self, file: Path, *, in_store: bool = False) -> None:
         self.file, self._in_store = file, in_store
+
+    def all(self) -> tuple[Kept, ...]:
+        """In the order they were made; none where the file is missing or damaged."""
+        import msgspec
+
+        from kair_engine.trace.files import read_kept
+
+        try:
+            return msgspec.json.decode(read_kept(self.file), type=tuple[self.of_what, ...])  # type: ignore[name-defined]
+        except (OSError, ValueError, RecursionError):
+            return ()
+
+    def _write(self, kept: tuple[Kept, ...]) -> None:
+        from kair_engine.trace.files import make_folder, modes_below, write_whole
+        from kair_engine.trace.json_text import encode_json
+
+        if not self._in_store:  # There the folder of a job that was deleted is not made again.
+            make_folder(self.file.parent)
+        write_whole(self.file, encode_json(kept), modes_below(self.file.parent))
+
+
+class Notes(_KeptWithJob[Note]):
+    """What a person wrote about one job."""
+
+    of_what = Note
 
     @classmethod
     def of(cls, job: Job) -> "Notes":
@@ -22,27 +68,34 @@ class Notes:
             return cls(Path(job.stored_in).parent / NOTES, in_store=True)
         return cls(kept_with(Path(job.source), "notes"))
 
-    def all(self) -> tuple[Note, ...]:
-        """In the order they were written; none where the file is missing or damaged."""
-        import msgspec
-
-        from kair_engine.trace.files import read_kept
-
-        try:
-            return msgspec.json.decode(read_kept(self.file), type=tuple[Note, ...])
-        except (OSError, ValueError, RecursionError):
-            return ()
-
     def on(self, about: str, screen: str) -> str:
         """What is noted on that already."""
         return next((one.text for one in self.all() if (one.about, one.screen) == (about, screen)), "")
 
     def write(self, note: Note) -> None:
         """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
-        from kair_engine.trace.files import make_folder, modes_below, write_whole
-        from kair_engine.trace.json_text import encode_json
-
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
-        if not self._in_store:  # There the folder of a job that was deleted is not made again.
-            make_folder(self.file.parent)
-        write_whole(self.file, encode_json((*kept, note) if note.text else kept), modes_below(self.file.parent))
+        self._write((*kept, note) if note.text else kept)
+
+
+class Bookmarks(_KeptWithJob[Bookmark]):
+    """Those of one job."""
+
+    of_what = Bookmark
+
+    @classmethod
+    def of(cls, source: JobSource) -> "Bookmarks":
+        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        from kair_engine.recording.job_file import BOOKMARKS
+
+        if source.stored:
+            return cls(source.path / BOOKMARKS, in_store=True)
+        return cls(kept_with(source.path, "bookmarks"))
+
+    def toggle(self, bookmark: Bookmark) -> bool:
+        """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
+        known = self.all()
+        kept = tuple(one for one in known if one != bookmark)
+        is_set = len(kept) == len(known)
+        self._write((*kept, bookmark) if is_set else kept)
+        return is_set

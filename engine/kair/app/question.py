@@ -11,9 +11,8 @@ from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
     from kair.app.remembered import OneEntryCache
-    from kair_engine.recording.importing import ImportOutcome
     from kair_engine.results.localize import ChosenBaseline
-    from kair_engine.trace.model import Job, KairWarning, Trace
+    from kair_engine.trace.model import ImportOutcome, Job, KairWarning, Trace
 
 READ_ONLY: Final = "KAIR_READ_ONLY"
 """The variable that makes `keep` write nothing."""
@@ -94,6 +93,16 @@ def result_type(command: str) -> type[Any]:
     return get_args(kind)[0] if get_origin(kind) is tuple else kind
 
 
+Writes = Callable[[Any], None] | None
+"""What writes the part of a result that is worth keeping, as it is shown; None where nothing is."""
+
+
+def answered(question: Question, given: Any) -> tuple[Any, Writes]:  # noqa: ANN401
+    """Return the result, and what keeps it. Raises what the question raises (KairError)."""
+    found = answering(question.command)(given, **dict(question.arguments))
+    return found if isinstance(found, tuple) else (found, None)
+
+
 class Watcher(Protocol):
     """Whom long work reports to, the reading of files and all else."""
 
@@ -151,7 +160,7 @@ class Answer:
     """Of the job, then of the result."""
     notes: tuple[Note, ...] = ()
     """Of the job, whatever was asked."""
-    writes: Callable[[Any], None] | None = field(default=None, compare=False)
+    writes: Writes = field(default=None, compare=False)
     """Writes what of it is worth keeping, given the result as it is shown; only `keep` calls it."""
 
     def with_result(self, result: Any) -> "Answer":  # noqa: ANN401

@@ -13,16 +13,15 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kair.app.jobs import JobSource, blaming_files, locate, open_source
+from kair.app.jobs import JobSource, blaming_files, locate, read_source
 from kair.app.notes import Notes
 from kair.app.places import store_root
-from kair.app.question import Answer, Given, Question, Watcher, answering, unwatched, warnings_of, write
+from kair.app.question import Answer, Given, Question, Watcher, answered, unwatched, warnings_of, write
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError
 
 if TYPE_CHECKING:
-    from kair_engine.recording.opening import SourceState
     from kair_engine.results.localize import ChosenBaseline
     from kair_engine.trace.model import Trace
 
@@ -81,7 +80,7 @@ class Session:
         progress: Watcher = unwatched,
         remembers: bool = True,
         in_words: Callable[[Answer], Answer] = lambda answer: answer,
-        read_from: "SourceState | None" = None,
+        read_from: Hashable = None,
     ) -> None:
         """Take a job that was read.
 
@@ -117,19 +116,22 @@ class Session:
 
         Raises InputError where there is none, or it is unreadable.
         """
-        from kair_engine.recording.opening import state_of
-
         source = job if isinstance(job, JobSource) else locate(None if job is None else str(job), store)
-        read_from = state_of(source.path)
-        trace = open_source(source, progress=progress)
+        trace, read_from = read_source(source, progress=progress)
         return cls(trace, source, store=store, progress=progress, read_from=read_from, **how)
 
-    def renew(self, trace: "Trace", read_from: "SourceState | None") -> None:
+    def renew(self, trace: "Trace", read_from: Hashable) -> None:
         """Take the job as it was read again: whatever was answered is forgotten."""
         with self._lock:
             self.trace, self.read_from = trace, read_from
             self._answers, self._caches = {}, defaultdict(OneEntryCache)
             self._fleeting.clear()
+
+    def files_now(self) -> Hashable:
+        """Return how the job's files look now: `read_from` while nothing changed, None where they are gone."""
+        from kair_engine.recording.opening import state_of
+
+        return state_of(self.source.path)
 
     @property
     def name(self) -> str:
@@ -244,11 +246,9 @@ class Session:
         return answer
 
     def _asked_of(self, question: Question) -> Answer:
-        function = answering(question.command)
         given = self.given(question)
         with blaming_files(given.trace), _on_workers(question.workers, given) as given:
-            found = function(given, **dict(question.arguments))
-        result, writes = found if isinstance(found, tuple) else (found, None)
+            result, writes = answered(question, given)
         job, steps = given.trace.job, given.trace.steps
         warnings = (*job.warnings, *warnings_of(result))
         return self._in_words(Answer(question, result, job, steps, warnings, self.notes.all(), writes))
@@ -265,9 +265,7 @@ class Session:
         """Of a job in the store other files may lie under the same names; what was parsed of raw ones can be gone."""
         if not self.watches_files:
             return
-        from kair_engine.recording.opening import state_of
-
-        changed = self.source.stored and self.read_from is not None and state_of(self.source.path) != self.read_from
+        changed = self.source.stored and self.read_from is not None and self.files_now() != self.read_from
         gone = error is not None and not all(path.exists() for path in trace.fragments)
         if trace is self.trace and (changed or gone):
             raise JobChangedError(self.name) from error

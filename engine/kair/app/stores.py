@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kair.app.places import is_mirror
-from kair.app.question import ABOUT_STORE, Answer, Question, Watcher, answering, unwatched, warnings_of, write
+from kair.app.question import ABOUT_STORE, Answer, Question, Watcher, answered, unwatched, warnings_of, write
 from kair_engine.errors import KairError, UsageError
 from kair_engine.frozen import dataclass
 
@@ -72,7 +72,7 @@ class OpenStore:
         """Answer a question about the store. Raises what the question raises (KairError)."""
         if question.command not in ABOUT_STORE:
             raise UsageError(f"{question.command} is a question about one job", f"kair {question.command} JOB")
-        result, writes = answering(question.command)(self, **dict(question.arguments))
+        result, writes = answered(question, self)
         return Answer(question, result, None, warnings=tuple(warnings_of(result)), writes=writes)
 
     def keep(self, answer: Answer) -> None:

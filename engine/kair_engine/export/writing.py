@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from kair_engine.blame.analysis import blame
-from kair_engine.errors import UsageError, unwritable
+from kair_engine.errors import UsageError
 from kair_engine.export.harmless import harmless
 from kair_engine.export.timeline import Item, Mark, Slice, timeline
-from kair_engine.trace.files import atomic_write
+from kair_engine.trace.files import named_file
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.triage.analysis import triage
 from kair_engine.whatif.trace_events import compressing, write_events
@@ -47,16 +47,13 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
     kind = _kind(path)
     require_steps(trace)
     done = Exported()
-    try:
-        with atomic_write(path) as file:
-            if kind == "table":
-                done.rows = _write_table(trace, file, path.suffix)
-            else:
-                found = () if plain else triage(trace).findings
-                paths = () if plain else blame(trace).paths
-                _write_timeline(_counted(timeline(trace, found, paths), done), file, path.name.lower())
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with named_file(path) as file:
+        if kind == "table":
+            done.rows = _write_table(trace, file, path.suffix)
+        else:
+            found = () if plain else triage(trace).findings
+            paths = () if plain else blame(trace).paths
+            _write_timeline(_counted(timeline(trace, found, paths), done), file, path.name.lower())
     return done
 
 

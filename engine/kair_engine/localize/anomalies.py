@@ -14,8 +14,6 @@ RANK_SHARE, LINK_SHARE, PAST_SHARE, PLACE_SHARE = 0.75, 0.10, 0.10, 0.05
 """The tests of ranks and sets of ranks against their peers have this part of the false-alarm rate, those of links
 against their siblings this, those of links, roles and whole steps against their own past this, and those of places
 against one another this."""
-SMALLEST_SHARE = 0.01
-"""What is flagged must cost at least this share of the step."""
 NO_TEST = 1.0
 """The p-value of what no test says."""
 FEWEST_STEPS = 3

@@ -10,13 +10,14 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FEWEST_STEPS, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.change_points import Change
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
 from kair_engine.localize.signals import WIDE_OF_WORK
 from kair_engine.ranks import ranks_at
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 from kair_engine.timeline.inputs import samples_of
 from kair_engine.trace.model import KairWarning, Trace

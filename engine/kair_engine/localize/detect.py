@@ -17,7 +17,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.large_delays import Events, events_of
@@ -25,6 +25,7 @@ from kair_engine.localize.peers import Columns, Means, Spread, above_others, set
 from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
 from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
 from kair_engine.ranks import Position, as_positions
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import TRIM, median, trimmed_mean
 
 _RATE = FALSE_ALARM_RATE * RANK_SHARE

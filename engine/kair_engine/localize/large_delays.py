@@ -7,11 +7,12 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, RANK_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.noise import KNOWN_VALUES, MOST_CORRELATED, episodes, episodes_of_larger, inflation
 from kair_engine.ranks import Position
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, log_beta, median, role_medians
 
 STALL_SHARE = 0.10

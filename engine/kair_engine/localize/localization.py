@@ -11,14 +11,7 @@ import numpy as np
 from kair_engine.arrays import Floats, present, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import (
-    FALSE_ALARM_RATE,
-    FEWEST_STEPS,
-    LINK_SHARE,
-    PAST_SHARE,
-    SMALLEST_SHARE,
-    Anomaly,
-)
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, LINK_SHARE, PAST_SHARE, Anomaly
 from kair_engine.localize.detect import Detections, at_steps, detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import UnevenBatches, UnevenStage, uneven_batches, uneven_stage
@@ -39,6 +32,7 @@ from kair_engine.localize.placement import Placement, placement, without_places
 from kair_engine.localize.signals import Measured
 from kair_engine.localize.since import SlowerRole, SlowerSteps, slower_roles, slower_steps
 from kair_engine.ranks import Position, Rank, as_positions, ranks_at
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.localize import JobPattern
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage

@@ -13,11 +13,12 @@ import numpy as np
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, PLACE_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, PLACE_SHARE, Anomaly
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.peers import Means, Spread, moderated
 from kair_engine.localize.signals import Measured, signals_of
 from kair_engine.ranks import as_positions
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import TRIM, median, trimmed_mean
 from kair_engine.timeline.kernel_families import OF_DATA, family_of
 from kair_engine.trace.model import Job

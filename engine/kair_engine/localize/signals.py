@@ -10,9 +10,9 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import TRIM, median, role_medians, trimmed_mean
 
 _COMPUTE = CLASSES.index("compute")

@@ -16,7 +16,7 @@ import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import InputError
-from kair_engine.probe.recording import FILE_VERSION, Recording, Series, busy_warning, is_busy
+from kair_engine.probe.recording import FILE_VERSION, Recording, Series, busy_warning
 from kair_engine.results.probe import (
     LinkState,
     Measurement,
@@ -162,7 +162,7 @@ def _can_tell(name: MeasureName, suspect: Recording, peers: Sequence[Recording])
 
 def _on_busy_peer(peers: Sequence[Recording], name: MeasureName) -> bool:
     """Whether others took a peer's cores; where they take the suspect's, that is what makes it slow."""
-    return not name.startswith(("gpu", "all_reduce")) and any(is_busy(peer.machine) for peer in peers)
+    return not name.startswith(("gpu", "all_reduce")) and any(peer.machine.is_busy for peer in peers)
 
 
 def _row_verdict(name: MeasureName, low: float, high: float) -> RowVerdict:
@@ -203,7 +203,7 @@ def _warnings(suspect: Recording, peers: Sequence[Recording], names: Sequence[Me
     differing = [what for what, of in _circumstances(everyone) if len(set(of)) > 1]
     if differing:
         found.append(KairWarning("probed_differently", f"the probes differ in {_listed(differing)}"))
-    found += [busy_warning(one.machine) for one in everyone if is_busy(one.machine)]
+    found += [busy_warning(one.machine) for one in everyone if one.machine.is_busy]
     if any(one.machine == suspect.machine for one in peers):
         found.append(KairWarning("same_probe", "the suspect's probe is compared with itself"))
     return found

@@ -38,7 +38,6 @@ from kair_engine.probe.recording import (
     Report,
     Series,
     busy_warning,
-    is_busy,
     repeated,
     repetition_seconds,
     seconds_of,
@@ -126,7 +125,7 @@ def measured(seconds: float, device: str, rank: int | None, report: Report) -> R
     series = repeated(quantities, alone_s, report)
     counters = counted(before, snapshot())
     machine = _machine(replace(launch, rank=launch.rank if rank is None else Rank(rank)), gpu, seconds, counters)
-    busy = (busy_warning(machine),) if is_busy(machine) else ()
+    busy = (busy_warning(machine),) if machine.is_busy else ()
     return Recording(machine, (*series, *link), state, (*warnings, *busy))
 
 

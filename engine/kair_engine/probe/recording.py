@@ -12,7 +12,6 @@ from kair_engine.results.probe import LinkState, MeasureName, ProbedMachine, Uni
 from kair_engine.trace.model import KairWarning
 
 FILE_VERSION: Final = 1
-BUSY_ABOVE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,6 @@ class Recording:
     def find(self, name: MeasureName) -> Series | None:
         """The series of that name."""
         return next((one for one in self.series if one.name == name), None)
-
-
-def is_busy(machine: ProbedMachine) -> bool:
-    """Whether others took its cores while it was probed, so that its processor's figures are not its own."""
-    share = machine.counters.run_queue_share
-    return share is not None and share > BUSY_ABOVE
 
 
 def busy_warning(machine: ProbedMachine) -> KairWarning:

@@ -16,7 +16,7 @@ from kair_engine.readers.blocks import text_size
 from kair_engine.recording.cache import complete
 from kair_engine.recording.kept_files import hold
 from kair_engine.trace.json_text import encode_json
-from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.model import FragmentInfo, ImportOutcome
 
 if TYPE_CHECKING:
     from kair_engine.readers.formats import Reader
@@ -37,21 +37,6 @@ class ImportTask:
     rank_hint: int | None = None
     work: Path | None = None
     """Where it is written until it is whole; beside `out` where that is None."""
-
-
-@dataclass(frozen=True)
-class ImportOutcome:
-    """What became of a task: its info, or why there is none."""
-
-    info: FragmentInfo | None
-    error: str | None = None
-    hint: str | None = None
-    is_trace: bool = True
-    """False for a file that was readable and turned out to be something else."""
-    is_supported: bool = True
-    """False for a recording of a format that is known and not read; `hint` says how to convert it."""
-    write_error: tuple[int, str] | None = None
-    """The system's number and words for why the fragment could not be written; the next one could not be either."""
 
 
 class UnwrittenError(Exception):

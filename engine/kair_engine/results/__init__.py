@@ -11,3 +11,6 @@ StepClock = Literal["rank", "job"]
 """When a step begins for the paper's method: with each rank itself, or for all when the first rank begins it."""
 TimedOn = Literal["host", "device"]
 """Whose times those of steps are: the devices' where hosts run ahead of them, else the hosts', who mark the steps."""
+
+SMALLEST_SHARE = 0.01
+"""What is flagged must cost at least this share of the step."""

@@ -1,7 +1,7 @@
 """What a probe measured on a machine, and how that compares with its peers."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.trace.model import KairWarning
@@ -28,6 +28,10 @@ ProbeVerdict = Literal["confirmed", "not_confirmed", "cannot_tell"]
 
 LinkState = Literal["measured", "one_rank", "no_torch", "no_address", "failed"]
 """Whether the link was measured, or why not."""
+
+
+BUSY_ABOVE: Final = 0.05
+"""Of the probe's time, for which its thread waited for a core."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,12 @@ class ProbedMachine:
     """How long it measured."""
     counters: HostCounters
     """What the system counted meanwhile."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether others took its cores while it was probed, so that its processor's figures are not its own."""
+        share = self.counters.run_queue_share
+        return share is not None and share > BUSY_ABOVE
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from dataclasses import field
 from fnmatch import translate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
@@ -22,6 +22,12 @@ SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "dif
 CauseName = Literal[
     "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
 ]
+
+
+HIGHEST_COST: Final = 1e12
+"""Of a GPU hour: what a year of many costs is a number still."""
+SLOW = 1.05
+"""Jobs whose S is below lose too little to look for a cause."""
 
 
 @dataclass(frozen=True)

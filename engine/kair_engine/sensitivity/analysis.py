@@ -18,13 +18,14 @@ from kair_engine.arrays import Bools, Ints
 from kair_engine.causes import Cause
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import warnings_of
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS, SMALLEST_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, FEWEST_STEPS
 from kair_engine.localize.excess import KEPT_SHARE, JobExcess, job_excess
 from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.links import FEWEST_SIBLINGS, SLOWER_BY, SlowLink
 from kair_engine.localize.localization import conclude, step_time_ns
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.ranks import ranks_at
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.sensitivity import (
     DetectableFault,
     DetectionLimit,

@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, SMALLEST_SHARE, Anomaly
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, Anomaly
 from kair_engine.localize.detect import detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.localize.large_delays import counted
 from kair_engine.localize.links import FEWEST_SIBLINGS, Link, OwnTime, SlowLink, slow_links
 from kair_engine.localize.noise import inflation
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.sensitivity import InjectedFault
 from kair_engine.stats import TRIM, median, trimmed_mean
 

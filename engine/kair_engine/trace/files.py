@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+from kair_engine.errors import unwritable
 from kair_engine.frozen import dataclass
 
 _LARGEST: Final = 1 << 30
@@ -178,6 +179,16 @@ def atomic_write(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             beside.unlink()
         os.close(descriptor)
+
+
+@contextmanager
+def named_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that a person named, to write it whole. Raises UnwritableError, UsageError where that cannot be."""
+    try:
+        with atomic_write(path) as file:
+            yield file
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def _begun(folder: Path) -> tuple[Path, int]:

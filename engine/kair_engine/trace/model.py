@@ -282,6 +282,21 @@ class FragmentInfo:
     """rank → the ranks of its pipeline and tensor groups, where those are listed: they run the same batches."""
 
 
+@dataclass(frozen=True)
+class ImportOutcome:
+    """What became of a file that was to be read: its info, or why there is none."""
+
+    info: FragmentInfo | None
+    error: str | None = None
+    hint: str | None = None
+    is_trace: bool = True
+    """False for a file that was readable and turned out to be something else."""
+    is_supported: bool = True
+    """False for a recording of a format that is known and not read; `hint` says how to convert it."""
+    write_error: tuple[int, str] | None = None
+    """The system's number and words for why the fragment could not be written; the next one could not be either."""
+
+
 def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
     """Of each rank what all windows tell."""
     of_rank: dict[int, list[SentToHost]] = defaultdict(list)

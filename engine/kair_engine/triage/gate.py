@@ -13,9 +13,9 @@ import numpy as np
 from kair_engine.arrays import present
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank, as_positions, ranks_at
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Absorbed, Finding
 from kair_engine.timeline.host_time import Leads

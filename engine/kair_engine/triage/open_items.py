@@ -12,13 +12,13 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.localization import Localization, steps_needed
 from kair_engine.localize.moments import Moment
 from kair_engine.localize.since import MOST_OF_ROLE
 from kair_engine.ranks import Position, Rank, as_positions, ranks_at
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median

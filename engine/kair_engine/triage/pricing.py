@@ -13,6 +13,7 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
+from kair_engine.results.fixes import fix_text
 from kair_engine.results.triage import Evidence, Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
@@ -23,7 +24,6 @@ from kair_engine.triage.shared_costs import NOTABLE_SHARE
 from kair_engine.triage.slow_network import network_price
 from kair_engine.triage.undoing import FEWEST_TOGETHER, MOST_FINDINGS, Places, Question, without
 from kair_engine.triage.unexplained import with_all_even
-from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import Baseline, Model
 from kair_engine.whatif.prices import price
 

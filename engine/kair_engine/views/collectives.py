@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints, present
-from kair_engine.localize.anomalies import SMALLEST_SHARE
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.collectives import CollectiveKind, CollectivesResult, GroupTransfers, RankRates
 from kair_engine.stats import known_median
 from kair_engine.timeline.roles import role_codes, roles

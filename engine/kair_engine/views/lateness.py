@@ -7,10 +7,10 @@ median of it over the ranks of the same role (docs/methods/localize.md). A rank 
 import numpy as np
 
 from kair_engine.localize.excess import job_excess
+from kair_engine.results.lateness import Lateness
 from kair_engine.stats import role_medians
 from kair_engine.trace.model import Trace
 from kair_engine.triage.history.rows import StepHistory
-from kair_engine.views.lateness_map import Lateness
 
 
 def lateness(trace: Trace) -> Lateness:

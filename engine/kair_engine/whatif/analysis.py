@@ -20,29 +20,14 @@ from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.causes import CAUSES, FixKind, RemedyName
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
-from kair_engine.results.whatif import AbsorbedFix, Fix, SlowdownCause, StepPrice, WhatifResult
+from kair_engine.results.whatif import SLOW, AbsorbedFix, Fix, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import Leads, leads_of
 from kair_engine.trace.large_steps import LargeStep, large_steps, most_operations
 from kair_engine.trace.model import Job, Layout, Trace
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
-from kair_engine.whatif.prices import (
-    SLOW,
-    Key,
-    OfParts,
-    causes_of,
-    each_and_all,
-    fix_prices,
-    largest_first,
-    mean_ratios,
-    pattern_of,
-    price,
-    ratio,
-    replay_error,
-    require_cost,
-    slow_host,
-    step_ratios,
-)
+from kair_engine.whatif.prices import require_cost
+from kair_engine.whatif.prices import (Key, OfParts, causes_of, each_and_all, fix_prices, largest_first, mean_ratios, pattern_of, price, ratio, replay_error, slow_host, step_ratios)
 
 OF_HOSTS: frozenset[FixKind] = frozenset(("host", "input", "gc"))
 """The kinds of time that a host's lead over its device absorbs."""
@@ -203,15 +188,11 @@ def write_timeline(model: Model, path: Path) -> None:
     Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
     """
     # Few ask for it.
-    from kair_engine.errors import unwritable
-    from kair_engine.trace.files import atomic_write
+    from kair_engine.trace.files import named_file
     from kair_engine.whatif.trace_events import write_events
 
-    try:
-        with atomic_write(path) as file:
-            write_events(file, model.timeline(), packed=path.suffix == ".gz")
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with named_file(path) as file:
+        write_events(file, model.timeline(), packed=path.suffix == ".gz")
 
 
 def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None:

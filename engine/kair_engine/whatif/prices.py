@@ -11,16 +11,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
-from kair_engine.results.whatif import Fix, FixPrice, PartEffect, SlowdownCause, SlowdownPattern
+from kair_engine.results.fixes import fix_text
+from kair_engine.results.whatif import HIGHEST_COST, SLOW, Fix, FixPrice, PartEffect, SlowdownCause, SlowdownPattern
 from kair_engine.trace.model import KairWarning
-from kair_engine.whatif.fixes import fix_text
 
 HOURS_PER_DAY = 24.0
 
@@ -54,10 +54,6 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
         gpu_hours_per_day=hours,
         cost_per_day=None if gpu_cost is None else hours * gpu_cost,
     )
-
-
-HIGHEST_COST: Final = 1e12
-"""Of a GPU hour: what a year of many costs is a number still."""
 
 
 def require_cost(gpu_cost: float | None) -> None:
@@ -157,8 +153,6 @@ def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone
 
 SLOWEST_SHARE = 0.03
 """M_W measures what fixing this share of the workers saves, rounded up [W]."""
-SLOW = 1.05
-"""Jobs whose S is below lose too little to look for a cause."""
 MIN_EXPLAINED = 0.5
 """Fixing who is to blame must take away this part of the slowdown [W]."""
 CORRELATED, VARIES = 0.9, 0.05

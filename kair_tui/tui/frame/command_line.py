@@ -16,6 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from kair.app.notes import Bookmark
 from kair.app.question import Note
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import KairError
@@ -27,7 +28,7 @@ from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screen_registry import SCREENS
-from kair_tui.tui.session import Bookmark, Place
+from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lists import Choices, Lines
 from kair_tui.tui.widgets.styles import styles_of
 

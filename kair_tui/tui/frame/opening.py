@@ -1,6 +1,5 @@
 """The screen while a job opens, and when it cannot be opened."""
 
-from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -8,8 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from kair.app.jobs import JobSource, locate
-from kair.app.places import store_root
+from kair.app.jobs import JobSource, committed_at, locate
 from kair.app.question import unwatched
 from kair.app.step_choice import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
@@ -21,7 +19,7 @@ from kair_tui.tui.widgets.lines import Bar, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
-    from kair_engine.recording.importing import ImportOutcome
+    from kair_engine.trace.model import ImportOutcome
 
 _REDRAW_S: Final = 0.1
 _LOOK_S: Final = 2.0
@@ -169,7 +167,7 @@ class OpeningScreen(BaseScreen):
 
     def _open(self, arrivals: Arrivals) -> None:
         """In a thread."""
-        self._committed_before = self._committed_at()
+        self._committed_before = committed_at(str(self._wanted.job), self._wanted.store)
         try:
             source = locate(self._wanted.job, self._wanted.store, self._wanted.files)
             session = self._session(source, arrivals)
@@ -215,19 +213,12 @@ class OpeningScreen(BaseScreen):
         self._list(message.error)
         self.set_timer(_LOOK_S, self._look_again)
 
-    def _committed_at(self) -> int | None:
-        """When the store's job was written last, ns; None where it has none of the name."""
-        from kair_engine.recording.job_file import JOB_FILE
-
-        with suppress(OSError):
-            return (store_root(self._wanted.store) / str(self._wanted.job) / JOB_FILE).stat().st_mtime_ns
-        return None
-
     def _look_again(self) -> None:
         """What a running job's coordinator commits, opens by itself."""
         if not self._over:
             return
-        if self.is_current and self._committed_at() not in (None, self._committed_before):
+        committed = committed_at(str(self._wanted.job), self._wanted.store)
+        if self.is_current and committed not in (None, self._committed_before):
             self.action_retry()
         else:
             self.set_timer(_LOOK_S, self._look_again)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
+from kair.app.notes import Bookmark
 from kair.app.places import cache_root
 from kair.app.question import Note
 from kair_engine.errors import KairError, UsageError
@@ -20,7 +21,7 @@ from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, s
 from kair_tui.tui.frame.output import OutputScreen, show_help
 from kair_tui.tui.frame.screen import BaseScreen, Service
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Bookmark, Session
+from kair_tui.tui.session import Session
 from kair_tui.tui.widgets.styles import styles_of
 
 _COPIED = "copied.txt"

@@ -3,16 +3,15 @@
 What a running job's coordinator says of it, for the screen that follows the job.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from kair.app.jobs import JobSource, open_source
+from kair.app.jobs import JobSource, read_source
 from kair.app.question import unwatched
 from kair_engine.errors import InputError
-from kair_engine.recording.opening import SourceState, state_of
 from kair_tui.cli.failures import explained
 from kair_tui.tui.frame.view import ViewScreen
 
@@ -40,7 +39,7 @@ class Watch:
         self._reads_what_changed = False
         """Whether it was asked for by name, so that a new job of that name is read."""
         self._looks = 0
-        self._before: SourceState | None = None
+        self._before: Hashable = None
         """How the files looked the last time: while they are being written they look different each time."""
         self.following = False
         self.changed: Literal["", "changed", "gone"] = ""
@@ -90,9 +89,7 @@ class Watch:
         self._is_looking = True
         follows = self.following
         self._in_thread(
-            lambda: partial(
-                self._seen, session, state_of(session.source.path), live_status(session.source) if follows else None
-            )
+            lambda: partial(self._seen, session, session.files_now(), live_status(session.source) if follows else None)
         )
 
     def look_and_read(self) -> None:
@@ -100,7 +97,7 @@ class Watch:
         self._reads_what_changed = True
         self.look()
 
-    def _seen(self, session: "Session", now: SourceState | None, live: "WatchResult | None") -> None:
+    def _seen(self, session: "Session", now: Hashable, live: "WatchResult | None") -> None:
         self._is_looking = False
         if session is not self._kair.session or self._is_reading:
             return
@@ -146,8 +143,7 @@ class Watch:
     def _read(self, session: "Session") -> Callable[[], None]:
         """In a thread."""
         try:
-            state = state_of(session.source.path)
-            trace = open_source(session.source, progress=unwatched)
+            trace, state = read_source(session.source, progress=unwatched)
         except Exception as error:
             return partial(self._failed, error)
         return partial(self._renew, session, trace, state)
@@ -157,7 +153,7 @@ class Watch:
         text, hint, _ = explained(error)
         self._say(f"kair: error: {text}" + (f" ({hint})" if hint else ""), alarm=True)
 
-    def _renew(self, session: "Session", trace: "Trace", state: SourceState | None) -> None:
+    def _renew(self, session: "Session", trace: "Trace", state: Hashable) -> None:
         self._is_reading = False
         if session is not self._kair.session:
             return
@@ -212,7 +208,7 @@ class LiveJob:
         if status is None:
             self.where = ""
             return []
-        from kair_capture.coordinator.alert_text import in_words
+        from kair_tui.render.watch import alert_in_words
 
         self.where = f"step {status.step}" if status.state in _OPEN_FOR_MORE and status.step >= 0 else ""
         new = [
@@ -221,16 +217,16 @@ class LiveJob:
             if self._told is None or repr(alert) not in self._told
         ]
         self._told = frozenset(map(repr, status.alerts))
-        return [in_words(alert) for alert in new]
+        return [alert_in_words(alert) for alert in new]
 
 
 def live_status(source: JobSource) -> "WatchResult | None":
     """As it is now; None of a job without a coordinator, or of one that has gone."""
     if not source.stored or not Path(source.path, "capture", "status.json").exists():
         return None
-    from kair_tui.commands.watch import run
+    from kair.app.answers.watch import watch
 
     try:
-        return run(source.path.parent, job=source.path.name)
+        return watch(source.path.parent, source.path.name, lambda _: None)
     except (InputError, OSError):
         return None

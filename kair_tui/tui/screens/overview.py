@@ -17,10 +17,10 @@ from textual.worker import Worker, get_current_worker
 
 from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
+from kair_engine.results.lateness import Lateness
 from kair_engine.results.triage import RankedRank
 from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
-from kair_engine.views.lateness_map import Lateness
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.triage import TriageInWords, absorbed_lines, gain_in_words, triage_totals

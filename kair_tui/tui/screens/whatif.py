@@ -10,12 +10,11 @@ from textual.containers import Container, Vertical
 from textual.geometry import Size
 from textual.message import Message
 
+from kair.app.candidates import MIN_COST, Worker, workers
 from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
-from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
-from kair_engine.whatif.candidates import MIN_COST, Worker, workers
-from kair_engine.whatif.prices import HIGHEST_COST
+from kair_engine.results.whatif import FIX_KINDS, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans

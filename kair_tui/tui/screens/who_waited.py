@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from kair_engine.blame.waiting_graph import cause_id
+from kair.app.waiting_graph import cause_id
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
 from kair_tui.render.blame_graph import Neighbour, neighbourhood, rank_graph
 from kair_tui.render.blame_paths import blame_headline, blame_totals, cause_operator, path_end

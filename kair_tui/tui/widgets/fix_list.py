@@ -13,8 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from kair_engine.errors import UsageError
+from kair_engine.results.fixes import fix_text, parse_fix, parse_scale
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_engine.whatif.fixes import fix_text, parse_fix, parse_scale
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.triage import fix_option

@@ -17,8 +17,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from kair.app.candidates import Worker
 from kair_engine.results.triage import RankedRank
-from kair_engine.whatif.candidates import Worker
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import percent, score

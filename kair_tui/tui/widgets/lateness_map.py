@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 
 from kair_engine.arrays import Ints
-from kair_engine.views.lateness_map import LATE, Lateness, darkest
+from kair_engine.results.lateness import LATE, Lateness, darkest
 from kair_tui.render.drawing import stretches
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean

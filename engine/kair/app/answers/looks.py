@@ -14,8 +14,8 @@ from kair_engine.results.sensitivity import InjectedFault, SensitivityResult
 from kair_engine.results.views import FrequencyResult, InfoResult, OperatorsResult, OperatorType, StepsResult
 
 if TYPE_CHECKING:
+    from kair_engine.results.lateness import Lateness
     from kair_engine.trace.model import Job
-    from kair_engine.views.lateness_map import Lateness
 
 _MOST_RANKS: Final = 10_000_000
 _LONGEST: Final = 8

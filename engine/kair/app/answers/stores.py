@@ -1,36 +1,30 @@
 """Answers about the store, or about two jobs."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kair.app.stores import NOTHING_PRICED, Priced
+from kair.app.question import Writes
+from kair.app.stores import NOTHING_PRICED, OpenStore, Priced
 from kair_engine.errors import InputError
 from kair_engine.results.compare import BaselineResult, CompareResult
 from kair_engine.results.ledger import LedgerResult
 from kair_engine.results.store import FleetJob, FleetResult, JobsResult, ListedJob, StragglerCost
 
 if TYPE_CHECKING:
-    from kair.app.stores import OpenStore
     from kair_engine.trace.model import Trace
 
-Writes = Callable[[Any], None] | None
-"""What writes the part of an answer that is worth keeping; None where nothing is."""
 
-
-def compare(
-    given: "OpenStore", *, base: str, new: str, step: str = "all", base_step: str = "all"
-) -> tuple[CompareResult, Writes]:
+def compare(given: OpenStore, *, base: str, new: str, step: str = "all", base_step: str = "all") -> CompareResult:
     """Return what changed between two runs. Raises InputError where one is no job, UsageError for its steps."""
     from kair.app.jobs import blaming_files
     from kair_engine.comparison.analysis import compare as find_changes
 
     traces = _opened(given, base, base_step), _opened(given, new, step)
     with blaming_files(*traces):
-        return find_changes(*traces), None
+        return find_changes(*traces)
 
 
-def _opened(given: "OpenStore", job: str, step: str) -> "Trace":
+def _opened(given: OpenStore, job: str, step: str) -> "Trace":
     from kair.app.jobs import locate, open_source
     from kair.app.step_choice import parse_steps
 
@@ -40,7 +34,7 @@ def _opened(given: "OpenStore", job: str, step: str) -> "Trace":
     return trace if steps is None else trace.select(steps)
 
 
-def ledger(given: "OpenStore", *, job: str | None = None) -> tuple[LedgerResult, Writes]:
+def ledger(given: OpenStore, *, job: str | None = None) -> tuple[LedgerResult, Writes]:
     """Return what came of each prediction, and what writes that. Raises InputError where the job has no ledger."""
     from kair.app.ledger import looked_up
     from kair_engine.ledger.rap_sheet import records_of
@@ -62,9 +56,7 @@ def ledger(given: "OpenStore", *, job: str | None = None) -> tuple[LedgerResult,
     return result, lambda _: writes()
 
 
-def jobs(
-    given: "OpenStore", *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None
-) -> tuple[JobsResult, Writes]:
+def jobs(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None) -> JobsResult:
     """Return the store's jobs, with what stragglers cost those of which it is known, or was just `priced`."""
     from kair_engine.store.remote import place_of
 
@@ -88,7 +80,7 @@ def jobs(
         )
         for job in found
     )
-    return JobsResult(given.told, current, listed, (*damaged, *priced.warnings)), None
+    return JobsResult(given.told, current, listed, (*damaged, *priced.warnings))
 
 
 def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
@@ -109,9 +101,7 @@ def _money_per_day(cost: StragglerCost, gpu_cost: float | None) -> float | None:
     return None if gpu_cost is None else cost.gpu_hours_per_day * gpu_cost
 
 
-def fleet(
-    given: "OpenStore", *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None
-) -> tuple[FleetResult, Writes]:
+def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float | None = None) -> FleetResult:
     """Return all priced jobs together, how predictions came out, and who is slow in job after job.
 
     Raises InputError where the store has no job.
@@ -140,12 +130,12 @@ def fleet(
     ledger, _ = looked_up(given.root)
     result = fleet_of(given.told, rows, (*damaged, *priced.warnings, *ledger.warnings))
     summary = summary_of(ledger.entries) if ledger.entries else None
-    return replace(result, ledger=summary, records=records_of(ledger.runs)), None
+    return replace(result, ledger=summary, records=records_of(ledger.runs))
 
 
-def baseline(given: "OpenStore") -> tuple[BaselineResult, Writes]:
+def baseline(given: OpenStore) -> BaselineResult:
     """Return the baselines of the store, and which is in use."""
     from kair_engine.baselines import Baselines
 
     kept = Baselines(given.root)
-    return BaselineResult(given.told, "list", None, kept.current(), kept.listing()), None
+    return BaselineResult(given.told, "list", None, kept.current(), kept.listing())

@@ -70,7 +70,7 @@ def timeline(
 def _fixes(fix: Sequence[str], scale: Sequence[str]) -> "tuple[Fix, ...]":
     if not fix and not scale:
         return ()
-    from kair_engine.whatif.fixes import parse_fix, parse_scale
+    from kair_engine.results.fixes import parse_fix, parse_scale
 
     return (*map(parse_fix, fix), *map(parse_scale, scale))
 

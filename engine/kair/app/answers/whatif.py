@@ -52,7 +52,7 @@ def asked_model(given: Given, fix: Sequence[str], scale: Sequence[str], of_rank:
 
 
 def _fixes(fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> tuple[list[str], list[Fix]]:
-    from kair_engine.whatif.fixes import parse_fix, parse_scale
+    from kair_engine.results.fixes import parse_fix, parse_scale
 
     if of_rank is not None:
         fix = (*fix, f"rank={of_rank}")

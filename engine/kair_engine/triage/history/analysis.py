@@ -15,7 +15,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import SMALLEST_SHARE
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.triage import Evidence, Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean

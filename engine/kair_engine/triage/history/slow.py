@@ -12,9 +12,10 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, SMALLEST_SHARE
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE
 from kair_engine.localize.detect import detect
 from kair_engine.localize.peers import Means, above_others
+from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import median
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.views.scope_changes import ScopeSeries, scope_times

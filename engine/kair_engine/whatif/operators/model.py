@@ -16,6 +16,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.errors import UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
+from kair_engine.results.fixes import fix_text
 from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, PartEffect, Remedy
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
@@ -23,7 +24,6 @@ from kair_engine.trace.batches import operations_of_steps
 from kair_engine.trace.columns import Columns, count_operations
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import STEP_SCOPE, Operations
-from kair_engine.whatif.fixes import fix_text
 from kair_engine.whatif.model import (
     Attribution,
     Baseline,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kair_engine.causes import Cause
+from kair_engine.results.fixes import has_text
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FIX_KINDS, Fix, StepPrice, WhatifResult
-from kair_engine.whatif.fixes import has_text
 from kair_engine.whatif.pipeline.rows import TYPES
 from kair_engine.whatif.prices import Key
 
