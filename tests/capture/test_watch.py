@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 from support.live_status import SLOW, STATUS, write_status
 
+from kair.app.answers import watch
 from kair_engine.results.watch import WatchResult
 from kair_tui.cli import present as following
-from kair.app.answers import watch
 
 
 @pytest.fixture
