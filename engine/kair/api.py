@@ -99,7 +99,7 @@ class Blame(Written, BlameResult):
     @property
     def graph(self) -> "DiGraph":
         """Who waits for whom, and what made them late: the graph of `kair blame -o graphml`."""
-        from kair_engine.blame.waiting_graph import waiting_graph
+        from kair.app.waiting_graph import waiting_graph
 
         return waiting_graph(self)
 

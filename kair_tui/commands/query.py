@@ -36,7 +36,7 @@ def run(
 
 def finish(asker: Asker, answer: Answer, own: dict[str, Any]) -> None:  # noqa: ARG001
     """Write all rows to the file that was named. Raises UsageError, UnwritableError where that cannot be done."""
-    from kair.app.querying import Selection
-
     if own["out"] is not None:
-        Selection.holding(answer.result).save(own["out"])
+        from kair.app.acts.files import write_rows
+
+        write_rows(answer.result, own["out"])

@@ -12,10 +12,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from kair.app.tables import TABLES, US_IN_NS, Findings, schema_of
 from kair_engine.cancelling import checkpoint
-from kair_engine.errors import InputError, UsageError, unwritable
+from kair_engine.errors import InputError, UsageError
 from kair_engine.results.query import MOST_ROWS, Cell, ColumnType, QueryColumn, QueryResult
 from kair_engine.trace.columns import unsound_file
-from kair_engine.trace.files import atomic_write
 from kair_engine.trace.model import Trace
 
 if TYPE_CHECKING:
@@ -91,15 +90,6 @@ class Selection(QueryResult):
             if isinstance(error, OSError):
                 raise
             raise _in_words(error, ()) from error
-
-    def save(self, path: Path) -> None:
-        """Write all rows to a file, whole or not at all. Raises UsageError for an ending without a format."""
-        form = format_of(path)
-        try:
-            with atomic_write(path) as file:
-                self.write(file, form)
-        except OSError as error:
-            raise unwritable(path, error) from error
 
 
 def format_of(path: Path) -> WholeFormat:

@@ -26,8 +26,22 @@ from kair_engine.timeline.host_time import Leads, leads_of
 from kair_engine.trace.large_steps import LargeStep, large_steps, most_operations
 from kair_engine.trace.model import Job, Layout, Trace
 from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
-from kair_engine.whatif.prices import require_cost
-from kair_engine.whatif.prices import (Key, OfParts, causes_of, each_and_all, fix_prices, largest_first, mean_ratios, pattern_of, price, ratio, replay_error, slow_host, step_ratios)
+from kair_engine.whatif.prices import (
+    Key,
+    OfParts,
+    causes_of,
+    each_and_all,
+    fix_prices,
+    largest_first,
+    mean_ratios,
+    pattern_of,
+    price,
+    ratio,
+    replay_error,
+    require_cost,
+    slow_host,
+    step_ratios,
+)
 
 OF_HOSTS: frozenset[FixKind] = frozenset(("host", "input", "gc"))
 """The kinds of time that a host's lead over its device absorbs."""

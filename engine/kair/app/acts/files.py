@@ -8,10 +8,12 @@ from kair.app.answers.whatif import asked_model
 from kair.app.jobs import blaming_files
 from kair.app.question import Given
 from kair_engine.ranks import Rank
+from kair_engine.trace.files import named_file
 from kair_engine.trace.model import Trace
 
 if TYPE_CHECKING:
     from kair_engine.export.writing import Exported
+    from kair_engine.results.query import QueryResult
 
 
 def export_job(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
@@ -20,6 +22,15 @@ def export_job(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
 
     with blaming_files(trace):
         return export(trace, file, plain=plain)
+
+
+def write_rows(result: "QueryResult", file: Path) -> None:
+    """Write all rows of a query, by the file's ending. Raises UsageError, UnwritableError."""
+    from kair.app.querying import Selection, format_of
+
+    form = format_of(file)
+    with named_file(file) as opened:
+        Selection.holding(result).write(opened, form)
 
 
 def write_timelines(
