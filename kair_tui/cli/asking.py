@@ -102,8 +102,12 @@ def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -
         store.keep(answer)
         return shown(answer)
     result = entry.load()(store, **own)
-    written = Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
-    return _with_report(written, entry, partial(entry.load_markdown, store, result, own))
+    return _with_report(done(entry, result), entry, partial(entry.load_markdown, store, result, own))
+
+
+def done(entry: Entry, result: Any) -> Answer:  # noqa: ANN401
+    """Return the answer of a command that is about no job, given its result."""
+    return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 
 
 def _with_report(answer: Answer, entry: Entry, write: Callable[[], str]) -> Answer:

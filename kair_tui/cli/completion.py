@@ -63,8 +63,8 @@ def install(program: click.Command, shell: str) -> Path:
 def job_names(incomplete: str) -> list[str]:
     """The store's jobs that begin with `incomplete`; none where there is no store."""
     try:
-        names = OpenStore(store_root(None)).job_names()
-    except KairError:  # a store of a kind that there is none of
+        names = [job.name for job in OpenStore(store_root(None)).store.jobs()]
+    except (OSError, KairError):
         return []
     return [name for name in names if name.startswith(incomplete)]
 

@@ -13,7 +13,7 @@ from kair.app.session import Session
 from kair.app.step_choice import parse_steps
 from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
-from kair_tui.cli.asking import Asker, answer_of_job, answer_of_store, in_words, open_session
+from kair_tui.cli.asking import Asker, answer_of_job, answer_of_store, done, in_words, open_session
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.options import (
     Diagnostics,
@@ -62,14 +62,12 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> A
 
 def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
     """The answer of a command about the cache. Raises KairError."""
-    result = entry.load()(**own_arguments(entry, arguments))
-    return Answer(entry.name, result, None, warnings_in_words(result.warnings))
+    return done(entry, entry.load()(**own_arguments(entry, arguments)))
 
 
 def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Answer:
     """The answer of a command about this machine. Raises KairError."""
-    result = entry.load()(report, **own_arguments(entry, arguments))
-    return Answer(entry.name, result, None, warnings_in_words(result.warnings))
+    return done(entry, entry.load()(report, **own_arguments(entry, arguments)))
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:

@@ -1,7 +1,8 @@
 """What a person asks of a running job's coordinator: steps sampled now, and settings changed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ _SET = "kair capture set job123 max-overhead=2%"
 
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options: "ProfileOptions") -> int:
     """Asks the job's coordinator, and says what it answers. Raises UsageError, InputError where it refuses."""
-    from kair_capture.coordinator.endpoint import NoAnswerError, ask
+    from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import MOST_RANKS, Capture
 
     places = _places(store, job, _NOW)
@@ -27,12 +28,8 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
     if len(wanted) > MOST_RANKS:
         raise UsageError(f"at most {MOST_RANKS} ranks can be asked for by name", "leave --ranks out for all")
     address, key = coordinator_of(places)
-    try:
+    with reaching(address):
         reply = ask(address, key, Capture(steps, wanted, int(options)))
-    except NoAnswerError as error:
-        raise InputError(str(error)) from error
-    except OSError as error:
-        raise _unreached(address, error) from error
     if reply.why_not:
         raise InputError(f"nothing is sampled: {reply.why_not}")
     last = reply.first_step + reply.steps - 1
@@ -44,7 +41,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
 def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
     """`[JOB] key=value…`: what is in force then goes to stdout. Raises UsageError, InputError."""
     from kair_capture.coordinator.control import SettingError, require
-    from kair_capture.coordinator.endpoint import NoAnswerError, ask_control
+    from kair_capture.coordinator.endpoint import ask_control
     from kair_capture.wire import Values
 
     named, *rest = words if words and "=" not in words[0] else (job, *words)
@@ -59,12 +56,8 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
         raise UsageError(str(error), _SET) from error
     places = _places(store, named, _SET)
     address, secret = coordinator_of(places)
-    try:
+    with reaching(address):
         reply = ask_control(address, secret, Values(tuple(changes.items())))
-    except NoAnswerError as error:
-        raise InputError(str(error)) from error
-    except OSError as error:
-        raise _unreached(address, error) from error
     if reply.why_not:
         raise UsageError(reply.why_not, _SET)
     write_answer(_table(reply.values))
@@ -116,8 +109,17 @@ def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
         raise InputError(str(error)) from error
 
 
-def _unreached(address: tuple[str, int], error: OSError) -> InputError:
-    return InputError(f"cannot reach {address[0]}:{address[1]}: {error.strerror or error}")
+@contextmanager
+def reaching(address: tuple[str, int]) -> Iterator[None]:
+    """Raise InputError where the coordinator that is asked within is not reached, or does not answer."""
+    from kair_capture.coordinator.endpoint import NoAnswerError
+
+    try:
+        yield
+    except NoAnswerError as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"cannot reach {address[0]}:{address[1]}: {error.strerror or error}") from error
 
 
 def _ranks_in(text: str | None) -> tuple[int, ...]:

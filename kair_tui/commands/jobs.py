@@ -25,14 +25,10 @@ def run(
     gpu_cost: Annotated[float | None, GPU_COST] = None,
 ) -> JobsResult:
     """Ask the store, from which what is named is removed first. Raises InputError where there is no such job."""
+    from kair.app.acts.jobs import price_jobs, remove_jobs
+
     if action == "rm":
-        from kair.app.acts.jobs import remove_jobs
-
         remove_jobs(session, names)
-    priced = NOTHING_PRICED
-    if whatif:
-        from kair.app.acts.jobs import price_jobs
-
-        priced = price_jobs(session)
+    priced = price_jobs(session) if whatif else NOTHING_PRICED
     found: JobsResult = session.ask(Question.of("jobs", priced=priced, gpu_cost=gpu_cost)).result
     return replace(found, removed=tuple(names))

@@ -1,8 +1,8 @@
 """The starts of a captured job's processes, and the steps of each, as its coordinator keeps them."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kair.app.places import capture_places
 from kair_engine.errors import InputError
 from kair_engine.results.views import Attempt
 from kair_engine.trace.model import Job
@@ -14,13 +14,8 @@ if TYPE_CHECKING:
 
 def places_of(job: Job) -> "JobPlaces | None":
     """Where the steps of a captured job are; None of any other."""
-    from kair_capture.places import JobPlaces
-
-    if job.stored_in is None:
-        return None
-    folder = Path(job.stored_in).parent
-    places = JobPlaces(folder.parent, folder.name)
-    return places if places.steps.is_dir() else None
+    places = None if job.stored_in is None else capture_places(job.stored_in)
+    return places if places is not None and places.steps.is_dir() else None
 
 
 def rows_of(places: "JobPlaces") -> "Rows":

@@ -34,11 +34,9 @@ def triage(
     """
     from kair.app.explaining import with_evidence
     from kair.app.step_history import hang_of, history_of
-    from kair_engine.trace.model import require_rank
 
+    given.require_rank(only_rank)
     trace, baseline = given.trace, given.baseline
-    if only_rank is not None:
-        require_rank(trace, only_rank)
     folder, key = _kept_under(trace, baseline, gpu_cost)
     is_whole = trace.steps == trace.job.steps
     stands = hang_of(trace.job) if is_whole else None
@@ -84,12 +82,11 @@ def state_beside(job: "Job") -> Hashable:
     That is evidence, and of a stored job also the steps that capture records, and experiments.
     """
     from kair.app.evidence import folder_of
-    from kair_capture.places import JobPlaces
+    from kair.app.places import capture_places
 
     folders = [folder_of(job)]
     if job.stored_in is not None:
-        folder = Path(job.stored_in).parent
-        places = JobPlaces(folder.parent, folder.name)
+        places = capture_places(job.stored_in)
         folders += [places.steps, places.scopes, places.hangs, places.confirm, places.status]
     return tuple(_state(one) for one in folders)
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,10 +189,9 @@ def committed_at(job: str, chosen_store: Path | None) -> int | None:
     """Return when the store's job of that name was written last, ns; None where it has none."""
     from kair_engine.recording.job_file import JOB_FILE
 
-    try:
+    with suppress(OSError):
         return (store_root(chosen_store) / job / JOB_FILE).stat().st_mtime_ns
-    except OSError:
-        return None
+    return None
 
 
 @contextmanager

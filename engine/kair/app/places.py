@@ -3,9 +3,12 @@
 import os
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from kair_engine.errors import UsageError
+
+if TYPE_CHECKING:
+    from kair_capture.places import JobPlaces
 
 OfTraces = Literal["notes", "bookmarks"]
 OF_TRACES: Final[tuple[OfTraces, ...]] = ("notes", "bookmarks")
@@ -20,6 +23,14 @@ def store_root(chosen: Path | None) -> Path:
     if chosen is None:
         return data_root() / "store"
     return _mirror(chosen) if ":" in str(chosen) else chosen
+
+
+def capture_places(stored_in: str) -> "JobPlaces":
+    """Where capture keeps what it saw of the job whose recording is stored there."""
+    from kair_capture.places import JobPlaces
+
+    folder = Path(stored_in).parent
+    return JobPlaces(folder.parent, folder.name)
 
 
 def is_mirror(store: Path) -> bool:

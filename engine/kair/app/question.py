@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, get_origin
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 
 if TYPE_CHECKING:
     from kair.app.remembered import OneEntryCache
@@ -103,6 +104,11 @@ def answered(question: Question, given: Any) -> tuple[Any, Writes]:  # noqa: ANN
     return found if isinstance(found, tuple) else (found, None)
 
 
+def unchanged(answer: "Answer") -> "Answer":
+    """Return an answer as the engine gave it: in no words."""
+    return answer
+
+
 class Watcher(Protocol):
     """Whom long work reports to, the reading of files and all else."""
 
@@ -124,6 +130,17 @@ class Given:
     progress: Watcher = unwatched
     cache: "OneEntryCache | None" = None
     """Where a face that asks again keeps what serves the next question; None where nothing is kept in memory."""
+
+    def require_rank(self, rank: Rank | None) -> None:
+        """Raises UsageError for a rank that left no trace; None names none."""
+        from kair_engine.trace.model import require_rank
+
+        if rank is not None:
+            require_rank(self.trace, rank)
+
+
+InWords = Callable[["Answer"], "Answer"]
+"""What a face makes of an answer before it shows it."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kair.app.jobs import JobSource, blaming_files, locate, read_source
 from kair.app.notes import Notes
 from kair.app.places import store_root
-from kair.app.question import Answer, Given, Question, Watcher, answered, unwatched, warnings_of, write
+from kair.app.question import (
+    Answer,
+    Given,
+    InWords,
+    Question,
+    Watcher,
+    answered,
+    unchanged,
+    unwatched,
+    warnings_of,
+    write,
+)
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError
@@ -79,7 +90,7 @@ class Session:
         store: Path | None = None,
         progress: Watcher = unwatched,
         remembers: bool = True,
-        in_words: Callable[[Answer], Answer] = lambda answer: answer,
+        in_words: InWords = unchanged,
         read_from: Hashable = None,
     ) -> None:
         """Take a job that was read.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kair.app.places import capture_places
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
@@ -67,10 +68,8 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
     import pyarrow as pa
 
     from kair_capture.coordinator.step_log import script_scopes
-    from kair_capture.places import JobPlaces
 
-    folder = Path(job.stored_in).parent
-    places = JobPlaces(folder.parent, folder.name)
+    places = capture_places(job.stored_in)
     try:
         scopes = script_scopes(places.scopes, rows) if len(rows) else []
     except (OSError, pa.ArrowException) as error:
@@ -124,10 +123,8 @@ def hang_of(job: Job) -> TriageResult | None:
     if job.stored_in is None:
         return None
     from kair_capture.coordinator.hangs import verdict_of
-    from kair_capture.places import JobPlaces
 
-    folder = Path(job.stored_in).parent
-    places = JobPlaces(folder.parent, folder.name)
+    places = capture_places(job.stored_in)
     status = _status(places.status)
     if status is None or status.hang is None or status.hang.over:
         return None
@@ -145,10 +142,8 @@ def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
 
     from kair_capture.agent.ring_reader import UNFIT
     from kair_capture.coordinator.step_log import last_attempt, read_all
-    from kair_capture.places import JobPlaces
 
-    folder = Path(job.stored_in).parent
-    places = JobPlaces(folder.parent, folder.name)
+    places = capture_places(job.stored_in)
     if not places.steps.is_dir():
         return None
     try:

@@ -1,13 +1,24 @@
 """A store that is open: opens its jobs, and answers questions about all of them or two."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kair.app.places import is_mirror
-from kair.app.question import ABOUT_STORE, Answer, Question, Watcher, answered, unwatched, warnings_of, write
-from kair_engine.errors import KairError, UsageError
+from kair.app.question import (
+    ABOUT_STORE,
+    Answer,
+    InWords,
+    Question,
+    Watcher,
+    answered,
+    unchanged,
+    unwatched,
+    warnings_of,
+    write,
+)
+from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -32,12 +43,7 @@ NOTHING_PRICED: Final = Priced()
 class OpenStore:
     """The store below one folder, and whom long work on it reports to."""
 
-    def __init__(
-        self,
-        root: Path,
-        progress: Watcher = unwatched,
-        in_words: Callable[[Answer], Answer] = lambda answer: answer,
-    ) -> None:
+    def __init__(self, root: Path, progress: Watcher = unwatched, in_words: InWords = unchanged) -> None:
         """Take the store at `root`; `in_words` makes of an answer about one of its jobs what a face shows."""
         from kair_engine.store.jobs import Store
 
@@ -54,13 +60,6 @@ class OpenStore:
             from kair_engine.store.remote import fetch_jobs
 
             fetch_jobs(self.root)
-
-    def job_names(self) -> list[str]:
-        """Return the names of its jobs; none where there is no store, or it cannot be read."""
-        try:
-            return [job.name for job in self.store.jobs()]
-        except (OSError, KairError):
-            return []
 
     def open(self, job: "str | JobSource | None", **how: Any) -> "Session":  # noqa: ANN401
         """Open a job of the store, or a path. Raises InputError where there is none; `how` as of `Session`."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kair.app.acts.evidence import keep_evidence_beside
 from kair.app.jobs import blaming_files, is_stored, unknown_job
 from kair.app.places import cache_limit, cache_root
 from kair.app.question import Question, is_read_only
@@ -15,6 +14,8 @@ from kair_engine.trace.model import KairWarning, short_warning
 
 def import_job(store: OpenStore, sources: Sequence[Path], name: str, *, replace: bool = False) -> ImportResult:
     """Put traces into the store under a name, with the evidence beside them. Raises KairError."""
+    from kair.app.acts.evidence import keep_evidence_beside
+
     trace = store.store.import_traces(
         sources, name, cache=cache_root(), cache_limit=cache_limit(), replace=replace, progress=store.progress
     )

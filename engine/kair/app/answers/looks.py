@@ -32,10 +32,7 @@ def info(given: Given, *, operators: bool = False, only_rank: Rank | None = None
     from kair_engine.views.overview import info as overview
 
     trace = given.trace
-    if only_rank is not None:
-        from kair_engine.trace.model import require_rank
-
-        require_rank(trace, only_rank)
+    given.require_rank(only_rank)
     of_ranks = identities_of(trace.job)
     identities = tuple(of_ranks[rank] for rank in sorted(of_ranks) if only_rank in (None, rank))
     found = replace(overview(trace, operators=operators), attempts=attempts_of(trace.job), identities=identities)
@@ -55,10 +52,7 @@ def steps(
 
     if attempt is not None and not scopes:
         raise UsageError("--attempt chooses whose scopes are shown", f"kair steps --scopes --attempt {attempt}")
-    if only_rank is not None:
-        from kair_engine.trace.model import require_rank
-
-        require_rank(given.trace, only_rank)
+    given.require_rank(only_rank)
     result = overview(given.trace, only_rank)
     return _with_scopes(result, given.trace.job, attempt) if scopes else result
 
@@ -110,10 +104,7 @@ def frequency(
     """Return how often operations begin in each window of a step. Raises UsageError for a rank that left no trace."""
     from kair_engine.views.frequency import frequency as count
 
-    if only_rank is not None:
-        from kair_engine.trace.model import require_rank
-
-        require_rank(given.trace, only_rank)
+    given.require_rank(only_rank)
     found = count(given.trace, operator=operator, phase=phase, scope=scope, windows=windows)
     if only_rank is None:
         return found

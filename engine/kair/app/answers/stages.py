@@ -32,10 +32,7 @@ def localize(
     if method != "paper" and (whole_run or normalized or matrix):
         raise UsageError("--whole-run, --normalized and --matrix belong to --method paper")
     trace, baseline = given.trace, given.baseline
-    if only_rank is not None:
-        from kair_engine.trace.model import require_rank
-
-        require_rank(trace, only_rank)
+    given.require_rank(only_rank)
     found = score(trace, method=method, whole_run=whole_run, normalized=normalized, by=by, matrix=matrix, clock=clock)
     if baseline is not None and (method != "paper" or baseline.named):
         if method == "paper":

@@ -87,14 +87,8 @@ def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
     """Return the fields of a listed job that tell what stragglers cost it."""
     if cost is None:
         return {}
-    return {
-        "slowdown": cost.slowdown,
-        "waste": cost.waste,
-        "gpu_hours_per_day": cost.gpu_hours_per_day,
-        "cost_per_day": _money_per_day(cost, gpu_cost),
-        "cause": cost.cause,
-        "bar": cost.bar,
-    }
+    known = {name: getattr(cost, name) for name in ("slowdown", "waste", "gpu_hours_per_day", "cause", "bar")}
+    return {**known, "cost_per_day": _money_per_day(cost, gpu_cost)}
 
 
 def _money_per_day(cost: StragglerCost, gpu_cost: float | None) -> float | None:
