@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -512,6 +512,7 @@ def answering(
         if command not in answers or command in question.ABOUT_STORE:
             return run
 
+        @wraps(run)
         def answer(given: Given, **arguments: Any) -> Any:  # noqa: ANN401
             asked.append({"steps": given.trace.steps, "progress": given.progress, **arguments})
             return answers[command]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -38,6 +38,7 @@ class Long:
         def long(wanted: str) -> Callable[..., Any]:
             real = find(wanted)
 
+            @wraps(real)
             def answer(given: Given, **arguments: Any) -> Any:  # noqa: ANN401
                 if wanted == command:
                     self.begun += 1

@@ -53,13 +53,9 @@ def test_asking_leaves_store_and_cache_as_they_were(tmp_path: Path, monkeypatch:
     store = OpenStore(tmp_path / "store")
     import_job(store, [SAMPLES / "slow_operator"], "job123")
     session, before = store.open("job123"), state(store.root, cache_root())
-    query = {"sql": "SELECT rank FROM findings"}
-    needed = {
-        "query": query,
-        "pinpoint": {"rank": 2},
-        "rank": {"rank": 2},
-        "compare": {"base": "job123", "new": "job123"},
-    }
+    rank, compare = {"rank": 2}, {"base": "job123", "new": "job123"}
+    needed: dict[str, dict[str, object]] = {"pinpoint": {**rank}, "rank": {**rank}, "compare": {**compare}}
+    needed |= {"query": {"sql": "SELECT rank FROM findings"}, "sensitivity": {"draws": 20}}
     for command in ANSWERED_BY:
         question = Question.of(command, **needed.get(command, {}))
         try:
