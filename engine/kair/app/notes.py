@@ -27,7 +27,7 @@ Kept = TypeVar("Kept", Note, Bookmark)
 
 
 class _KeptWithJob(Generic[Kept]):
-    """Those of one job, in one file."""
+    """Keep what was made of one job in one file."""
 
     of_what: type[Kept]
 
@@ -35,7 +35,7 @@ class _KeptWithJob(Generic[Kept]):
         self.file, self._in_store = file, in_store
 
     def all(self) -> tuple[Kept, ...]:
-        """In the order they were made; none where the file is missing or damaged."""
+        """Return them in the order they were made; none where the file is missing or damaged."""
         import msgspec
 
         from kair_engine.trace.files import read_kept
@@ -55,13 +55,13 @@ class _KeptWithJob(Generic[Kept]):
 
 
 class Notes(_KeptWithJob[Note]):
-    """What a person wrote about one job."""
+    """Keep what a person wrote about one job."""
 
     of_what = Note
 
     @classmethod
     def of(cls, job: Job) -> "Notes":
-        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
         from kair_engine.recording.job_file import NOTES
 
         if job.stored_in is not None:
@@ -69,23 +69,23 @@ class Notes(_KeptWithJob[Note]):
         return cls(kept_with(Path(job.source), "notes"))
 
     def on(self, about: str, screen: str) -> str:
-        """What is noted on that already."""
+        """Return what is noted on that already."""
         return next((one.text for one in self.all() if (one.about, one.screen) == (about, screen)), "")
 
     def write(self, note: Note) -> None:
-        """Puts a note in the place of the one on the same; one without text takes it away. Raises OSError."""
+        """Put a note in the place of the one on the same; one without text takes it away. Raises OSError."""
         kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
         self._write((*kept, note) if note.text else kept)
 
 
 class Bookmarks(_KeptWithJob[Bookmark]):
-    """Those of one job."""
+    """Keep the bookmarks of one job."""
 
     of_what = Bookmark
 
     @classmethod
     def of(cls, source: JobSource) -> "Bookmarks":
-        """In the folder of a job of the store; for raw traces in the user's data folder, never beside the traces."""
+        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
         from kair_engine.recording.job_file import BOOKMARKS
 
         if source.stored:
@@ -93,7 +93,7 @@ class Bookmarks(_KeptWithJob[Bookmark]):
         return cls(kept_with(source.path, "bookmarks"))
 
     def toggle(self, bookmark: Bookmark) -> bool:
-        """Sets a bookmark, or takes it away where it was set; True where it is set now. Raises OSError."""
+        """Set a bookmark, or take it away where it was set; True where it is set now. Raises OSError."""
         known = self.all()
         kept = tuple(one for one in known if one != bookmark)
         is_set = len(kept) == len(known)

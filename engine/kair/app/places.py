@@ -26,7 +26,7 @@ def store_root(chosen: Path | None) -> Path:
 
 
 def capture_places(stored_in: str) -> "JobPlaces":
-    """Where capture keeps what it saw of the job whose recording is stored there."""
+    """Return where capture keeps what it saw of the job whose recording is stored there."""
     from kair_capture.places import JobPlaces
 
     folder = Path(stored_in).parent

@@ -132,7 +132,7 @@ class Given:
     """Where a face that asks again keeps what serves the next question; None where nothing is kept in memory."""
 
     def require_rank(self, rank: Rank | None) -> None:
-        """Raises UsageError for a rank that left no trace; None names none."""
+        """Raise UsageError for a rank that left no trace; None names none."""
         from kair_engine.trace.model import require_rank
 
         if rank is not None:
