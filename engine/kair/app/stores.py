@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kair.app.session import Session
     from kair_engine.results.confirm import ConfirmRun
     from kair_engine.results.store import StragglerCost
+    from kair_engine.store.jobs import StoredJob
     from kair_engine.trace.model import KairWarning
 
 
@@ -35,6 +36,8 @@ class Priced:
 
     costs: "Mapping[str, StragglerCost]" = field(default_factory=dict)
     warnings: "tuple[KairWarning, ...]" = ()
+    listing: "tuple[list[StoredJob], list[KairWarning]] | None" = None
+    """The store's jobs, where pricing changed none of them."""
 
 
 NOTHING_PRICED: Final = Priced()

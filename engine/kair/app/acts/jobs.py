@@ -56,14 +56,15 @@ def price_jobs(store: OpenStore) -> Priced:
     A job that cannot be analysed is passed over with a warning. Nothing is kept where $KAIR_READ_ONLY is set.
     """
     costs, failed = dict[str, StragglerCost](), list[KairWarning]()
-    missing = [job.name for job in store.store.jobs() if job.cost is None]
+    listing = store.store.listing()
+    missing = [job.name for job in listing[0] if job.cost is None]
     for done, name in enumerate(missing):
         store.progress(done, len(missing), name)
         try:
             costs[name] = _worked_out(store, name)
         except KairError as error:
             failed.append(short_warning("not_priced", f"job {name} is not priced: {error}"))
-    return Priced(costs, tuple(failed))
+    return Priced(costs, tuple(failed), None if costs else listing)
 
 
 def _worked_out(store: OpenStore, name: str) -> StragglerCost:

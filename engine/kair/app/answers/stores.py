@@ -61,7 +61,7 @@ def jobs(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float |
     from kair_engine.store.remote import place_of
 
     current = given.store.current()
-    found, damaged = given.store.listing()
+    found, damaged = priced.listing or given.store.listing()
     listed = tuple(
         ListedJob(
             name=job.name,
@@ -105,7 +105,7 @@ def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float 
     from kair_engine.ledger.rap_sheet import records_of
     from kair_engine.ledger.summary import summary_of
 
-    found, damaged = given.store.listing()
+    found, damaged = priced.listing or given.store.listing()
     if not found:
         raise InputError(f"no job in the store {given.told}", "kair import FOLDER --job NAME puts one there")
     rows = [
