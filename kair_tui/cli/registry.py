@@ -55,8 +55,6 @@ class Entry:
     """Its answer can be written as a report: its module has `markdown`, and `-o md` is the report."""
     acts: bool = False
     """Can do something to a job or a host: it is asked anew each time, and its options are written out."""
-    fleeting: bool = False
-    """Asked anew with every key, and answered at once: the full screen keeps few of its answers."""
     notes: str = ""
     """What its help says after the examples."""
     module: str = ""
@@ -342,7 +340,6 @@ COMMANDS: Final = (
             "kair timeline job123 --fix rank=3+kind=compute",
         ),
         is_picture=True,
-        fleeting=True,
     ),
     Entry(
         "steps",

@@ -12,7 +12,7 @@ from support.mcp_client import Client
 from support.places import SAMPLES
 
 import kair as api
-from kair.app.question import ANSWERED_BY, Question
+from kair.app.question import ABOUT_STORE, ANSWERED_BY, Question
 from kair_tui.commands.mcp_tools import tool_of
 from kair_tui.tui.session import Session
 
@@ -36,7 +36,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "info": {},
     "query": {"sql": "SELECT rank, count(*) AS operations FROM operations GROUP BY rank"},
 }
-NOT_OF_A_JOB = {"compare", "ledger"}
+NOT_OF_A_JOB = {*ABOUT_STORE, "evidence"}
 OF_SCREENS = {"lateness"}
 POSITIONAL = {"sql"}
 
