@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kair.app import question as app
 from kair.app.jobs import JobSource
-from kair.app.question import Question, Watcher, unwatched
+from kair.app.question import Answer, Question, Watcher, unwatched
 from kair.app.session import Session
 from kair.app.step_choice import parse_steps
 from kair.app.stores import OpenStore
@@ -16,7 +15,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Trace
 from kair_tui.cli.options import BaselineChoice, JobChoice, own_arguments, take, workers_of
 from kair_tui.cli.registry import Entry, find
-from kair_tui.render.answer import Answer, JobInfo
+from kair_tui.render.answer import Document, JobInfo
 from kair_tui.render.warnings import warnings_in_words
 
 
@@ -31,19 +30,19 @@ def open_session(
     return Session.open(job, store=store, progress=progress, remembers=remembers, in_words=in_words)
 
 
-def in_words(answer: app.Answer) -> app.Answer:
+def in_words(answer: Answer) -> Answer:
     """Return the answer with its result as people read it."""
     entry = find(answer.question.command)
     words = None if entry is None else entry.load_words()
     return answer if words is None else answer.with_result(words(answer))
 
 
-def shown(answer: app.Answer) -> Answer:
+def shown(answer: Answer) -> Document:
     """Return an answer as the formats write it."""
     job = answer.job
     about = None if job is None else JobInfo(job.name, job.source, job.world_size, job.ranks, answer.steps)
     warnings = warnings_in_words(answer.warnings)
-    return Answer(answer.question.command, answer.result, about, warnings, answer.notes)
+    return Document(answer.question.command, answer.result, about, warnings, answer.notes)
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,13 @@ class Asker:
         """Return the question about what was chosen."""
         return replace(question, steps=self.steps, baseline=self.baseline, workers=self.workers)
 
-    def ask(self, question: Question) -> app.Answer:
-        """Answer it about what was chosen. Raises KairError."""
+    def ask(self, question: Question) -> Answer:
+        """Document it about what was chosen. Raises KairError."""
         return self.session.ask(self.question(question))
 
 
-def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Answer:
-    """Answer a command about a job, write the files that it asks for, and keep what is worth keeping.
+def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Document:
+    """Document a command about a job, write the files that it asks for, and keep what is worth keeping.
 
     Raises KairError.
     """
@@ -86,7 +85,9 @@ def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> 
         job = session.trace.job
         result = entry.load()(asker, **own)
         about = JobInfo(job.name, job.source, job.world_size, job.ranks, asker.trace.steps)
-        return Answer(entry.name, result, about, warnings_in_words(job.warnings, result.warnings), session.notes.all())
+        return Document(
+            entry.name, result, about, warnings_in_words(job.warnings, result.warnings), session.notes.all()
+        )
     answer = asker.ask(entry.load()(**own))
     if (finish := entry.load_finish()) is not None:
         finish(asker, answer, own)
@@ -94,8 +95,8 @@ def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> 
     return _with_report(shown(answer), entry, partial(entry.load_markdown, asker, answer, own))
 
 
-def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -> Answer:
-    """Answer a command about the store. Raises KairError."""
+def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -> Document:
+    """Document a command about the store. Raises KairError."""
     own = own_arguments(entry, arguments)
     if entry.asks:
         answer = store.ask(entry.load()(**own))
@@ -105,11 +106,11 @@ def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -
     return _with_report(done(entry, result), entry, partial(entry.load_markdown, store, result, own))
 
 
-def done(entry: Entry, result: Any) -> Answer:  # noqa: ANN401
+def done(entry: Entry, result: Any) -> Document:  # noqa: ANN401
     """Return the answer of a command that is about no job, given its result."""
-    return Answer(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
+    return Document(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 
 
-def _with_report(answer: Answer, entry: Entry, write: Callable[[], str]) -> Answer:
+def _with_report(answer: Document, entry: Entry, write: Callable[[], str]) -> Document:
     """Return the answer with what writes its report, of a command that has one."""
     return replace(answer, report=write) if entry.has_report else answer

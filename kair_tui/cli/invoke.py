@@ -33,7 +33,7 @@ from kair_tui.cli.output import ProgressBar, Report, say, write_answer
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.wanted import JobWanted
-from kair_tui.render.answer import Answer
+from kair_tui.render.answer import Document
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.warnings import warnings_in_words
 
@@ -51,7 +51,7 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     return _RUN[entry.needs](entry, arguments)
 
 
-def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Answer:
+def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
     """The answer of a command about the store. Raises KairError."""
     if not (entry.asks or is_read_only()):
         tidy(take(StorePlace, arguments).store)
@@ -60,12 +60,12 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> A
     return answer_of_store(entry, arguments, store)
 
 
-def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Answer:
+def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Document:
     """The answer of a command about the cache. Raises KairError."""
     return done(entry, entry.load()(**own_arguments(entry, arguments)))
 
 
-def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Answer:
+def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Document:
     """The answer of a command about this machine. Raises KairError."""
     return done(entry, entry.load()(report, **own_arguments(entry, arguments)))
 
@@ -79,7 +79,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
     if entry.is_query and arguments["tables"] and arguments["job"] is None:
         from kair.app.querying import described
 
-        presenter.present(Answer(entry.name, described(), None, ()))
+        presenter.present(Document(entry.name, described(), None, ()))
         return ExitCode.ANSWERED
     with presenter.progress_bar() as progress:
         session = _opened(entry, arguments, progress, presenter.note)
@@ -170,7 +170,7 @@ def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
     presentation = take(Presentation, arguments)
     result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
     if presentation.format not in ("table", "wide", "tree"):
-        presenter.present(Answer(entry.name, result, None, ()))
+        presenter.present(Document(entry.name, result, None, ()))
     return int(result.status)
 
 
@@ -189,7 +189,7 @@ def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
     store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
     found = follow(
-        lambda: Answer(entry.name, entry.load()(store, **own), None, ()),
+        lambda: Document(entry.name, entry.load()(store, **own), None, ()),
         presenter,
         take(Presentation, arguments).format,
         take(Following, arguments),
@@ -218,7 +218,7 @@ _RUN: Final = {
 """What runs a command that is not about a trace, by what it needs."""
 
 
-def status_of(conditions: "Iterable[Condition]", answer: Answer) -> int:
+def status_of(conditions: "Iterable[Condition]", answer: Document) -> int:
     """The exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
     if any(one.is_met(answer.result) for one in conditions):
         return ExitCode.FOUND

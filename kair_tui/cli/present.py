@@ -21,7 +21,7 @@ from kair_tui.render.written import written
 if TYPE_CHECKING:
     from kair_engine.results.watch import Alert, WatchResult
     from kair_tui.cli.options import Following
-    from kair_tui.render.answer import Answer
+    from kair_tui.render.answer import Document
     from kair_tui.render.view import View
 
 
@@ -37,7 +37,7 @@ class Presenter:
             raise UsageError("Parquet is for programs: a terminal shows none of it", "--out FILE.parquet, or > FILE")
         self._keep = columns_to_keep(wanted, self.view, result_type)
 
-    def present(self, answer: "Answer") -> None:
+    def present(self, answer: "Document") -> None:
         """The answer, whole, then the warnings."""
         form, stream = self._wanted.format, self.view.stream
         if stream is not None and (form == "parquet" or (form == "csv" and not self.ascii_only)):
@@ -47,7 +47,7 @@ class Presenter:
         for warning in answer.warnings:
             self.note(f"warning: {warning.message}")
 
-    def text(self, answer: "Answer") -> str:
+    def text(self, answer: "Document") -> str:
         """The answer as it is written to stdout."""
         return written(answer, self.view, self._wanted.format, self._options(), self._keep)
 
@@ -107,11 +107,11 @@ _REDRAW: Final = "\x1b[H\x1b[2J"
 
 
 def follow(
-    look: "Callable[[], Answer]",
+    look: "Callable[[], Document]",
     presenter: Presenter,
     form: str,
     how: "Following",
-    is_found: "Callable[[Answer], bool]",
+    is_found: "Callable[[Document], bool]",
 ) -> bool:
     """Until the job is over, or `is_found`; whether it was."""
     tell = _Teller(presenter, form, redraws=form in ("table", "wide") and is_terminal(sys.stdout) and not how.once)
@@ -136,7 +136,7 @@ class _Teller:
         self._is_first = True
         self._rows = 0
 
-    def tell(self, answer: "Answer", *, is_last: bool) -> None:
+    def tell(self, answer: "Document", *, is_last: bool) -> None:
         """Everything, or what is new."""
         result: WatchResult = answer.result
         new = [alert for alert in result.alerts if alert not in self._told]
@@ -154,7 +154,7 @@ class _Teller:
             write_answer("".join(f"{clean(alert_in_words(alert), ascii_only=ascii_only)}\n" for alert in new))
         self._is_first = False
 
-    def _records(self, answer: "Answer", new: "list[Alert]", *, is_last: bool) -> str:
+    def _records(self, answer: "Document", new: "list[Alert]", *, is_last: bool) -> str:
         """NDJSON of a stream: everything of the first look, then alerts, and one end."""
         from kair_tui.render.document import encode, to_plain
 

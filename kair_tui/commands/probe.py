@@ -63,13 +63,13 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 def _write(result: ProbeInWords, out: str) -> None:
     """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
     from kair_engine.trace.files import named_file
-    from kair_tui.render.answer import Answer
+    from kair_tui.render.answer import Document
     from kair_tui.render.document import data_of, document
     from kair_tui.render.warnings import warnings_in_words
 
     machine = result.machine
     rank = "" if machine.rank is None else str(machine.rank)
     path = Path(out.replace("{rank}", rank).replace("{host}", machine.host.replace("/", "_")))
-    answer = Answer("probe", result, None, warnings_in_words(result.warnings))
+    answer = Document("probe", result, None, warnings_in_words(result.warnings))
     with named_file(path) as file:
         file.write(document(answer, data_of(answer)).encode())

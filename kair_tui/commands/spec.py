@@ -12,11 +12,11 @@ _TYPE_NAMES = {"text": "string", "choice": "string"}
 
 def run() -> str:
     """The description of every command, as one JSON document."""
-    from kair_tui.render.answer import Answer
+    from kair_tui.render.answer import Document
     from kair_tui.render.document import encode, envelope
 
     data = {"commands": [_command(entry) for entry in COMMANDS]}
-    return encode({**envelope(Answer("spec", None, None, ())), "data": data, "warnings": []}, indent=2) + "\n"
+    return encode({**envelope(Document("spec", None, None, ())), "data": data, "warnings": []}, indent=2) + "\n"
 
 
 def _command(entry: Entry) -> dict[str, Any]:

@@ -27,8 +27,8 @@ class JobInfo:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one command found."""
+class Document:
+    """What a format writes: a result, and what it is about."""
 
     command: str
     result: Any

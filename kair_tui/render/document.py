@@ -6,13 +6,13 @@ import msgspec
 
 from kair_engine.trace.json_text import encode_json
 from kair_tui import __version__
-from kair_tui.render.answer import Answer
+from kair_tui.render.answer import Document
 from kair_tui.render.text import escape_controls
 
 SCHEMA_VERSION: Final = "4.2"
 
 
-def envelope(answer: Answer) -> dict[str, Any]:
+def envelope(answer: Document) -> dict[str, Any]:
     """The document's fields other than `data` and `warnings`."""
     return {
         "schema": f"kair.{answer.command}",
@@ -23,14 +23,14 @@ def envelope(answer: Answer) -> dict[str, Any]:
     }
 
 
-def data_of(answer: Answer) -> dict[str, Any]:
+def data_of(answer: Document) -> dict[str, Any]:
     """The result as plain values, its warnings left out: they stand beside it."""
     plain: dict[str, Any] = to_plain(answer.result)
     plain.pop("warnings", None)
     return plain
 
 
-def document(answer: Answer, data: dict[str, Any]) -> str:
+def document(answer: Document, data: dict[str, Any]) -> str:
     """The JSON document, indented."""
     whole = {**envelope(answer), "data": data, "warnings": to_plain(answer.warnings)}
     return encode(whole, indent=2) + "\n"

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from kair_engine.errors import UsageError
-from kair_tui.render.answer import Answer
+from kair_tui.render.answer import Document
 from kair_tui.render.document import data_of, encode, envelope, to_plain
 from kair_tui.render.text import clean
 from kair_tui.render.view import View
@@ -45,7 +45,7 @@ def narrowed(data: dict[str, Any], main: str | None, keep: Sequence[str] | None)
     return {**data, main: [{name: row[name] for name in keep} for row in data[main]]}
 
 
-def ndjson(answer: Answer, view: View[Any, Any], keep: Sequence[str] | None) -> str:
+def ndjson(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -> str:
     """A header record, one record per row, and an end record with the number of rows."""
     data = narrowed(data_of(answer), view.main, keep)
     tables = [table for table in view.records if keep is None or table[0] == view.main]
@@ -61,7 +61,7 @@ def ndjson(answer: Answer, view: View[Any, Any], keep: Sequence[str] | None) -> 
     return "".join(f"{encode(line)}\n" for line in lines)
 
 
-def csv_table(answer: Answer, view: View[Any, Any], keep: Sequence[str] | None) -> str:
+def csv_table(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -> str:
     """The main table, or the one made for CSV, as RFC 4180 has it but for lines that end with LF.
 
     What is nested has a column for each of its values: `excess_us.compute`.
@@ -81,7 +81,7 @@ def csv_names(result_type: type, view: View[Any, Any]) -> tuple[str, ...]:
     return field_names(result_type, view.main) if view.csv is None else tuple(f.name for f in fields(view.csv.row_type))
 
 
-def _rows(answer: Answer, view: View[Any, Any]) -> list[dict[str, Any]]:
+def _rows(answer: Document, view: View[Any, Any]) -> list[dict[str, Any]]:
     if view.csv is not None:
         return [to_plain(row) for row in view.csv.rows(answer.result)]
     data = data_of(answer)

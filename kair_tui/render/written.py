@@ -10,7 +10,7 @@ from kair_tui.render.text import clean, json_in_ascii, to_ascii
 from kair_tui.render.view import GraphFormat
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer, Column, PageOptions
+    from kair_tui.render.answer import Column, Document, PageOptions
     from kair_tui.render.view import View
 
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv", "md"]
@@ -26,7 +26,7 @@ AnyFormat = Literal[FormatOfGraph, FormatOfPicture, FormatOfVerdict, FormatOfRow
 
 
 def written(
-    answer: "Answer",
+    answer: "Document",
     view: "View[Any, Any]",
     form: AnyFormat,
     options: "PageOptions",
@@ -53,7 +53,7 @@ def written(
 
 
 def _for_programs(
-    answer: "Answer", view: "View[Any, Any]", form: AnyFormat, options: "PageOptions", keep: Sequence[str] | None
+    answer: "Document", view: "View[Any, Any]", form: AnyFormat, options: "PageOptions", keep: Sequence[str] | None
 ) -> str:
     """Return the answer as CSV, NDJSON or a JSON document. Raises UsageError for Parquet, which is no text."""
     if form == "parquet":
@@ -76,13 +76,13 @@ def _for_programs(
     return json_in_ascii(text) if options.ascii_only else text
 
 
-def _line(answer: "Answer", view: "View[Any, Any]") -> str:
+def _line(answer: "Document", view: "View[Any, Any]") -> str:
     assert view.line is not None  # no other command takes this format
     assert answer.job is not None
     return f"{clean(view.line(answer.result, answer.job.name))}\n"
 
 
-def _markdown(answer: "Answer", view: "View[Any, Any]", options: "PageOptions", keep: Sequence[str] | None) -> str:
+def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions", keep: Sequence[str] | None) -> str:
     """The report about the answer, where there is one; else its first line and its main table, or all as it is."""
     if keep is None and answer.report is not None:
         return answer.report()

@@ -40,7 +40,7 @@ from kair_tui.shell.language import Assign, Command, Expect, Fail, LineError, Sh
 from kair_tui.shell.session import JOB, not_set
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer, PageOptions
+    from kair_tui.render.answer import Document, PageOptions
     from kair_tui.shell.session import ShellState
 
 
@@ -61,7 +61,7 @@ class Outcome:
     status: int = ExitCode.ANSWERED
     notes: tuple[str, ...] = ()
     """Warnings, which go to stderr or stand under the answer."""
-    answer: "Answer | None" = None
+    answer: "Document | None" = None
     """None of commands that answer in text."""
     without: str | None = None
     """The name of the main table where that is empty; None where it has rows, or there is none."""
@@ -238,7 +238,7 @@ def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
     return takes and not short and not _has(words, "--rank")
 
 
-def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Answer":
+def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Document":
     if entry.needs == "store":
         answer = ask_store(entry, arguments, state.progress)
         _forget_changed(entry, arguments, state)

@@ -18,7 +18,7 @@ from kair_tui.shell.runner import Outcome, run_one
 from kair_tui.shell.session import StatementRun, how_it_ended, worth_of
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer, PageOptions
+    from kair_tui.render.answer import Document, PageOptions
     from kair_tui.shell.session import ShellState
 
 
@@ -194,7 +194,7 @@ def _condition(statement: Statement) -> str | None:
     return statement.condition_text if isinstance(statement, When | Expect) else None
 
 
-def _document(answer: "Answer") -> dict[str, Any]:
+def _document(answer: "Document") -> dict[str, Any]:
     from kair_tui.render.document import data_of, envelope, to_plain
 
     return {**envelope(answer), "data": data_of(answer), "warnings": to_plain(answer.warnings)}

@@ -12,7 +12,7 @@ from kair_engine.errors import UsageError
 from kair_tui.cli.registry import Entry, find
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Answer
+    from kair_tui.render.answer import Document
 
 
 def entry_of(question: Question) -> Entry:
@@ -34,8 +34,8 @@ def line_of(question: Question, job: str, store: Path | None = None) -> str:
     return shlex.join(words)
 
 
-def answer_of_store(question: Question, store: Path | None) -> "Answer":
-    """Answer a command about the store, without a word on how far it is. Raises KairError."""
+def answer_of_store(question: Question, store: Path | None) -> "Document":
+    """Document a command about the store, without a word on how far it is. Raises KairError."""
     from kair_tui.cli.invoke import ask_store
 
     return ask_store(entry_of(question), {**dict(question.arguments), "store": store}, unwatched)

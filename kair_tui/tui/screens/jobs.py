@@ -12,7 +12,7 @@ from textual.message import Message
 
 from kair.app.question import Question
 from kair_engine.results.store import JobsResult, ListedJob
-from kair_tui.render.answer import Answer, PageOptions
+from kair_tui.render.answer import Document, PageOptions
 from kair_tui.render.store import minute
 from kair_tui.render.units import count, plural
 from kair_tui.render.warnings import warnings_in_words
@@ -42,7 +42,7 @@ _VERDICTS = ("straggler", "job_wide", "inconclusive", "no_straggler", None)
 class StoreAnswered(Message, bubble=False):
     """The store has answered, or there is the error that came instead."""
 
-    def __init__(self, answer: Answer | None, error: BaseException | None = None) -> None:
+    def __init__(self, answer: Document | None, error: BaseException | None = None) -> None:
         super().__init__()
         self.answer, self.error = answer, error
 
@@ -64,7 +64,7 @@ class JobsScreen(FilteredScreen):
     def __init__(self) -> None:
         super().__init__()
         self.place = Place("jobs")
-        self._answer: Answer | None = None
+        self._answer: Document | None = None
         self._jobs: Sequence[ListedJob] = ()
         """In the order in which they are shown."""
         self._kept: frozenset[str] | None = None
@@ -147,7 +147,7 @@ class JobsScreen(FilteredScreen):
             self.say(self._news if message.error is None else "")
             self._news = ""
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Document) -> None:
         is_first, self._answer = self._answer is None, answer
         result: JobsResult = answer.result
         self._jobs = result.jobs

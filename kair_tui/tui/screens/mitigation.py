@@ -22,7 +22,7 @@ from kair_engine.errors import KairError
 from kair_engine.results.mitigate import MitigateResult, RankRate
 from kair_engine.results.store import ListedJob
 from kair_tui.commands.mitigate_status import NotMitigatedError
-from kair_tui.render.answer import Answer, PageOptions
+from kair_tui.render.answer import Document, PageOptions
 from kair_tui.render.mitigate import PLANS, PROPOSALS, VIEW, RankSizes, ranks_of, sizes_text, what
 from kair_tui.render.units import count, plural
 from kair_tui.render.written import Format, written
@@ -436,7 +436,7 @@ class MitigationScreen(FilteredScreen):
         return () if self._result is None else [Export("mitigation", "mitigate", self.commands()[0], self._written)]
 
     def _written(self, form: Format) -> str:
-        answer = Answer("mitigate", self._result, None, ())
+        answer = Document("mitigate", self._result, None, ())
         return written(answer, VIEW, form, PageOptions(ascii_only=self.look.ascii_only))
 
     def copied(self) -> str:
