@@ -107,13 +107,15 @@ class Workers(Protocol):
         """
 
 
-def over_parts(trace: Trace, reduce: Callable[[Trace], Table]) -> Iterator[Table]:
-    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here."""
-    parts = list(step_batches(trace))
+def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int | None = None) -> Iterator[Table]:
+    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here.
+
+    A part that is reduced here holds so many `operations`, or as many as are read together.
+    """
     if trace.workers is not None:
-        yield from trace.workers.map(reduce, trace, parts)
+        yield from trace.workers.map(reduce, trace, list(step_batches(trace)))
         return
-    for steps in parts:
+    for steps in step_batches(trace, operations or ROWS_AT_A_TIME):
         yield reduce(trace.select(steps))
 
 
@@ -160,6 +162,14 @@ def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
     if (name, trace.steps) not in known:
         known[name, trace.steps] = make()
     thing: Thing = known[name, trace.steps]
+    return thing
+
+
+def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
+    """Return what `make` says of the trace's steps, where that is small: it is kept as long as the trace is."""
+    if (name, trace.steps) not in trace.known:
+        trace.known[name, trace.steps] = make()
+    thing: Thing = trace.known[name, trace.steps]
     return thing
 
 

@@ -4,16 +4,13 @@ Reads columns of the operations table by Arrow: polars, at three times the impor
 
 Arrays of numbers as columns of the operations table; -1 stands for absent until then.
 
-Counts operations by their texts, a batch of steps at a time.
-
 Soundness of what a trace is read from: whether an analysis failed for its files' sake.
 
 Checksums tell damage, not who wrote a file: a job from somebody else can hold any table under a seal that fits. To look
 through all of it at every opening would cost more than most questions, so it is done where one failed.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +23,6 @@ import pyarrow.parquet as pq
 from kair_engine.arrays import NONE, Bools, Codes, as_one
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
-from kair_engine.trace.batches import step_batches
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
@@ -128,9 +124,9 @@ def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:
     return pq.read_schema(trace.fragments[0]).empty_table().select([*{"step": 0, "rank": 0, **dict.fromkeys(names)}])
 
 
-def ranks_together(trace: Trace, step: int) -> list[tuple[int, int, Path]]:
-    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the step, the lowest first."""
-    within = _as_recorded(trace, np.array([step], dtype=np.int64))
+def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, Path]]:
+    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the steps, the lowest first."""
+    within = _as_recorded(trace, np.array(sorted(steps), dtype=np.int64))
     found: list[tuple[int, int, Path]] = []
     for fragment in trace.fragments:
         spans = _spans(*_version(fragment))
@@ -279,37 +275,6 @@ def _texts(values: tuple[str, ...]) -> pa.StringArray:
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
-
-
-def count_operations(
-    trace: Trace,
-    names: Sequence[str],
-    chosen: Callable[[Columns], Bools] | None = None,
-    *,
-    also: Sequence[str] = (),
-) -> dict[tuple[str, ...], int]:
-    """How many operations of the chosen steps have the same texts in the columns `names`; the most frequent first.
-
-    Equally many are in the order of their texts, of which null's is empty. `chosen` tells which count, by those
-    columns and those of `also`.
-    """
-    counts: Counter[tuple[str, ...]] = Counter()
-    for steps in step_batches(trace):
-        rows = read_columns(trace, (*names, *also), steps)
-        counts.update(_counted(rows if chosen is None else rows.chosen(chosen(rows)), names))
-    order = sorted(counts, key=lambda texts: (-counts[texts], texts))
-    return {texts: counts[texts] for texts in order}
-
-
-def _counted(rows: Columns, names: Sequence[str]) -> dict[tuple[str, ...], int]:
-    spans = [len(rows.texts[name]) + 1 for name in names]
-    key = np.zeros(len(rows), dtype=np.int64)
-    for name, span in zip(names, spans, strict=True):
-        key = key * span + (rows.of[name] - NONE)
-    keys, counts = np.unique(key, return_counts=True)
-    places = np.unravel_index(keys, spans)
-    texts = [np.array(["", *rows.texts[name]], dtype=object)[at] for name, at in zip(names, places, strict=True)]
-    return dict(zip(zip(*texts, strict=True), counts.tolist(), strict=True))
 
 
 _REQUIRED: Final = tuple(field.name for field in SCHEMA if not field.nullable)

@@ -16,10 +16,9 @@ from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import step_time_ns
 from kair_engine.timeline.step_parts import timed_on
-from kair_engine.trace.columns import count_operations
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
-from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SEND, STEP_SCOPE, Operations
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -139,9 +138,9 @@ def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tupl
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
-    used = count_operations(
-        trace, ("name", "phase"), lambda rows: ~rows.is_any("kind", (KIND_NAMES[SCOPE],)), also=("kind",)
-    )
+    from kair_engine.trace.queries import IS_SCOPE, counted  # few ask for it
+
+    used = counted(trace, ("name", "phase"), ~IS_SCOPE)
     counts: Counter[str] = Counter()
     phases: dict[str, list[str]] = defaultdict(list)
     for (name, phase), count in used.items():
