@@ -28,6 +28,8 @@ from kair_engine.trace.model import Trace
 
 TEXTS = frozenset(("lane", "name", "kind", "phase", "group", "inputs"))
 """The columns that are read as codes."""
+_AT_A_TIME: Final = 200_000
+"""Rows that are made arrays together: a table as read takes as much memory again."""
 
 
 @dataclass(frozen=True)
@@ -77,40 +79,61 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     shift = trace.job.step_shift
     within = _as_recorded(trace, wanted)
     only = None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
-    found = (_row_groups(fragment, within, only, names) for fragment in trace.fragments)
-    tables = [table for table in found if table is not None] or [_no_rows(trace, names)]
-    table = pa.concat_tables(tables)
-    del tables
-    step, rank = filled(table["step"]), filled(table["rank"])
-    for number, more in shift.items():
-        step = np.where(rank == number, step - more, step)
-    kept = np.isin(step, wanted)
-    if only is not None:
-        kept &= np.isin(rank, only)
-    for cut, ranks in trace.job.cut_off.items():
-        kept &= (step != cut) | ~np.isin(rank, ranks)
-    rows = slice(None) if kept.all() else np.flatnonzero(kept)
-    # A step can be large: what was read of a column goes when its array is made.
-    columns = {name: table[name] for name in names}
-    del table
+    pieces, tables, held = list[Columns](), list[pa.Table](), 0
+
+    def piece() -> Columns:
+        table = pa.concat_tables(tables or [_no_rows(trace, names)])
+        tables.clear()
+        step, rank = filled(table["step"]), filled(table["rank"])
+        for number, more in shift.items():
+            step = np.where(rank == number, step - more, step)
+        kept = np.isin(step, wanted)
+        if only is not None:
+            kept &= np.isin(rank, only)
+        for cut, ranks in trace.job.cut_off.items():
+            kept &= (step != cut) | ~np.isin(rank, ranks)
+        return _piece(table, step, rank, slice(None) if kept.all() else np.flatnonzero(kept), names)
+
+    for fragment in trace.fragments:
+        table = _row_groups(fragment, within, only, names)
+        if table is not None:
+            tables.append(table)
+            held += len(table)
+        if held > _AT_A_TIME:
+            pieces.append(piece())
+            held = 0
+    if tables or not pieces:
+        pieces.append(piece())
+    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
+    pa.default_memory_pool().release_unused()
+    return joined(pieces)
+
+
+def _piece(
+    table: pa.Table,
+    step: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int64],
+    rows: slice | npt.NDArray[np.int64],
+    names: Sequence[str],
+) -> Columns:
     result = Columns({"step": step[rows], "rank": rank[rows]}, {})
     for name in names:
         if name in TEXTS:
-            codes, result.texts[name] = coded(columns.pop(name))
+            codes, result.texts[name] = coded(table[name])
         else:
-            codes = filled(columns.pop(name))
+            codes = filled(table[name])
         result.of[name] = codes[rows]
-    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
-    pa.default_memory_pool().release_unused()
     return result
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The rows of all, one after another; one part at least."""
+    """The rows of all, one after another; one part at least, whose columns are taken away."""
+    if len(parts) == 1:
+        return parts[0]
     together = Columns({}, {})
-    for name in parts[0].of:
+    for name in list(parts[0].of):
         # One column after another: copies of all at once take as much memory again.
-        pieces = [part.of[name] for part in parts]
+        pieces = [part.of.pop(name) for part in parts]
         if name in parts[0].texts:
             together.texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
             place = {text: code for code, text in enumerate(together.texts[name])}
