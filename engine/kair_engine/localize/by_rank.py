@@ -21,7 +21,7 @@ from kair_engine.timeline.self_time import by_operator
 from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps, step_batches
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.columns import joined as joined_rows
-from kair_engine.trace.large_steps import large_steps, parts_by_rank, without_unused_texts
+from kair_engine.trace.large_steps import large_steps, of_steps, parts_by_rank, without_unused_texts
 from kair_engine.trace.loading import cells_of, load_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, INPUT, RECV, SCOPE, SEND, STEP_SCOPE, Operations
@@ -40,11 +40,27 @@ class StepByRank:
     sync: Synchronisation
     """Of what ranks meet in."""
     computing: Computing | None
-    """None where `sync` is of all operations."""
+    """None where `sync` is of all operations, or nobody knows."""
 
 
-def pays(trace: Trace) -> bool:
-    """Whether reading rank by rank takes less, and comes to the same."""
+def summed_steps(trace: Trace) -> Iterator[StepByRank]:
+    """The chosen steps in order, read rank by rank where that takes less and comes to the same.
+
+    A consumer that drops one before it takes the next (`map` does) holds one step in memory, or sums of more.
+    """
+    if _pays(trace):
+        for steps in step_batches(trace, WINDOW):
+            yield from _by_rank(replace(trace, steps=tuple(steps)))
+        return
+    yield from of_steps(
+        trace,
+        lambda ops: StepByRank(rank_times(ops), synchronise(ops), None),
+        rank_times,
+        lambda step, times: StepByRank(joined(times), synchronise(step.operations()), None),
+    )
+
+
+def _pays(trace: Trace) -> bool:
     if not trace.job.has_device or trace.memory is not None or large_steps(trace):
         return False
     return sum(operations_of_steps(trace).values()) > ROWS_AT_A_TIME
@@ -66,8 +82,7 @@ class _Part:
     """Per cell, whether anything of it ran on a device."""
 
 
-def steps_by_rank(trace: Trace) -> Iterator[StepByRank]:
-    """The chosen steps in order."""
+def _by_rank(trace: Trace) -> Iterator[StepByRank]:
     parts, meetings, order = list[_Part](), list[Columns](), dict[str, int]()
     for some in _parts(trace):
         checkpoint()

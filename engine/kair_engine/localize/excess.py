@@ -3,7 +3,7 @@
 One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property, partial
 from itertools import chain
@@ -12,19 +12,18 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
-from kair_engine.localize import by_rank
+from kair_engine.localize.by_rank import StepByRank, summed_steps
 from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, LinkTime, OwnTime, calls_of, link_times, own_times
-from kair_engine.localize.rank_times import RankTimes, joined, rank_times
+from kair_engine.localize.rank_times import RankTimes
 from kair_engine.stats import known_median, median, role_medians
-from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import Computing, exposed_waiting_ns
 from kair_engine.timeline.host_time import pauses
 from kair_engine.timeline.kernel_families import by_family
 from kair_engine.timeline.roles import Role, replicas, role_codes, roles, tensor_groups
 from kair_engine.trace.batches import derived_once, over_parts
-from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 
@@ -275,14 +274,13 @@ def job_excess(trace: Trace) -> JobExcess:
             return of_job(trace, of, chain.from_iterable(over_parts(trace, partial(_excesses, of=of))))
         known = list[JobRoles]()
 
-        def excess(times: RankTimes, sync: Synchronisation, computing: Computing | None = None) -> StepExcess:
+        def excess(step: StepByRank) -> StepExcess:
             if not known:
-                known.append(JobRoles.of(trace, sync.collectives.ops))
-            return step_excess(times, sync, known[0], computing)
+                known.append(JobRoles.of(trace, step.sync.collectives.ops))
+            return _excess(step, of=known[0])
 
-        window = by_rank.WINDOW if by_rank.pays(trace) else None
-        parts = over_parts(trace, partial(_reduced, excess=excess), window)
-        steps = tuple(chain.from_iterable(parts))
+        # map, not a comprehension: that would hold one step while the next is read.
+        steps = tuple(map(excess, summed_steps(trace)))
         return of_job(trace, known[0] if known else JobRoles.of(trace), steps)
 
     return derived_once(trace, "excess", reduced)
@@ -324,21 +322,11 @@ def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess
 
 
 def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
-    return _reduced(part, excess=partial(step_excess, of=of))
+    return tuple(map(partial(_excess, of=of), summed_steps(part)))
 
 
-def _reduced(part: Trace, *, excess: Callable[..., StepExcess]) -> tuple[StepExcess, ...]:
-    """`excess` says what a step comes to, given what its ranks did by themselves, what they met in, and `computing`."""
-
-    def of_step(ops: Operations) -> StepExcess:
-        return excess(rank_times(ops), synchronise(ops))
-
-    def of_large(step: LargeStep, times: Sequence[RankTimes]) -> StepExcess:
-        return excess(joined(times), synchronise(step.operations()))
-
-    if by_rank.pays(part):
-        return tuple(excess(one.times, one.sync, computing=one.computing) for one in by_rank.steps_by_rank(part))
-    return tuple(of_steps(part, of_step, rank_times, of_large))
+def _excess(step: StepByRank, *, of: JobRoles) -> StepExcess:
+    return step_excess(step.times, step.sync, of, step.computing)
 
 
 def step_excess(

@@ -107,15 +107,13 @@ class Workers(Protocol):
         """
 
 
-def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int | None = None) -> Iterator[Table]:
-    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here.
-
-    A part that is reduced here holds so many `operations`, or as many as are read together.
-    """
+def over_parts(trace: Trace, reduce: Callable[[Trace], Table]) -> Iterator[Table]:
+    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here."""
+    parts = list(step_batches(trace))
     if trace.workers is not None:
-        yield from trace.workers.map(reduce, trace, list(step_batches(trace)))
+        yield from trace.workers.map(reduce, trace, parts)
         return
-    for steps in step_batches(trace, operations or ROWS_AT_A_TIME):
+    for steps in parts:
         yield reduce(trace.select(steps))
 
 

@@ -4,10 +4,12 @@ Polars' import takes 0.1 s, and a query of 10⁷ operations a few tenths of a se
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
-from kair_engine.trace.format import KINDS
+from kair_engine.frozen import dataclass
+from kair_engine.trace.format import KINDS, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
 IS_SCOPE = pl.col("kind") == KINDS[-1]
@@ -29,3 +31,32 @@ def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[st
     rows = rows.with_columns(pl.col(*names).cast(pl.String).fill_null(""))
     rows = rows.sort("rows", *names, descending=[True, *(False for _ in names)])
     return {tuple(row[:-1]): row[-1] for row in rows.select(*names, "rows").iter_rows()}
+
+
+@dataclass(frozen=True)
+class OperationsByKind:
+    """How many operations each rank has in each step, by kind."""
+
+    counts: pl.DataFrame
+    """rank, step, kind and operations."""
+
+    def per(self, column: str, kinds: Sequence[str] = KINDS) -> dict[Any, int]:
+        """Return how many operations of these kinds there are, by the values of a column in their order."""
+        rows = self.counts.filter(pl.col("kind").is_in(kinds)).group_by(column).agg(pl.col("operations").sum())
+        return dict(rows.sort(column).iter_rows())
+
+    @property
+    def steps_of_ranks(self) -> dict[int, int]:
+        """Return in how many of the steps each rank has any."""
+        return dict(self.counts.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
+
+
+def operations_by_kind(trace: Trace) -> OperationsByKind:
+    """Count the operations of the chosen steps; the row that marks a step on its rank is none."""
+    kind = pl.col("kind").cast(pl.String)
+    if trace.job.communicates:
+        unnamed = pl.col("name").is_in(list(trace.job.communicates)) & (kind == "compute")
+        kind = pl.when(unnamed).then(pl.lit("collective")).otherwise(kind)
+    rows = trace.scan().filter((pl.col("name") != STEP_SCOPE) & pl.col("rank").is_in(list(trace.job.ranks)))
+    counts = rows.group_by("rank", "step", kind.alias("kind")).len("operations").collect(engine="streaming")
+    return OperationsByKind(counts)

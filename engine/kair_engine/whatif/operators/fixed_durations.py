@@ -326,7 +326,11 @@ def _replacing(parts: NodeParts, typical: Floats, group: Codes, ideal: Floats, r
     member = np.empty(len(typical), dtype=np.int64)
     member[group] = np.arange(len(group))
     # Delays before the same operation can be the host's on one rank only: the kind that most of them are of counts.
-    usual = np.bincount(group.astype(np.int64) * kinds + kind, minlength=len(typical) * kinds).reshape(-1, kinds).argmax(axis=1)
+    usual = (
+        np.bincount(group.astype(np.int64) * kinds + kind, minlength=len(typical) * kinds)
+        .reshape(-1, kinds)
+        .argmax(axis=1)
+    )
     role = parts.step.astype(np.int64) * roles + parts.role
     expected = np.bincount(role[member] * kinds + usual, weights=typical, minlength=(int(role.max()) + 1) * kinds)
     cell = (parts.step.astype(np.int64) * ranks + parts.rank) * kinds + kind

@@ -149,9 +149,9 @@ def stops_among_calls_ns(
 
     Of recordings of so few steps and ranks that no operation is seen often enough to know its usual time: one step of
     one rank. Of some parts `times` says how often the operation of each is among them, `operator` gives numbers, equal
-    for all calls in a phase, and `calls_before` says whether it was called before, as first calls load libraries. Only for threads that launch work for devices: what these take does
-    not depend on how large that work is. A thread stands still wherever it is: where the long calls are of few
-    operators, those are long themselves.
+    for all calls in a phase, and `calls_before` says whether it was called before, as first calls load libraries. Only
+    for threads that launch work for devices: what these take does not depend on how large that work is. A thread stands
+    still wherever it is: where the long calls are of few operators, those are long themselves.
     """
     result = np.zeros(len(parts.value_ns))
     rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
