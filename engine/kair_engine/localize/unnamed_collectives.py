@@ -11,18 +11,18 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.batches import derived_once, keeping_steps, known_once, step_batches
 from kair_engine.trace.columns import Columns
-from kair_engine.trace.format import STEP_SCOPE, STREAM_PREFIX
+from kair_engine.trace.format import STEP_SCOPE
 from kair_engine.trace.large_steps import as_of_some, large_steps, read_chosen
 from kair_engine.trace.loading import COLUMNS, each_step, operations_of, recoded
 from kair_engine.trace.model import KairWarning, Trace, short_warning
-from kair_engine.trace.operations import Operations
+from kair_engine.trace.operations import COMPUTE, Operations
 
 _AT_ONCE_NS: Final = 20_000.0
 """Ends of one collective on two devices of a host, on aligned clocks (49 µs seen, most below 10)."""
@@ -92,58 +92,38 @@ def _beside(trace: Trace, suspects: Sequence[int]) -> Trace:
 def _waited_in(trace: Trace, names: Iterable[str], ranks: Sequence[int]) -> tuple[str, ...]:
     suspects = np.flatnonzero(np.isin(trace.job.ranks, ranks)).tolist()
     seen: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in names}
-    if not seen:
-        return ()
-    rows = _run(trace, seen)
-    for ops in _meetings(trace):
-        offset = synchronise(ops).clocks.offset_ns
-        place = np.minimum(np.searchsorted(ops.ranks, rows.of["rank"]), len(ops.ranks) - 1)
-        of_step = np.flatnonzero((rows.of["step"] == ops.step) & (ops.ranks[place] == rows.of["rank"]))
-        of_step = of_step[np.argsort(place[of_step], kind="stable")]
-        place = place[of_step]
-        begins = rows.of["start_ns"][of_step] - ops.origin_ns
-        ends, code = begins + rows.of["duration_ns"][of_step], rows.of["name"][of_step]
-        code_of = {text: number for number, text in enumerate(rows.texts["name"])}
+    for ops in _steps(trace, seen) if seen else ():
+        offset = synchronise(ops).clocks.offset_ns[ops.rank]
+        code_of = {text: code for code, text in ops.name_text.items()}
         for name, times in seen.items():
-            mine = np.flatnonzero(code == code_of.get(name, NONE))
-            rank = place[mine]
-            times.append(_times(rank, begins[mine] - offset[rank], ends[mine] - offset[rank], len(ops.ranks)))
+            rows = np.flatnonzero((ops.name == code_of.get(name, -1)) & ops.on_stream & (ops.kind == COMPUTE))
+            times.append(_times(ops, rows, offset))
     return tuple(name for name, times in seen.items() if _is_waited_in(times, suspects))
 
 
-def _run(trace: Trace, names: Collection[str]) -> Columns:
-    """Return the kernels of these names that compute, as far as the trace takes them to."""
-    asked = set(names) - set(trace.job.communicates)
-
-    def chosen(rows: Columns) -> Bools:
-        streams = [lane for lane in rows.texts["lane"] if lane.startswith(STREAM_PREFIX)]
-        return rows.is_any("kind", ("compute",)) & rows.is_any("name", asked) & rows.is_any("lane", streams)
-
-    return read_chosen(trace, ("kind", "name", "lane", "start_ns", "duration_ns"), chosen)
-
-
-def _meetings(trace: Trace) -> Iterator[Operations]:
-    """Yield what ranks meet in, step by step."""
+def _steps(trace: Trace, names: Collection[str]) -> Iterator[Operations]:
+    """Yield what ranks meet in, and what computes and has one of these names, step by step."""
     if trace.memory is not None:
         yield from each_step(trace)
         return
 
     def chosen(rows: Columns) -> Bools:
         communicates = rows.is_any("kind", ("collective", "send", "recv"))
-        communicates |= rows.is_any("kind", ("compute",)) & rows.is_any("name", trace.job.communicates)
-        return communicates | rows.is_any("kind", ("scope",)) & rows.is_any("name", (STEP_SCOPE,))
+        named = rows.is_any("kind", ("compute",)) & rows.is_any("name", {*names, *trace.job.communicates})
+        return communicates | named | rows.is_any("kind", ("scope",)) & rows.is_any("name", (STEP_SCOPE,))
 
     rows = recoded(trace, read_chosen(trace, COLUMNS, chosen))
     for step in trace.steps:
         yield operations_of(trace, rows.chosen(np.flatnonzero(rows.of["step"] == step)), step)
 
 
-def _times(rank: Ints, begin_ns: Floats, end_ns: Floats, ranks: int) -> tuple[Floats, Floats]:
+def _times(ops: Operations, rows: Ints, offset: Floats) -> tuple[Floats, Floats]:
     """(begins, ends) of the k-th call on each rank, both (calls × ranks), NaN where a rank made fewer."""
-    turn = ordinal(rank[None, :]) if len(rank) else rank
-    begins = np.full((int(turn.max(initial=-1)) + 1, ranks), np.nan)
+    turn = ordinal(ops.rank[rows][None, :]) if len(rows) else rows
+    begins = np.full((int(turn.max(initial=-1)) + 1, len(ops.ranks)), np.nan)
     ends = np.full_like(begins, np.nan)
-    begins[turn, rank], ends[turn, rank] = begin_ns, end_ns
+    begins[turn, ops.rank[rows]] = ops.start_ns[rows] - offset[rows]
+    ends[turn, ops.rank[rows]] = ops.end_ns[rows] - offset[rows]
     return begins, ends
 
 
