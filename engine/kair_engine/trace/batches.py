@@ -70,6 +70,8 @@ def _even(of_steps: Mapping[int, int], count: int) -> list[list[int]]:
     return list(batches.values())
 
 
+TWICE_AT_A_TIME = 2 * ROWS_AT_A_TIME
+"""The same where steps are only looked at: row groups hold several, each of which would decode all of them."""
 SAMPLE = 1_000_000
 """Operations of steps that are looked at closely, more or less: a step is looked at as a whole."""
 
@@ -107,9 +109,11 @@ class Workers(Protocol):
         """
 
 
-def over_parts(trace: Trace, reduce: Callable[[Trace], Table]) -> Iterator[Table]:
-    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here."""
-    parts = list(step_batches(trace))
+def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int = ROWS_AT_A_TIME) -> Iterator[Table]:
+    """`reduce` of every part of the chosen steps, of so many operations each, in order: on the trace's workers, or one
+    after another here.
+    """
+    parts = list(step_batches(trace, operations))
     if trace.workers is not None:
         yield from trace.workers.map(reduce, trace, parts)
         return

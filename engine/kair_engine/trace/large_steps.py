@@ -13,7 +13,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, is_one_of, whole_parts
 from kair_engine.frozen import dataclass
-from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps
 from kair_engine.trace.columns import Columns, joined, ranks_together, read_columns
 from kair_engine.trace.loading import each_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
@@ -83,12 +83,15 @@ def of_steps(
     of_step: Callable[[Operations], Answer],
     look: Callable[[Operations], Thing],
     of_large: Callable[[LargeStep, list[Thing]], Answer],
+    operations: int = ROWS_AT_A_TIME,
 ) -> Iterator[Answer]:
-    """`of_step` of every chosen step in order; of those that are too large `of_large`, and what `look` came to."""
+    """`of_step` of every chosen step in order, so many operations read at one time; of those that are too large
+    `of_large`, and what `look` came to.
+    """
     large = set(large_steps(part))
     if not large:
         # map, not a comprehension: that would hold one step while the next is read.
-        yield from map(of_step, each_step(part))
+        yield from map(of_step, each_step(part, operations))
         return
     for step in part.steps:
         if step in large:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from kair_engine.arrays import NONE, Ints, is_one_of
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
-from kair_engine.trace.batches import require_memory, step_batches
+from kair_engine.trace.batches import ROWS_AT_A_TIME, require_memory, step_batches
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.group_names import listed_ranks
 from kair_engine.trace.model import DerivedGroups, Job, Trace
@@ -35,8 +35,8 @@ COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_
 """What an operation is read from, beside its step and rank."""
 
 
-def each_step(trace: Trace) -> Iterator[Operations]:
-    """The chosen steps' operations in order.
+def each_step(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[Operations]:
+    """The chosen steps' operations in order, so many read at one time.
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
     Raises InputError where one of them takes more memory than there is.
@@ -47,7 +47,7 @@ def each_step(trace: Trace) -> Iterator[Operations]:
             yield ops
         return
     require_memory(trace)
-    for steps in step_batches(trace):
+    for steps in step_batches(trace, operations):
         yield from _steps_of(trace, steps)
 
 
