@@ -21,7 +21,7 @@ from kair_engine.timeline.self_time import by_operator
 from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps, step_batches
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.columns import joined as joined_rows
-from kair_engine.trace.large_steps import large_steps, of_steps, parts_by_rank, without_unused_texts
+from kair_engine.trace.large_steps import large_steps, of_steps, parts_by_rank
 from kair_engine.trace.loading import cells_of, load_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, INPUT, RECV, SCOPE, SEND, STEP_SCOPE, Operations
@@ -83,15 +83,20 @@ class _Part:
 
 
 def _by_rank(trace: Trace) -> Iterator[StepByRank]:
-    parts, meetings, order = list[_Part](), list[Columns](), dict[str, int]()
-    for some in _parts(trace):
+    parts, meetings, order, kept = list[_Part](), list[Columns](), dict[str, int](), dict[str, str]()
+    place = {fragment: at for at, fragment in enumerate(trace.fragments)}
+    # In the files' order: names and groups are numbered as in a step that is read as a whole.
+    for some in sorted(_parts(trace), key=lambda some: place[some.fragments[0]]):
         checkpoint()
-        part, met, names = _read(some)
+        part, met = _read(some)
         parts.append(part)
-        meetings.append(met)
-        for name in names:
+        # Texts that none of the meetings has give the others' codes their order; each is held once.
+        texts = {name: [kept.setdefault(text, text) for text in of] for name, of in met.texts.items()}
+        meetings.append(Columns(met.of, texts))
+        for name in texts["name"]:
             order.setdefault(name, len(order))
     held = joined_rows(meetings) if meetings else None
+    parts.sort(key=lambda part: part.rank[:1].tolist())
     del meetings
     for step in trace.steps:
         checkpoint()
@@ -118,17 +123,16 @@ def _parts(trace: Trace) -> Iterator[Trace]:
             yield from (replace(some, steps=tuple(steps)) for steps in batches)
 
 
-def _read(trace: Trace) -> tuple[_Part, Columns, list[str]]:
-    """What stays of some ranks, their meetings, and the names of all that was read in the table's order."""
+def _read(trace: Trace) -> tuple[_Part, Columns]:
+    """What stays of some ranks, and their meetings, whose texts are those of all that was read."""
     cells = cells_of(trace, read_rows(trace, trace.steps))
-    ops, names = cells.ops, cells.rows.texts["name"]
-    met = without_unused_texts(cells.rows.chosen(np.flatnonzero(_meets(ops))))
+    ops, met = cells.ops, cells.rows.chosen(np.flatnonzero(_meets(cells.ops)))
     fetched = by_operator(ops, np.flatnonzero(ops.kind == INPUT))
     on_stream = np.bincount(ops.rank, weights=ops.on_stream, minlength=len(ops.ranks)) > 0
     part = _Part(
         cells.step, cells.rank, rank_times(ops), fetched.values > 0, fetched.names, Computing.of(ops), on_stream
     )
-    return part, met, names
+    return part, met
 
 
 def _meets(ops: Operations) -> Bools:

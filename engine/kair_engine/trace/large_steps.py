@@ -48,7 +48,7 @@ class LargeStep:
         """Reads the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
         looked, met = [], []
         for rows in _some_ranks_each(trace, step):
-            met.append(without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
+            met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
             looked.append(look(_operations_of_some(trace, rows, step)))
             del rows
         return cls(trace, step, joined(met)), looked
@@ -232,8 +232,7 @@ def _is_meeting(rows: Columns) -> Bools:
     return np.asarray(is_one_of(rows.of["kind"], (COLLECTIVE, SEND, RECV)) | scope)
 
 
-def without_unused_texts(rows: Columns) -> Columns:
-    """The rows, without texts of lanes, names and groups that none of them has."""
+def _without_unused_texts(rows: Columns) -> Columns:
     of, texts = dict(rows.of), dict(rows.texts)
     for name in ("lane", "name", "group"):
         present = rows.present(name)
