@@ -35,7 +35,7 @@ def scheduler() -> Iterator[str]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part for every two steps or so; a recording of this size would be one, and its steps kept for the prices."""
     monkeypatch.setattr(replays, "MOST_KEPT", 0)
-    monkeypatch.setattr(parts, "step_batches", lambda trace: step_batches(trace, 3_000))
+    monkeypatch.setattr(parts, "step_batches", lambda trace, _=None: step_batches(trace, 3_000))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_answers_are_those_of_one_process(job: Trace, scheduler: str) -> None:
 def test_parts_put_together_are_the_whole(job: Trace) -> None:
     whole = replace(recorded(JOB), memory=None)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "step_batches", lambda trace: [list(trace.steps)])
+        patched.setattr(parts, "step_batches", lambda trace, _=None: [list(trace.steps)])
         expected, causes = triage(whole), blame(whole)
     found, again = triage(job), blame(job)
     assert found.verdict == expected.verdict == "straggler"

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from compute_faults import SlowGpu, SlowHost
 from fault_model import Fault
 from host_faults import GarbageCollection, SlowInput
 from layouts import STANDARD, JobLayout
 from network_faults import SlowLink
-from simulator import JobSpec, simulate
 from support.answers import recorded
 from support.places import SAMPLES
-from table import write_table
+from support.simulated_files import simulated
 
 from kair_engine.blame.analysis import blame
 from kair_engine.comparison.analysis import compare
@@ -30,7 +28,6 @@ from kair_engine.results.fixes import parse_fix
 from kair_engine.results.triage import TriageResult
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.trace import large_steps
-from kair_engine.trace.format import write_fragment
 from kair_engine.trace.large_steps import each_part
 from kair_engine.trace.loading import each_step, load_step, read_rows
 from kair_engine.trace.model import Trace
@@ -46,7 +43,6 @@ from kair_engine.whatif.analysis import model_asked_of, units, whatif
 from kair_tui.render.sentences import sentence_of
 
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
-STEPS = 5
 
 
 @dataclass
@@ -67,19 +63,6 @@ class Limits:
 def limits() -> Iterator[Limits]:
     with pytest.MonkeyPatch.context() as patched:
         yield Limits(patched)
-
-
-def simulated(folder: Path, layout: JobLayout, *faults: Fault) -> Trace:
-    """A job with a file for every three ranks, not in their order."""
-    job = write_table(simulate([JobSpec(layout, steps=STEPS, seed=1, faults=faults)])[0], folder)
-    table = pq.read_table(job.fragments[0])
-    ranks, steps = table["rank"].to_numpy(), table["step"].to_numpy()
-    files = []
-    for first in reversed(range(0, layout.ranks, 3)):
-        members = (first <= ranks) & (ranks < first + 3)
-        files.append(folder / f"ranks-{first}.parquet")
-        write_fragment(files[-1], [table.filter(members & (steps == step)) for step in job.steps], {})
-    return replace(job, fragments=tuple(files))
 
 
 def verdict(result: TriageResult) -> Any:  # noqa: ANN401
@@ -307,7 +290,7 @@ def assert_equal(one: object, other: object) -> None:
 
 def test_no_more_is_held_than_was_said(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, STANDARD["dp16"], SlowGpu(5, 1.1))
-    operations = job.job.operations // STEPS
+    operations = job.job.operations // len(job.steps)
     limits.set(job)
     held: list[int] = []
 

@@ -5,14 +5,16 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from support.trace_builder import trace
 
 from kair_engine.arrays import NONE
 from kair_engine.trace import columns
-from kair_engine.trace.columns import count_operations, joined, read_columns
+from kair_engine.trace.columns import joined, read_columns
 from kair_engine.trace.model import Trace
+from kair_engine.trace.queries import IS_SCOPE, counted
 
 BEYOND_FLOATS = 2**53 + 1
 
@@ -57,9 +59,8 @@ def test_parts_that_were_read_one_by_one_are_the_whole(made: Trace) -> None:
 
 
 def test_operations_are_counted_the_most_frequent_first(made: Trace) -> None:
-    counts = count_operations(made, ("name", "phase"), lambda rows: ~rows.is_any("kind", ("scope",)), also=("kind",))
-    assert counts == {("a", ""): 2, ("b", "input"): 2, ("c", ""): 2}
-    assert [*count_operations(made, ("name",))] == [("step",), ("a",), ("b",), ("c",)]
+    assert counted(made, ("name", "phase"), ~IS_SCOPE) == {("a", ""): 2, ("b", "input"): 2, ("c", ""): 2}
+    assert [*counted(made, ("name",), pl.lit(value=True))] == [("step",), ("a",), ("b",), ("c",)]
 
 
 def test_no_footer_is_held_but_of_the_files_that_are_read(made: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

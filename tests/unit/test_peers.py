@@ -244,7 +244,7 @@ def test_roles_are_the_same_from_a_step_that_is_at_hand(tmp_path: Path, monkeypa
     read = roles(made)
     assert len(set(read.values())) == 2
     step = load_step(made, 0)
-    monkeypatch.setattr("kair_engine.timeline.roles.read_columns", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr("kair_engine.timeline.roles.read_chosen", lambda *_: pytest.fail("it was read again"))
     assert roles(made, step) == read
 
 

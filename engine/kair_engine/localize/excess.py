@@ -3,7 +3,7 @@
 One (class × rank) matrix per step; steps can be reduced anywhere and put together afterwards.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property, partial
 from itertools import chain
@@ -12,18 +12,18 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of, zero_for_nan
 from kair_engine.frozen import dataclass
+from kair_engine.localize.by_rank import StepByRank, summed_steps
 from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, LinkTime, OwnTime, calls_of, link_times, own_times
-from kair_engine.localize.rank_times import RankTimes, joined, rank_times
+from kair_engine.localize.rank_times import RankTimes
 from kair_engine.stats import known_median, median, role_medians
-from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.coverage import recorded
-from kair_engine.timeline.exposed_waiting import exposed_waiting_ns
+from kair_engine.timeline.exposed_waiting import Computing, exposed_waiting_ns
 from kair_engine.timeline.host_time import pauses
 from kair_engine.timeline.kernel_families import by_family
 from kair_engine.timeline.roles import Role, replicas, role_codes, roles, tensor_groups
 from kair_engine.trace.batches import derived_once, over_parts
-from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 
@@ -269,9 +269,19 @@ def job_excess(trace: Trace) -> JobExcess:
     """Reduces every chosen step to its excesses, one step in memory at a time."""
 
     def reduced() -> JobExcess:
-        of = JobRoles.of(trace)
-        parts = over_parts(trace, partial(_excesses, of=of))
-        return of_job(trace, of, chain.from_iterable(parts))
+        if trace.workers is not None:
+            of = JobRoles.of(trace)
+            return of_job(trace, of, chain.from_iterable(over_parts(trace, partial(_excesses, of=of))))
+        known = list[JobRoles]()
+
+        def excess(step: StepByRank) -> StepExcess:
+            if not known:
+                known.append(JobRoles.of(trace, step.sync.collectives.ops))
+            return _excess(step, of=known[0])
+
+        # map, not a comprehension: that would hold one step while the next is read.
+        steps = tuple(map(excess, summed_steps(trace)))
+        return of_job(trace, known[0] if known else JobRoles.of(trace), steps)
 
     return derived_once(trace, "excess", reduced)
 
@@ -312,20 +322,21 @@ def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess
 
 
 def _excesses(part: Trace, *, of: JobRoles) -> tuple[StepExcess, ...]:
-    def of_step(ops: Operations) -> StepExcess:
-        return step_excess(rank_times(ops), synchronise(ops), of)
-
-    def of_large(step: LargeStep, times: Sequence[RankTimes]) -> StepExcess:
-        return step_excess(joined(times), synchronise(step.operations()), of)
-
-    return tuple(of_steps(part, of_step, rank_times, of_large))
+    return tuple(map(partial(_excess, of=of), summed_steps(part)))
 
 
-def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepExcess:
+def _excess(step: StepByRank, *, of: JobRoles) -> StepExcess:
+    return step_excess(step.times, step.sync, of, step.computing)
+
+
+def step_excess(
+    times: RankTimes, sync: Synchronisation, of: JobRoles, computing: Computing | None = None
+) -> StepExcess:
     """Says how far what each rank spent by class lies above its role's median.
 
     The sums are compared and not their parts: of skewed noise the medians of the parts add up to less than the median
-    of the sums, so that every rank would have an excess. `sync` need not be of more than what ranks meet in.
+    of the sums, so that every rank would have an excess. `sync` need not be of more than what ranks meet in;
+    `computing` then says when devices compute, where that is known.
     """
     ops = sync.collectives.ops
     place, role = np.searchsorted(of.ranks, ops.ranks), of.role_in(ops)
@@ -336,6 +347,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         return result
 
     calls = calls_of(sync, role)
+    waited = exposed_waiting_ns(sync, len(of.ranks), computing)
     held_up = pauses(times.stretches, ops.step_time_ns, role)
     spent = np.stack([times.compute_ns, times.input_ns, times.host_ns, _transfers_ns(sync, (SEND, RECV))])
     passes = [PHASE_NAMES.index(name) for name in PASSES]
@@ -347,7 +359,7 @@ def step_excess(times: RankTimes, sync: Synchronisation, of: JobRoles) -> StepEx
         rejected_collectives=sync.collectives.rejected,
         collectives=len(sync.collectives),
         work_ns=per_rank(spent),
-        exposed_waiting_ns=None if (waited := exposed_waiting_ns(sync, len(of.ranks))) is None else per_rank(waited),
+        exposed_waiting_ns=None if waited is None else per_rank(waited),
         passes_ns=per_rank(times.passes_ns[passes]),
         optimizer_ns=per_rank(times.passes_ns[PHASE_NAMES.index("optimizer")]),
         idle_ns=per_rank(times.idle_ns[passes]),

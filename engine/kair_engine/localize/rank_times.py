@@ -1,15 +1,21 @@
 """What ranks do by themselves in a step, added up per rank: of all ranks at once, or of some after others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.coverage import calls
 from kair_engine.timeline.host_activity import idle_for_calls_ns
 from kair_engine.timeline.host_time import Stretches
-from kair_engine.timeline.inputs import InputShapes, input_shapes, joined_shapes, unmarked_fetching_ns
+from kair_engine.timeline.inputs import (
+    InputShapes,
+    input_shapes,
+    joined_shapes,
+    shapes_of_some,
+    unmarked_fetching_ns,
+)
 from kair_engine.timeline.self_time import (
     INPUT_PHASE,
     ByOperator,
@@ -56,6 +62,20 @@ class RankTimes:
     """How often each operator was called, of those that tell how much was recorded (coverage.py)."""
 
 
+_PER_RANK = (
+    "compute_ns",
+    "input_ns",
+    "host_ns",
+    "passes_ns",
+    "idle_ns",
+    "fetching_ns",
+    "garbage_ns",
+    "profiling_ns",
+    "activity_ns",
+)
+"""The arrays of RankTimes whose last dimension is the ranks."""
+
+
 def rank_times(ops: Operations) -> RankTimes:
     """Sums each rank's own time."""
     own, idle, ranks = unshared_ns(ops).astype(float), host_gap_ns(ops), len(ops.ranks)
@@ -88,8 +108,27 @@ def rank_times(ops: Operations) -> RankTimes:
     )
 
 
-def joined(parts: Sequence[RankTimes]) -> RankTimes:
-    """Those of all ranks, of parts of them in order."""
+def of_some(times: RankTimes, chosen: Ints, ranks: Ints) -> RankTimes:
+    """Those of some of the ranks (positions, in order), whose numbers are `ranks`; names that none of them has go."""
+    place = np.full(len(times.ranks), NONE)
+    place[chosen] = np.arange(len(chosen))
+    of = place[times.stretches.rank]
+    held = of != NONE
+    called, counted = (np.flatnonzero(of.values[:, chosen].any(axis=1)) for of in (times.calls, times.counted))
+    return RankTimes(
+        ranks=ranks,
+        **{name: getattr(times, name)[..., chosen] for name in _PER_RANK},
+        stretches=Stretches(of[held], times.stretches.number[held], times.stretches.idle_ns[held]),
+        spent_ns=times.spent_ns.of(called, chosen),
+        calls=times.calls.of(called, chosen),
+        shapes=shapes_of_some(times.shapes, chosen),
+        fetching=times.fetching,
+        counted=times.counted.of(counted, chosen),
+    )
+
+
+def joined(parts: Sequence[RankTimes], order: Mapping[str, int] | None = None) -> RankTimes:
+    """Those of all ranks, of parts of them in order; names come in that `order`, or as the parts have them."""
     if len(parts) == 1:
         return parts[0]
 
@@ -99,30 +138,17 @@ def joined(parts: Sequence[RankTimes]) -> RankTimes:
     first = np.cumsum([0, *(len(part.ranks) for part in parts)])
     return RankTimes(
         ranks=np.concatenate([part.ranks for part in parts]),
-        **{
-            name: together(name)
-            for name in (
-                "compute_ns",
-                "input_ns",
-                "host_ns",
-                "passes_ns",
-                "idle_ns",
-                "fetching_ns",
-                "garbage_ns",
-                "profiling_ns",
-                "activity_ns",
-            )
-        },
+        **{name: together(name) for name in _PER_RANK},
         stretches=Stretches(
             np.concatenate([part.stretches.rank + begin for part, begin in zip(parts, first, strict=False)]),
             np.concatenate([part.stretches.number for part in parts]),
             np.concatenate([part.stretches.idle_ns for part in parts]),
         ),
-        spent_ns=side_by_side([part.spent_ns for part in parts]),
-        calls=side_by_side([part.calls for part in parts]),
-        shapes=joined_shapes([part.shapes for part in parts]),
+        spent_ns=side_by_side([part.spent_ns for part in parts], order),
+        calls=side_by_side([part.calls for part in parts], order),
+        shapes=joined_shapes([part.shapes for part in parts], order),
         fetching=frozenset().union(*(part.fetching for part in parts)),
-        counted=side_by_side([part.counted for part in parts]),
+        counted=side_by_side([part.counted for part in parts], order),
     )
 
 

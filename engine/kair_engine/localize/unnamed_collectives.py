@@ -5,20 +5,22 @@ one time on two ranks that began it at different ones.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.trace.batches import derived_once, keeping_steps, step_batches
-from kair_engine.trace.large_steps import as_of_some, large_steps
-from kair_engine.trace.loading import each_step
+from kair_engine.trace.batches import derived_once, keeping_steps, known_once, step_batches
+from kair_engine.trace.columns import Columns
+from kair_engine.trace.format import STEP_SCOPE
+from kair_engine.trace.large_steps import as_of_some, large_steps, read_chosen
+from kair_engine.trace.loading import COLUMNS, each_step, operations_of, recoded
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import COMPUTE, Operations
 
@@ -62,10 +64,10 @@ def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
     asked = found.job.ranks[suspects[:_MOST_SUSPECTS]].tolist()
     first = _beside(trace.select(next(step_batches(trace))[:_LOOKED_AT]), asked)
-    names = derived_once(trace, "waited in", lambda: _waited_in(first, found.job.operators, asked))
+    names = known_once(trace, f"waited in by {asked}", lambda: _waited_in(first, found.job.operators, asked))
     if not names:
         return None
-    return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None)
+    return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None, known={})
 
 
 def unnamed_collective_warnings(trace: Trace) -> tuple[KairWarning, ...]:
@@ -90,13 +92,29 @@ def _beside(trace: Trace, suspects: Sequence[int]) -> Trace:
 def _waited_in(trace: Trace, names: Iterable[str], ranks: Sequence[int]) -> tuple[str, ...]:
     suspects = np.flatnonzero(np.isin(trace.job.ranks, ranks)).tolist()
     seen: dict[str, list[tuple[Floats, Floats]]] = {name: [] for name in names}
-    for ops in each_step(trace) if seen else ():
+    for ops in _steps(trace, seen) if seen else ():
         offset = synchronise(ops).clocks.offset_ns[ops.rank]
         code_of = {text: code for code, text in ops.name_text.items()}
         for name, times in seen.items():
             rows = np.flatnonzero((ops.name == code_of.get(name, -1)) & ops.on_stream & (ops.kind == COMPUTE))
             times.append(_times(ops, rows, offset))
     return tuple(name for name, times in seen.items() if _is_waited_in(times, suspects))
+
+
+def _steps(trace: Trace, names: Collection[str]) -> Iterator[Operations]:
+    """Yield what ranks meet in, and what computes and has one of these names, step by step."""
+    if trace.memory is not None:
+        yield from each_step(trace)
+        return
+
+    def chosen(rows: Columns) -> Bools:
+        communicates = rows.is_any("kind", ("collective", "send", "recv"))
+        named = rows.is_any("kind", ("compute",)) & rows.is_any("name", {*names, *trace.job.communicates})
+        return communicates | named | rows.is_any("kind", ("scope",)) & rows.is_any("name", (STEP_SCOPE,))
+
+    rows = recoded(trace, read_chosen(trace, COLUMNS, chosen))
+    for step in trace.steps:
+        yield operations_of(trace, rows.chosen(np.flatnonzero(rows.of["step"] == step)), step)
 
 
 def _times(ops: Operations, rows: Ints, offset: Floats) -> tuple[Floats, Floats]:

@@ -15,17 +15,19 @@ two runs drift apart with every step that took longer in one of them, and no off
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints, dense
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.trace.columns import Columns, read_columns
+from kair_engine.trace.columns import Columns
 from kair_engine.trace.format import STREAM_PREFIX
+from kair_engine.trace.large_steps import read_chosen
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 
 _AGREEING: Final = 0.9
@@ -360,12 +362,16 @@ def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
 
     Without calls on threads, which stand for collectives where nothing times these: they return at once.
     """
-    rows = read_columns(trace, ("kind", "lane", "name", "group", "group_seq", "start_ns", "duration_ns"), steps)
-    streams = [lane for lane in rows.texts["lane"] if lane.startswith(STREAM_PREFIX)]
-    together = [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)]
-    timed = [name for name in together if name.startswith("gloo:")]
-    telling = rows.is_any("name", together) & (rows.is_any("lane", streams) | rows.is_any("name", timed))
-    rows = rows.chosen(rows.is_any("kind", ("collective",)) & telling)
+
+    def chosen(rows: Columns) -> Bools:
+        streams = [lane for lane in rows.texts["lane"] if lane.startswith(STREAM_PREFIX)]
+        together = [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)]
+        timed = [name for name in together if name.startswith("gloo:")]
+        telling = rows.is_any("name", together) & (rows.is_any("lane", streams) | rows.is_any("name", timed))
+        return rows.is_any("kind", ("collective",)) & telling
+
+    columns = ("kind", "lane", "name", "group", "group_seq", "start_ns", "duration_ns")
+    rows = read_chosen(replace(trace, steps=tuple(steps)), columns, chosen)
     return rows.chosen(np.lexsort((rows.of["start_ns"], rows.of["step"], rows.of["rank"])))
 
 

@@ -28,11 +28,11 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints, order_by
+from kair_engine.arrays import NONE, Bools, Floats, Ints, order_by
 from kair_engine.stats import known_median
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.trace.batches import step_batches
-from kair_engine.trace.columns import Columns, joined, read_columns
+from kair_engine.trace.columns import Columns
+from kair_engine.trace.large_steps import read_chosen
 from kair_engine.trace.model import DerivedGroups, Job, KairWarning, ProcessGroup, Trace, short_warning
 
 # Of the pairs of a large group as many as tell its times from another's.
@@ -130,19 +130,14 @@ def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tup
 
 def _rows(trace: Trace, ranks: Collection[int]) -> Columns:
     """Communication on threads that names no group, in order of (rank, step, start)."""
-    rows = joined([_of_steps(trace, steps, ranks) for steps in step_batches(trace)] or [_of_steps(trace, [], ranks)])
+
+    def chosen(rows: Columns) -> Bools:
+        threads = [lane for lane in rows.texts["lane"] if lane.startswith("thread ")]
+        communicates = rows.is_any("kind", ("collective", "send", "recv")) & rows.is_any("lane", threads)
+        return np.asarray(communicates & (rows.of["group"] == NONE) & np.isin(rows.of["rank"], list(ranks)))
+
+    rows = read_chosen(trace, ("kind", "lane", "name", "group", "start_ns", "duration_ns", "bytes", "peer"), chosen)
     return rows.chosen(order_by(rows.of["rank"], rows.of["step"], rows.of["start_ns"]))
-
-
-def _of_steps(trace: Trace, steps: Sequence[int], ranks: Collection[int]) -> Columns:
-    rows = read_columns(trace, ("kind", "lane", "name", "group", "start_ns", "duration_ns", "bytes", "peer"), steps)
-    threads = [lane for lane in rows.texts["lane"] if lane.startswith("thread ")]
-    return rows.chosen(
-        (rows.of["group"] == NONE)
-        & rows.is_any("kind", ("collective", "send", "recv"))
-        & rows.is_any("lane", threads)
-        & np.isin(rows.of["rank"], list(ranks))
-    )
 
 
 def _groups_of_transfers(

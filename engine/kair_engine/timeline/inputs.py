@@ -11,7 +11,7 @@ Where a training loop fetches its batches without any mark of it: between the op
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -87,9 +87,20 @@ def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
     )
 
 
-def joined_shapes(parts: Sequence[InputShapes]) -> InputShapes:
-    """Those of some ranks, then of others."""
+def shapes_of_some(shapes: InputShapes, ranks: Ints) -> InputShapes:
+    """Return those of some ranks (positions), without sorts of calls that none of them made."""
+    made = np.flatnonzero(shapes.calls[:, ranks].any(axis=1))
+    sorts = tuple(shapes.sorts[at] for at in made.tolist())
+    of_calls = np.ix_(made, ranks)
+    dimensions = shapes.dimensions[made][..., ranks]
+    return InputShapes(sorts, shapes.calls[of_calls], dimensions, shapes.elements[of_calls])
+
+
+def joined_shapes(parts: Sequence[InputShapes], order: Mapping[str, int] | None = None) -> InputShapes:
+    """Those of some ranks, then of others; by their operators in that `order`, or as the parts have them."""
     sorts = tuple(dict.fromkeys(sort for part in parts for sort in part.sorts))
+    if order is not None:
+        sorts = tuple(sorted(sorts, key=lambda sort: (order[sort.operator], order[sort.told_by])))
     place = {sort: at for at, sort in enumerate(sorts)}
 
     def together(values: Sequence[Floats]) -> Floats:

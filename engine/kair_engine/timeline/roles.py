@@ -8,23 +8,21 @@ Logical operators: the same operation on the ranks of one role, and statistics o
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.stats import MAD_TO_SIGMA
-from kair_engine.trace.batches import derived_once
-from kair_engine.trace.columns import Columns, joined, read_columns
+from kair_engine.trace.batches import known_once
 from kair_engine.trace.format import STREAM_PREFIX
-from kair_engine.trace.large_steps import large_steps, ranks_at_a_time
+from kair_engine.trace.large_steps import read_chosen
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, RECV, SEND, Operations
 
 SAME_PROGRAM = 0.95
 """Two ranks count as running the same program if they have this share of communication calls in common."""
-
-_COMMUNICATION = ("collective", "send", "recv")
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
         return {rank: _of_stage(layout.pipeline_stage.get(rank)) for rank in trace.job.ranks}
-    return derived_once(trace, "roles", lambda: _by_program(trace, _in_equal_time(trace, _calls_of(trace, ops))))
+    return known_once(trace, "roles", lambda: _by_program(trace, _in_equal_time(trace, _calls_of(trace, ops))))
 
 
 def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
@@ -135,7 +133,9 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     first = _first_steps(trace)
     if not first:
         return {}
-    rows = joined([_communication(part, steps) for part, steps in _parts(trace, sorted(set(first.values())))])
+    steps = replace(trace, steps=tuple(sorted(set(first.values()))))
+    columns = ("kind", "name", "phase", "lane", "start_ns")
+    rows = read_chosen(steps, columns, lambda rows: rows.is_any("kind", ("collective", "send", "recv")))
     numbers, place = np.unique(rows.of["rank"], return_inverse=True)
     begun = np.array([first.get(number, NONE) for number in numbers.tolist()], dtype=np.int64)[place]
     chosen = rows.of["step"] == begun
@@ -145,20 +145,6 @@ def _calls(trace: Trace) -> dict[int, Floats]:
     transfers = rows.is_any("kind", ("send", "recv")) & ~rows.is_any("lane", streams)
     sends_first = _sends_first(rank, rows.of["start_ns"], rows.is_any("kind", ("send",)), transfers)
     return _counted(numbers, rank, 2 * operator + sends_first)
-
-
-def _parts(trace: Trace, steps: list[int]) -> Iterator[tuple[Trace, list[int]]]:
-    """What is read at one time: all of these steps, of large ones some ranks."""
-    large = set(large_steps(trace.select(steps)))
-    if few := [step for step in steps if step not in large]:
-        yield trace, few
-    for step in sorted(large):
-        yield from ((part, [step]) for part in ranks_at_a_time(trace, step))
-
-
-def _communication(trace: Trace, steps: list[int]) -> Columns:
-    rows = read_columns(trace, ("kind", "name", "phase", "lane", "start_ns"), steps)
-    return rows.chosen(rows.is_any("kind", _COMMUNICATION))
 
 
 def _calls_in(ops: Operations) -> dict[int, Floats]:

@@ -6,7 +6,7 @@ The step time that all commands print: what a step takes, and the mean over step
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -252,6 +252,10 @@ class ByOperator:
     names: tuple[str, ...]
     values: Floats
 
+    def of(self, operators: Ints, ranks: Ints) -> "ByOperator":
+        """Return those of some operators and ranks, all by their positions."""
+        return ByOperator(tuple(self.names[at] for at in operators.tolist()), self.values[np.ix_(operators, ranks)])
+
 
 def by_operator(ops: Operations, rows: Ints, values: Floats | None = None) -> ByOperator:
     """Sums of the values, one per operation of the step; without any, how many of `rows` there are."""
@@ -265,9 +269,14 @@ def by_operator(ops: Operations, rows: Ints, values: Floats | None = None) -> By
     return ByOperator(tuple(ops.name_text[code] for code in codes.tolist()), sums.reshape(shape).astype(float))
 
 
-def side_by_side(parts: Sequence[ByOperator]) -> ByOperator:
-    """Those of some ranks, then of others; an operator that none of them called has 0."""
+def side_by_side(parts: Sequence[ByOperator], order: Mapping[str, int] | None = None) -> ByOperator:
+    """Those of some ranks, then of others; an operator that none of them called has 0.
+
+    Operators come in that `order`, or as the parts have them.
+    """
     names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+    if order is not None:
+        names = tuple(sorted(names, key=order.__getitem__))
     place = {name: at for at, name in enumerate(names)}
     values = np.zeros((len(names), sum(part.values.shape[1] for part in parts)))
     begin = 0

@@ -70,6 +70,8 @@ def _even(of_steps: Mapping[int, int], count: int) -> list[list[int]]:
     return list(batches.values())
 
 
+TWICE_AT_A_TIME = 2 * ROWS_AT_A_TIME
+"""The same where steps are only looked at: row groups hold several, each of which would decode all of them."""
 SAMPLE = 1_000_000
 """Operations of steps that are looked at closely, more or less: a step is looked at as a whole."""
 
@@ -107,9 +109,11 @@ class Workers(Protocol):
         """
 
 
-def over_parts(trace: Trace, reduce: Callable[[Trace], Table]) -> Iterator[Table]:
-    """`reduce` of every part of the chosen steps, in order: on the trace's workers, or one after another here."""
-    parts = list(step_batches(trace))
+def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int = ROWS_AT_A_TIME) -> Iterator[Table]:
+    """`reduce` of every part of the chosen steps, of so many operations each, in order: on the trace's workers, or one
+    after another here.
+    """
+    parts = list(step_batches(trace, operations))
     if trace.workers is not None:
         yield from trace.workers.map(reduce, trace, parts)
         return
@@ -160,6 +164,14 @@ def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
     if (name, trace.steps) not in known:
         known[name, trace.steps] = make()
     thing: Thing = known[name, trace.steps]
+    return thing
+
+
+def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
+    """Return what `make` says of the trace's steps, where that is small: it is kept as long as the trace is."""
+    if (name, trace.steps) not in trace.known:
+        trace.known[name, trace.steps] = make()
+    thing: Thing = trace.known[name, trace.steps]
     return thing
 
 

@@ -4,16 +4,13 @@ Reads columns of the operations table by Arrow: polars, at three times the impor
 
 Arrays of numbers as columns of the operations table; -1 stands for absent until then.
 
-Counts operations by their texts, a batch of steps at a time.
-
 Soundness of what a trace is read from: whether an analysis failed for its files' sake.
 
 Checksums tell damage, not who wrote a file: a job from somebody else can hold any table under a seal that fits. To look
 through all of it at every opening would cost more than most questions, so it is done where one failed.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -26,12 +23,13 @@ import pyarrow.parquet as pq
 from kair_engine.arrays import NONE, Bools, Codes, as_one
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
-from kair_engine.trace.batches import step_batches
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
 TEXTS = frozenset(("lane", "name", "kind", "phase", "group", "inputs"))
 """The columns that are read as codes."""
+_AT_A_TIME: Final = 200_000
+"""Rows that are made arrays together: a table as read takes as much memory again."""
 
 
 @dataclass(frozen=True)
@@ -81,40 +79,61 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     shift = trace.job.step_shift
     within = _as_recorded(trace, wanted)
     only = None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
-    found = (_row_groups(fragment, within, only, names) for fragment in trace.fragments)
-    tables = [table for table in found if table is not None] or [_no_rows(trace, names)]
-    table = pa.concat_tables(tables)
-    del tables
-    step, rank = filled(table["step"]), filled(table["rank"])
-    for number, more in shift.items():
-        step = np.where(rank == number, step - more, step)
-    kept = np.isin(step, wanted)
-    if only is not None:
-        kept &= np.isin(rank, only)
-    for cut, ranks in trace.job.cut_off.items():
-        kept &= (step != cut) | ~np.isin(rank, ranks)
-    rows = slice(None) if kept.all() else np.flatnonzero(kept)
-    # A step can be large: what was read of a column goes when its array is made.
-    columns = {name: table[name] for name in names}
-    del table
+    pieces, tables, held = list[Columns](), list[pa.Table](), 0
+
+    def piece() -> Columns:
+        table = pa.concat_tables(tables or [_no_rows(trace, names)])
+        tables.clear()
+        step, rank = filled(table["step"]), filled(table["rank"])
+        for number, more in shift.items():
+            step = np.where(rank == number, step - more, step)
+        kept = np.isin(step, wanted)
+        if only is not None:
+            kept &= np.isin(rank, only)
+        for cut, ranks in trace.job.cut_off.items():
+            kept &= (step != cut) | ~np.isin(rank, ranks)
+        return _piece(table, step, rank, slice(None) if kept.all() else np.flatnonzero(kept), names)
+
+    for fragment in trace.fragments:
+        table = _row_groups(fragment, within, only, names)
+        if table is not None:
+            tables.append(table)
+            held += len(table)
+        if held > _AT_A_TIME:
+            pieces.append(piece())
+            held = 0
+    if tables or not pieces:
+        pieces.append(piece())
+    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
+    pa.default_memory_pool().release_unused()
+    return joined(pieces)
+
+
+def _piece(
+    table: pa.Table,
+    step: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int64],
+    rows: slice | npt.NDArray[np.int64],
+    names: Sequence[str],
+) -> Columns:
     result = Columns({"step": step[rows], "rank": rank[rows]}, {})
     for name in names:
         if name in TEXTS:
-            codes, result.texts[name] = coded(columns.pop(name))
+            codes, result.texts[name] = coded(table[name])
         else:
-            codes = filled(columns.pop(name))
+            codes = filled(table[name])
         result.of[name] = codes[rows]
-    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
-    pa.default_memory_pool().release_unused()
     return result
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The rows of all, one after another; one part at least."""
+    """The rows of all, one after another; one part at least, whose columns are taken away."""
+    if len(parts) == 1:
+        return parts[0]
     together = Columns({}, {})
-    for name in parts[0].of:
+    for name in list(parts[0].of):
         # One column after another: copies of all at once take as much memory again.
-        pieces = [part.of[name] for part in parts]
+        pieces = [part.of.pop(name) for part in parts]
         if name in parts[0].texts:
             together.texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
             place = {text: code for code, text in enumerate(together.texts[name])}
@@ -128,9 +147,9 @@ def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:
     return pq.read_schema(trace.fragments[0]).empty_table().select([*{"step": 0, "rank": 0, **dict.fromkeys(names)}])
 
 
-def ranks_together(trace: Trace, step: int) -> list[tuple[int, int, Path]]:
-    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the step, the lowest first."""
-    within = _as_recorded(trace, np.array([step], dtype=np.int64))
+def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, Path]]:
+    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the steps, the lowest first."""
+    within = _as_recorded(trace, np.array(sorted(steps), dtype=np.int64))
     found: list[tuple[int, int, Path]] = []
     for fragment in trace.fragments:
         spans = _spans(*_version(fragment))
@@ -279,37 +298,6 @@ def _texts(values: tuple[str, ...]) -> pa.StringArray:
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
-
-
-def count_operations(
-    trace: Trace,
-    names: Sequence[str],
-    chosen: Callable[[Columns], Bools] | None = None,
-    *,
-    also: Sequence[str] = (),
-) -> dict[tuple[str, ...], int]:
-    """How many operations of the chosen steps have the same texts in the columns `names`; the most frequent first.
-
-    Equally many are in the order of their texts, of which null's is empty. `chosen` tells which count, by those
-    columns and those of `also`.
-    """
-    counts: Counter[tuple[str, ...]] = Counter()
-    for steps in step_batches(trace):
-        rows = read_columns(trace, (*names, *also), steps)
-        counts.update(_counted(rows if chosen is None else rows.chosen(chosen(rows)), names))
-    order = sorted(counts, key=lambda texts: (-counts[texts], texts))
-    return {texts: counts[texts] for texts in order}
-
-
-def _counted(rows: Columns, names: Sequence[str]) -> dict[tuple[str, ...], int]:
-    spans = [len(rows.texts[name]) + 1 for name in names]
-    key = np.zeros(len(rows), dtype=np.int64)
-    for name, span in zip(names, spans, strict=True):
-        key = key * span + (rows.of[name] - NONE)
-    keys, counts = np.unique(key, return_counts=True)
-    places = np.unravel_index(keys, spans)
-    texts = [np.array(["", *rows.texts[name]], dtype=object)[at] for name, at in zip(names, places, strict=True)]
-    return dict(zip(zip(*texts, strict=True), counts.tolist(), strict=True))
 
 
 _REQUIRED: Final = tuple(field.name for field in SCHEMA if not field.nullable)

@@ -4,7 +4,7 @@ Ranks meet in communication, a few operations of thousands. What a rank does by 
 there, and goes. So memory follows the communication of a step and not its operations.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,8 +13,8 @@ import numpy as np
 
 from kair_engine.arrays import Bools, is_one_of, whole_parts
 from kair_engine.frozen import dataclass
-from kair_engine.trace.batches import operations_of_steps
-from kair_engine.trace.columns import Columns, joined, ranks_together
+from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps
+from kair_engine.trace.columns import Columns, joined, ranks_together, read_columns
 from kair_engine.trace.loading import each_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, STEP_SCOPE, Operations
@@ -26,6 +26,8 @@ LARGE: Final = 4_000_000
 """Operations of a step from which on it is not held whole, at 220 bytes each and more for a replay."""
 AT_A_TIME: Final = 500_000
 """Operations of some ranks that are read together."""
+FEW: Final = 100_000
+"""Operations that are read together where few of them stay."""
 CLOSE_UP: Final = 1_000_000
 """Operations of a large step that are held to be looked at one by one, more or less."""
 FEWEST: Final = 8
@@ -81,12 +83,15 @@ def of_steps(
     of_step: Callable[[Operations], Answer],
     look: Callable[[Operations], Thing],
     of_large: Callable[[LargeStep, list[Thing]], Answer],
+    operations: int = ROWS_AT_A_TIME,
 ) -> Iterator[Answer]:
-    """`of_step` of every chosen step in order; of those that are too large `of_large`, and what `look` came to."""
+    """`of_step` of every chosen step in order, so many operations read at one time; of those that are too large
+    `of_large`, and what `look` came to.
+    """
     large = set(large_steps(part))
     if not large:
         # map, not a comprehension: that would hold one step while the next is read.
-        yield from map(of_step, each_step(part))
+        yield from map(of_step, each_step(part, operations))
         return
     for step in part.steps:
         if step in large:
@@ -144,22 +149,46 @@ def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
 
     Ranks whose rows lie in the same row groups are not told apart.
     """
-    times = trace.job.step_times
-    of_rank = {rank: n for rank, at, n in zip(times.rank, times.step, times.operations, strict=True) if at == step}
+    yield from (part for part, _ in parts_by_rank(replace(trace, steps=(step,)), AT_A_TIME))
+
+
+def parts_by_rank(trace: Trace, operations: int) -> Iterator[tuple[Trace, int]]:
+    """The trace as of some ranks each, in order, and how many operations these have in the chosen steps.
+
+    As many ranks as have so many operations; those whose rows lie in the same row groups are not told apart.
+    """
+    of_rank, steps, times = dict[int, int](), set(trace.steps), trace.job.step_times
+    for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
+        if step in steps:
+            of_rank[rank] = of_rank.get(rank, 0) + n
+    place = {fragment: at for at, fragment in enumerate(trace.fragments)}
+
+    def part(ranks: Iterable[int], fragments: Iterable[Path]) -> Trace:
+        return replace(trace, only=frozenset(ranks), fragments=tuple(sorted(fragments, key=place.__getitem__)))
+
     ranks, fragments, held = list[int](), dict[Path, None](), 0
-    for members, files in _told_apart(trace, step, sorted(of_rank)):
+    for members, files in _told_apart(trace, sorted(of_rank)):
         more = sum(of_rank[rank] for rank in members)
-        if ranks and held + more > AT_A_TIME:
-            yield replace(trace, only=frozenset(ranks), fragments=tuple(fragments))
+        if ranks and held + more > operations:
+            yield part(ranks, fragments), held
             ranks, fragments, held = [], {}, 0
         ranks += members
         fragments |= files
         held += more
     if ranks:
-        yield replace(trace, only=frozenset(ranks), fragments=tuple(fragments))
+        yield part(ranks, fragments), held
 
 
-def _told_apart(trace: Trace, step: int, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:
+def read_chosen(trace: Trace, names: Sequence[str], chosen: Callable[[Columns], Bools]) -> Columns:
+    """Return these columns, and `step` and `rank`, of the rows that `chosen` picks, given those of some ranks each."""
+    parts = list[Columns]()
+    for part, _ in parts_by_rank(trace, FEW):
+        rows = read_columns(part, names)
+        parts.append(rows.chosen(np.flatnonzero(chosen(rows))))
+    return joined(parts or [read_columns(trace, names)])
+
+
+def _told_apart(trace: Trace, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:
     """Ranks that are read together at least, with the files that hold them."""
     numbers = np.array(ranks)
     first, last, files = 0, -1, dict[Path, None]()
@@ -167,7 +196,7 @@ def _told_apart(trace: Trace, step: int, ranks: list[int]) -> Iterator[tuple[lis
     def members() -> list[int]:
         return ranks[int(np.searchsorted(numbers, first)) : int(np.searchsorted(numbers, last, side="right"))]
 
-    for low, high, fragment in ranks_together(trace, step):
+    for low, high, fragment in ranks_together(trace, trace.steps):
         if files and low > last:
             yield members(), files
             first, files = low, {}

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import NONE, is_one_of
+from kair_engine.arrays import NONE, Ints, is_one_of
 from kair_engine.cancelling import checkpoint
-from kair_engine.trace.batches import require_memory, step_batches
+from kair_engine.frozen import dataclass
+from kair_engine.trace.batches import ROWS_AT_A_TIME, require_memory, step_batches
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.group_names import listed_ranks
 from kair_engine.trace.model import DerivedGroups, Job, Trace
@@ -30,11 +31,12 @@ from kair_engine.trace.operations import (
 _GIVEN_INPUTS = (COMPUTE, HOST, INPUT)
 _CODED = ("lane", "name", "group", "inputs")
 _NULLABLE = ("group_seq", "peer", "correlation", "bytes")
-_COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
+COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
+"""What an operation is read from, beside its step and rank."""
 
 
-def each_step(trace: Trace) -> Iterator[Operations]:
-    """The chosen steps' operations in order.
+def each_step(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[Operations]:
+    """The chosen steps' operations in order, so many read at one time.
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
     Raises InputError where one of them takes more memory than there is.
@@ -45,7 +47,7 @@ def each_step(trace: Trace) -> Iterator[Operations]:
             yield ops
         return
     require_memory(trace)
-    for steps in step_batches(trace):
+    for steps in step_batches(trace, operations):
         yield from _steps_of(trace, steps)
 
 
@@ -73,13 +75,87 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
 
 def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
     """The rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
-    read = read_columns(trace, _COLUMNS, steps)
+    return recoded(trace, read_columns(trace, COLUMNS, steps))
+
+
+def recoded(trace: Trace, read: Columns) -> Columns:
+    """The rows of COLUMNS with kinds and phases as such positions."""
     read.recode("kind", KIND_NAMES, np.int8)
     read.recode("phase", PHASE_NAMES, np.int64)
     if trace.job.communicates:
         unnamed = read.is_any("name", trace.job.communicates) & (read.of["kind"] == COMPUTE)
         read.of["kind"] = np.where(unnamed, np.int8(COLLECTIVE), read.of["kind"])
     return read
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Steps of ranks, each as if it were a rank of one step: what needs no other rank is worked out for all at once."""
+
+    step: Ints
+    rank: Ints
+    """Per cell, which are in the order of ranks and then of steps."""
+    ops: Operations
+    """Positions in its ranks are cells; each one's times count from its own begin."""
+    rows: Columns
+    """What they were made of, row by row."""
+
+
+def cells_of(trace: Trace, read: Columns) -> Cells:
+    """Rows of some ranks in some steps as `read_rows` gives them; who meets whom is not looked at.
+
+    Steps of ranks without a scope row are left out.
+    """
+    step, rank = read.of["step"].astype(np.int64), read.of["rank"].astype(np.int64)
+    low, span = int(step.min(initial=0)), int(step.max(initial=0)) - int(step.min(initial=0)) + 1
+    key = rank * span + (step - low)
+    scopes = np.flatnonzero((read.of["kind"] == SCOPE) & read.is_any("name", (STEP_SCOPE,)))
+    scopes = scopes[np.isin(rank[scopes], trace.job.ranks)]
+    cells, first = np.unique(key[scopes], return_index=True)
+    known = np.isin(key, cells)
+    if not known.all() or np.any(np.diff(key) < 0):
+        rows = np.flatnonzero(known)
+        rows = rows[np.argsort(key[rows], kind="stable")]
+        place = np.full(len(key), NONE)
+        place[rows] = np.arange(len(rows))
+        read, key, scopes = read.chosen(rows), key[rows], place[scopes]
+    of_rank, of_step = cells // span, cells % span + low
+    columns, texts = _texts_apart(Columns(dict(read.of), read.texts))
+    scope = {name: columns[name][scopes[first]] for name in ("start_ns", "duration_ns", "lane_code")}
+    begin, length, rank = scope["start_ns"], scope["duration_ns"], np.searchsorted(cells, key)
+    if trace.job.host_times is not None:
+        of_cells = zip(of_rank.tolist(), of_step.tolist(), strict=True)
+        begin, length = np.array([trace.job.times_of[cell] for cell in of_cells], np.int64).reshape(-1, 2).T
+    unknown = np.broadcast_to(np.int64(NONE), len(key))
+    ops = Operations(
+        step=NONE,
+        origin_ns=0,
+        ranks=np.arange(len(cells)),
+        begin_ns=np.zeros_like(begin),
+        length_ns=length,
+        main_lane=scope["lane_code"],
+        rank=rank,
+        lane=columns["lane_code"],
+        name=columns["name_code"],
+        kind=columns["kind"],
+        phase=columns["phase"],
+        occurrence=columns["occurrence"],
+        start_ns=columns["start_ns"] - begin[rank],
+        duration_ns=columns["duration_ns"],
+        group=unknown,
+        group_seq=unknown,
+        peer=unknown,
+        correlation=columns["correlation"],
+        name_text=texts["name"],
+        lane_text=texts["lane"],
+        group_text={},
+        input_bytes=columns.get("bytes"),
+        inputs=columns.get("inputs_code"),
+        inputs_text=texts["inputs"],
+        in_device_job=trace.job.has_device,
+        runs_ahead=trace.job.host_times is not None,
+    )
+    return Cells(of_step, of_rank, ops, read)
 
 
 def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
@@ -89,7 +165,20 @@ def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
 
 
 def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """The columns of the rows, and what the codes of lanes, names and groups in them stand for."""
+    """The columns of the rows, and what the codes of lanes, names and groups in them stand for.
+
+    Groups and other ends are those that the rows state, or what is known of the job tells of them.
+    """
+    columns, texts = _texts_apart(read)
+    if trace.job.peers_are_ranks:
+        columns["peer"] = _stated_peers(columns, texts["group"], trace.job.peers_are_ranks)
+    if trace.job.derived is not None:
+        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
+    return columns, texts
+
+
+def _texts_apart(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
+    """The columns of the rows, which are taken from `read`, and what the codes in them stand for."""
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
@@ -101,10 +190,6 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
             columns["message_bytes"] = bytes_
     if not texts["inputs"]:
         del columns["inputs_code"]
-    if trace.job.peers_are_ranks:
-        columns["peer"] = _stated_peers(columns, texts["group"], trace.job.peers_are_ranks)
-    if trace.job.derived is not None:
-        columns, texts["group"] = _with_derived_groups(columns, texts, trace.job.derived)
     return columns, texts
 
 

@@ -8,11 +8,11 @@ Hosts of ranks.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
@@ -416,6 +416,8 @@ class Trace:
     """The processes elsewhere that reduce it part by part; None where this one does."""
     only: frozenset[int] | None = None
     """The ranks whose operations are read; None for all."""
+    known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Small answers about some of its steps, as who runs which program, for questions that follow (`known_once`)."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
@@ -435,7 +437,7 @@ class Trace:
             step_times=job.step_times.of_ranks(kept),
             host_times=None if job.host_times is None else job.host_times.of_ranks(kept),
         )
-        return replace(self, job=job, only=kept, memory=None, workers=None)
+        return replace(self, job=job, only=kept, memory=None, workers=None, known={})
 
     def scan(self) -> "pl.LazyFrame":
         """The operations table of the chosen steps, where they are whole.

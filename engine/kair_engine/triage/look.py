@@ -28,7 +28,7 @@ from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
 from kair_engine.timeline.inputs import batch_bytes, samples_of
 from kair_engine.timeline.recording_begins import without_staggered_begin
-from kair_engine.trace.batches import over_parts
+from kair_engine.trace.batches import TWICE_AT_A_TIME, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
@@ -114,7 +114,7 @@ def step_tables(trace: Trace, replays: Replays) -> StepTables:
     look = partial(_look_at, of=of, empty=tally.empty(), divided=divided.empty())
     if trace.workers is None:
         look = partial(look, keep=replays.add)
-    for excesses, part, parts_of_steps, units_of_part in over_parts(trace, look):
+    for excesses, part, parts_of_steps, units_of_part in over_parts(trace, look, TWICE_AT_A_TIME):
         steps += excesses
         tally.add(part)
         divided.add(parts_of_steps)
@@ -152,7 +152,7 @@ def _look_at(
         together.append(units(seen.sync, of.ranks, share_replayed(part)))
         return excess
 
-    excesses = list(of_steps(part, look, of_ranks, look_large))
+    excesses = list(of_steps(part, look, of_ranks, look_large, TWICE_AT_A_TIME))
     return excesses, tally, divided, next(iter(together), None)
 
 

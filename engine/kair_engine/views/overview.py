@@ -1,25 +1,27 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints, is_one_of
-from kair_engine.localize.rank_times import RankTimes, joined, rank_times
+from kair_engine.arrays import Floats
+from kair_engine.localize.by_rank import StepByRank, summed_steps
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.views import ClockInfo, InfoResult, OperatorUse, RankRecord, StepsResult, StepSummary, StepTime
-from kair_engine.timeline.clocks import Clocks, Synchronisation, synchronise
+from kair_engine.timeline.clocks import Clocks, synchronise
 from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import step_time_ns
 from kair_engine.timeline.step_parts import timed_on
-from kair_engine.trace.columns import count_operations
-from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.trace.large_steps import of_steps
 from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
-from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+from kair_engine.trace.operations import Operations
+
+if TYPE_CHECKING:
+    from kair_engine.trace.queries import OperationsByKind
 
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
@@ -33,24 +35,30 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
 
     With `operators` also how often each ran, the profiler's own scopes left out.
     """
+    from kair_engine.trace.queries import operations_by_kind  # the other view needs no query
+
     trace = with_collectives_marked(trace)
     job = trace.job
     role_of = roles(trace)
     ranks = np.array(job.ranks, dtype=np.int64)
     code = role_codes(ranks, role_of)
-    found, matched, covered, clocks, counts = 0, 0, list[Floats](), list[Clocks](), [np.zeros((4, 0), dtype=np.int64)]
-    for sync, of_kinds, times in of_steps(trace, lambda ops: (synchronise(ops), *_held(ops)), _held, _of_large):
+    found, matched, covered, clocks = 0, 0, list[Floats](), list[Clocks]()
+
+    def count(step: StepByRank) -> None:
+        nonlocal found, matched
+        sync, times = step.sync, step.times
         found += len(sync.collectives) + sync.collectives.rejected
+        matched += len(sync.collectives)
         place = np.searchsorted(ranks, sync.collectives.ops.ranks)
-        counts.append(of_kinds)
         covered.append(np.full((len(COUNTED), len(ranks)), np.nan))
         covered[-1][:, place] = recorded(
             times.counted, sync, code[place], computed_ns=times.compute_ns, idle_ns=times.host_ns
         )
-        matched += len(sync.collectives)
-        clocks += [sync.clocks][: _CLOCK_STEPS - len(clocks)]
-    counted = _Counts(*np.concatenate(counts, axis=1))
-    kinds = [(KIND_NAMES[kind], count) for kind, count in counted.per(counted.kind).items()]
+        clocks.extend([sync.clocks][: _CLOCK_STEPS - len(clocks)])
+
+    deque(map(count, summed_steps(trace)), maxlen=0)
+    operations_of = operations_by_kind(trace)
+    kinds = operations_of.per("kind").items()
     by_role: dict[str, list[int]] = defaultdict(list)
     # Who could not be compared, as triage tells it.
     odd = tuple(coverage(ranks, code, np.stack(covered, axis=1))) if covered and len(ranks) > 1 else ()
@@ -73,7 +81,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         clock=_clock(job, clocks),
         warnings=(*odd, *unnamed_collective_warnings(trace)),
         operators=_operators(trace) if operators else (),
-        by_rank=_by_rank(trace, counted, odd),
+        by_rank=_by_rank(trace, operations_of, odd),
         timed_on=timed_on(job),
         launch_queue_depth={rank: queue.depth for rank, queue in sorted(job.launch_queue.items())},
         launch_queue_per_stream=usual_queue(job.launch_queue.values()).per_stream if job.launch_queue else None,
@@ -81,49 +89,9 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     )
 
 
-def _held(ops: Operations) -> tuple[Ints, RankTimes]:
-    """How many operations of each kind the ranks have in a step, and what they do in it."""
-    return _of_step(ops), rank_times(ops)
-
-
-def _of_large(step: LargeStep, held: Sequence[tuple[Ints, RankTimes]]) -> tuple[Synchronisation, Ints, RankTimes]:
-    of_kinds, times = zip(*held, strict=True)
-    return synchronise(step.operations()), np.concatenate(of_kinds, axis=1), joined(times)
-
-
-@dataclass(frozen=True)
-class _Counts:
-    """How many operations each rank has in each step, by kind, a position in KIND_NAMES: of each one entry."""
-
-    rank: Ints
-    step: Ints
-    kind: Ints
-    operations: Ints
-
-    def per(self, column: Ints, entries: Bools | slice = slice(None)) -> dict[int, int]:
-        """How many operations the chosen entries have, by their values in one of the columns."""
-        values, place = np.unique(column[entries], return_inverse=True)
-        sums = np.bincount(place, weights=self.operations[entries], minlength=len(values))
-        return dict(zip(values.tolist(), sums.astype(int).tolist(), strict=True))
-
-    @property
-    def communication(self) -> Bools:
-        """The entries of collectives, sends and receives."""
-        return is_one_of(self.kind, (COLLECTIVE, SEND, RECV))
-
-
-def _of_step(ops: Operations) -> Ints:
-    """The step's part of _Counts; the row that marks the step on its rank is no operation."""
-    kinds, marks = len(KIND_NAMES), [code for code, text in ops.name_text.items() if text == STEP_SCOPE]
-    rows = np.flatnonzero(~np.isin(ops.name, marks))
-    counts = np.bincount(ops.rank[rows] * kinds + ops.kind[rows], minlength=len(ops.ranks) * kinds)
-    some = np.flatnonzero(counts)
-    return np.stack((ops.ranks[some // kinds], np.full(len(some), ops.step), some % kinds, counts[some]))
-
-
-def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
-    whole = Counter(np.unique(np.stack((counted.rank, counted.step)), axis=1)[0].tolist())
-    held, calls = counted.per(counted.rank), counted.per(counted.rank, counted.communication)
+def _by_rank(trace: Trace, operations_of: "OperationsByKind", odd: Sequence[KairWarning]) -> tuple[RankRecord, ...]:
+    whole, held = operations_of.steps_of_ranks, operations_of.per("rank")
+    calls = operations_of.per("rank", ("collective", "send", "recv"))
     records = (
         RankRecord(
             rank=rank,
@@ -139,9 +107,9 @@ def _by_rank(trace: Trace, counted: _Counts, odd: Sequence[KairWarning]) -> tupl
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
-    used = count_operations(
-        trace, ("name", "phase"), lambda rows: ~rows.is_any("kind", (KIND_NAMES[SCOPE],)), also=("kind",)
-    )
+    from kair_engine.trace.queries import IS_SCOPE, counted
+
+    used = counted(trace, ("name", "phase"), ~IS_SCOPE)
     counts: Counter[str] = Counter()
     phases: dict[str, list[str]] = defaultdict(list)
     for (name, phase), count in used.items():

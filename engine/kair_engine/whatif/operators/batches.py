@@ -100,11 +100,14 @@ def _read(
 ) -> Iterator[tuple[list[Synchronisation], list[Ints], Places, ProcessorTimes | None]]:
     """Steps that are replayed together, the roles of their ranks, and what all of them share."""
     require_memory(trace, REPLAYED)
-    role_of = roles(trace)
-    places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
-    job_ranks = np.array(trace.job.ranks, dtype=np.int64)
-    job_role, processor = role_codes(job_ranks, role_of), processor_times(trace)
+    job_ranks, processor = np.array(trace.job.ranks, dtype=np.int64), processor_times(trace)
+    places, job_role = None, job_ranks
     for syncs in together(synchronised or map(synchronise, each_step(trace))):
+        if places is None:
+            # What is marked as communication is none to the recording, which roles are told by.
+            role_of = roles(trace, None if trace.job.communicates else syncs[0].collectives.ops)
+            places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
+            job_role = role_codes(job_ranks, role_of)
         role = [job_role[np.searchsorted(job_ranks, sync.collectives.ops.ranks)] for sync in syncs]
         yield syncs, role, places, processor
         del syncs, role

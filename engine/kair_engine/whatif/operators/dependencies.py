@@ -52,8 +52,8 @@ class NodeParts:
     """True for what the program's threads did, False for devices, communication and threads that serve others."""
     row: Codes
     """Its operation in the step, or NONE: of the step's end."""
-    over_ns: Floats
-    """When the node was over as recorded, on the step's clock."""
+    node_over_ns: Floats
+    """Per node, not per part, when it was over as recorded, on its step's clock."""
 
     @property
     def delay(self) -> Bools:
@@ -69,11 +69,16 @@ class NodeParts:
 def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
     pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
-    columns = zip(*map(_columns, pieces), strict=True)
-    node, value, rank, kind, name, full_key, own, thread, row = (np.concatenate(of) for of in columns)
-    step = np.full(len(node), at, dtype=np.int32)
+    columns = [list(of) for of in zip(*map(_columns, pieces), strict=True)]
+    del pieces
+    joined = []
+    while columns:
+        # One column after another: what it was made of goes with it.
+        joined.append(np.concatenate(columns.pop(0)))
+    node, value, rank, kind, name, full_key, own, thread, row = joined
+    step = np.broadcast_to(np.int32(at), node.shape)
     of_role = role.astype(np.int32)[rank]
-    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns[node])
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns)
 
 
 @dataclass(frozen=True)

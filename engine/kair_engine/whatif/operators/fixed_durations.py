@@ -21,6 +21,8 @@ from kair_engine.whatif.operators.stops import StoppedParts
 _MANY, _MOST = 0.25, 0.5
 """Where a fix is about fewer of a role's ranks, the median of all is the others' too; where it is about more, they are
 not peers."""
+_SORTED_TOGETHER = 500_000
+"""Values whose middle ones are looked for at one time."""
 _BASELINES: Mapping[Baseline, tuple[Fix, ...]] = {Baseline.DELAYED: (), Baseline.RECORDED: (), Baseline.IDEAL: (Fix(),)}
 
 
@@ -43,9 +45,9 @@ class _Chosen:
 
     kind: SmallInts
     name: Codes
-    cell: Ints
+    cell: Codes
     """The place of the part's rank among the ranks of all steps."""
-    transfer: Ints
+    transfer: Codes
     """The communication that it is a transfer of, or NONE."""
     own: Bools
     place: Codes
@@ -83,8 +85,8 @@ class FixedDurations:
         self._all = _Chosen(
             parts.kind,
             parts.name,
-            first[parts.step] + parts.rank.astype(np.int64),
-            np.where(parts.own, group, NONE),
+            first.astype(np.int32)[parts.step] + parts.rank,
+            np.where(parts.own, group, NONE).astype(np.int32),
             parts.own,
             np.arange(len(parts.node), dtype=np.int32),
         )
@@ -94,7 +96,7 @@ class FixedDurations:
         self._ideal = ideal = ideal_ns(parts, self._alike, role_size)
         self._transfers = self._all.of(self._all.transfer != NONE)
         self._delays = np.flatnonzero(parts.delay)
-        self.stopped = StoppedParts(parts, recorded, processor)
+        self.stopped = StoppedParts(parts, self._alike.times, recorded, processor)
         # What is no slower than its peers no fix changes: half of all parts.
         self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._all.of(self._slow)
@@ -152,7 +154,7 @@ class FixedDurations:
     def _even(self, value: Floats, chosen: Bools) -> Floats:
         """The values with those chosen as long as the same part is in the mean, over a role's ranks and these steps."""
         rows = np.flatnonzero(chosen)
-        same = dense(np.stack((self._parts.role[rows], self._parts.key[rows])))
+        same = self._alike.operation[self._alike.group[rows]]
         result = value.copy()
         result[rows] = (np.bincount(same, weights=value[rows]) / np.maximum(np.bincount(same), 1))[same]
         return result
@@ -247,22 +249,29 @@ def _is_plain(fix: Fix) -> bool:
 class _Alike:
     """The same part of a role's ranks in a step lies together."""
 
-    order: Ints
+    order: Codes
     starts: Ints
     """Where those of each sort begin in that order."""
     sizes: Ints
-    group: Ints
+    group: Codes
     """Per part, in their own order, the number of its sort."""
+    operation: Ints
+    """Per sort a number, equal for those of the same part in all steps."""
 
     @classmethod
     def of(cls, parts: NodeParts) -> "_Alike":
-        order = order_by(parts.step, parts.key)
+        order = order_by(parts.step, parts.key).astype(np.int32)
         key, step = parts.key[order], parts.step[order]
         starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
         sizes = np.diff(np.concatenate((starts, [len(order)])))
-        group = np.empty(len(order), dtype=np.int64)
-        group[order] = np.repeat(np.arange(len(starts)), sizes)
-        return cls(order, starts, sizes, group)
+        group = np.empty(len(order), dtype=np.int32)
+        group[order] = np.repeat(np.arange(len(starts), dtype=np.int32), sizes)
+        return cls(order, starts, sizes, group, dense(key[starts][None]))
+
+    def times(self, rows: Ints) -> Ints:
+        """Return how often the operation of each of some parts is among them."""
+        operation = self.operation[self.group[rows]]
+        return np.bincount(operation)[operation]
 
 
 def ideal_ns(parts: NodeParts, alike: _Alike, role_size: Ints, among: Bools | None = None) -> Floats:
@@ -288,7 +297,8 @@ def ideal_ns(parts: NodeParts, alike: _Alike, role_size: Ints, among: Bools | No
     ideal = typical[group]
     rare = ~common[group]
     if rare.any():
-        ideal[rare] = (parts.value_ns * _replacing(parts, typical, group, ideal, rare))[rare]
+        share = _replacing(parts, typical, group, ideal, rare)
+        ideal[rare] = (parts.value_ns * share)[rare]
     return ideal
 
 
@@ -300,21 +310,27 @@ def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
     result = np.empty(len(starts))
     for size in np.unique(sizes).tolist():
         groups = np.flatnonzero(sizes == size)
-        members = values[starts[groups][:, None] + np.arange(size)]
         for at in np.unique(place[groups]).tolist():
-            chosen = place[groups] == at
-            result[groups[chosen]] = np.partition(members[chosen], at, axis=1)[:, at]
+            chosen = groups[place[groups] == at]
+            for some in np.array_split(chosen, len(chosen) * size // _SORTED_TOGETHER + 1):
+                members = values[starts[some][:, None] + np.arange(size)]
+                members.partition(at, axis=1)
+                result[some] = members[:, at]
     return result
 
 
-def _replacing(parts: NodeParts, typical: Floats, group: Ints, ideal: Floats, rare: Bools) -> Floats:
+def _replacing(parts: NodeParts, typical: Floats, group: Codes, ideal: Floats, rare: Bools) -> Floats:
     """Per part the share of what its rank alone runs, in its step and kind, that it runs instead of what others do."""
     kinds, ranks, roles = len(FIX_KINDS) + 1, int(parts.rank.max()) + 1, int(parts.role.max()) + 1
     kind = parts.kind.astype(np.int64) - NONE
     member = np.empty(len(typical), dtype=np.int64)
     member[group] = np.arange(len(group))
     # Delays before the same operation can be the host's on one rank only: the kind that most of them are of counts.
-    usual = np.bincount(group * kinds + kind, minlength=len(typical) * kinds).reshape(-1, kinds).argmax(axis=1)
+    usual = (
+        np.bincount(group.astype(np.int64) * kinds + kind, minlength=len(typical) * kinds)
+        .reshape(-1, kinds)
+        .argmax(axis=1)
+    )
     role = parts.step.astype(np.int64) * roles + parts.role
     expected = np.bincount(role[member] * kinds + usual, weights=typical, minlength=(int(role.max()) + 1) * kinds)
     cell = (parts.step.astype(np.int64) * ranks + parts.rank) * kinds + kind

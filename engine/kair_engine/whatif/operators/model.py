@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.errors import UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
@@ -21,7 +21,6 @@ from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, PartE
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.batches import operations_of_steps
-from kair_engine.trace.columns import Columns, count_operations
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import STEP_SCOPE, Operations
 from kair_engine.whatif.model import (
@@ -149,15 +148,15 @@ def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
 
 def scope_names(trace: Trace) -> list[str]:
     """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
-    names = count_operations(trace, ("name",), lambda rows: rows.is_any("kind", ("scope",)), also=("kind",))
-    return [name for (name,) in names if name != STEP_SCOPE]
+    from kair_engine.trace.queries import IS_SCOPE, counted
+
+    return [name for (name,) in counted(trace, ("name",), IS_SCOPE) if name != STEP_SCOPE]
 
 
 def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
-    def of_ranks(rows: Columns) -> Bools:
-        return np.isin(rows.of["rank"], ranks) & ~rows.is_any("kind", ("scope",))
+    from kair_engine.trace.queries import IS_SCOPE, counted, of_ranks
 
-    counts = count_operations(trace, ("name", "kind", "phase"), of_ranks)
+    counts = counted(trace, ("name", "kind", "phase"), of_ranks(trace, ranks) & ~IS_SCOPE)
     return {(name, kind, phase): number for (name, kind, phase), number in counts.items()}
 
 

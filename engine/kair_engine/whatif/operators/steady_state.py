@@ -389,8 +389,9 @@ def _parts_of_steps(parts: NodeParts, of: StepGraph, window: Window) -> NodePart
     row = row[known]
     step = window.step[row]
     place = np.stack(window.place)[step, parts.rank[known]]
-    kept = {name: getattr(parts, name)[known] for name in NodeParts.__dataclass_fields__}
+    kept = {name: getattr(parts, name)[known] for name in NodeParts.__dataclass_fields__ if name != "node_over_ns"}
     kept |= {
+        "node_over_ns": parts.node_over_ns,
         "value_ns": value[known],
         "step": step.astype(np.int32),
         "row": window.row[row].astype(np.int32),

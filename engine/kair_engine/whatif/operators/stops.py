@@ -29,7 +29,7 @@ from kair_engine.timeline.host_activity import in_calls, waits_for_own_copy
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
-from kair_engine.whatif.operators.dependencies import NodeParts
+from kair_engine.whatif.operators.dependencies import REST, NodeParts
 from kair_engine.whatif.operators.measured_stops import CoresTally, MeasuredStops
 
 TICKS_NS: Final = (10_000_000.0, 4_000_000.0, 1e9 / 300, 1_000_000.0)
@@ -139,27 +139,32 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     return result
 
 
-def stops_among_calls_ns(parts: NodeParts, operator: Ints, calls_before: Bools) -> Floats:
+def stops_among_calls_ns(
+    parts: NodeParts,
+    times: Callable[[Ints], Ints],
+    operator: Callable[[Ints], Ints],
+    calls_before: Callable[[Ints], Bools],
+) -> Floats:
     """Per part, how much longer its thread took than for other calls of the operator; 0 where that is no stop.
 
     Of recordings of so few steps and ranks that no operation is seen often enough to know its usual time: one step of
-    one rank. `operator` has a number per part, equal for all calls in a phase; `calls_before` says whether it was
-    called before, as first calls load libraries. Only for threads that launch work for devices: what these take does
-    not depend on how large that work is. A thread stands still wherever it is: where the long calls are of few
-    operators, those are long themselves.
+    one rank. Of some parts `times` says how often the operation of each is among them, `operator` gives numbers, equal
+    for all calls in a phase, and `calls_before` says whether it was called before, as first calls load libraries. Only
+    for threads that launch work for devices: what these take does not depend on how large that work is. A thread stands
+    still wherever it is: where the long calls are of few operators, those are long themselves.
     """
     result = np.zeros(len(parts.value_ns))
     rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
     if len(rows):
-        rows = rows[_anywhere(parts, rows).times < _FEWEST]
+        rows = rows[times(rows) < _FEWEST]
     if not len(rows):
         return result
-    value, of_calls = parts.value_ns[rows], _quantiles(dense(operator[rows][None]), parts.value_ns[rows])
+    value, of_calls = parts.value_ns[rows], _quantiles(operator(rows), parts.value_ns[rows])
     least = np.maximum(
         np.maximum(SHORTEST_NS, LONGER_BY * of_calls.usual), OUT_OF_NOISE * (of_calls.usual - of_calls.fast)
     )
     beyond = value - of_calls.usual
-    stopped = (beyond > least) & (of_calls.times >= _OF_MANY) & calls_before[rows]
+    stopped = (beyond > least) & (of_calls.times >= _OF_MANY) & calls_before(rows)
     if len(np.unique(parts.name[rows[stopped]])) >= _FEWEST_NAMES:
         result[rows] = np.where(stopped, beyond, 0.0)
     return result
@@ -245,7 +250,8 @@ class StopTally:
             for name in sorted(set(hosts.tolist())):
                 places = np.flatnonzero(hosts == name)
                 here = mine[np.isin(parts.rank[mine], places)]
-                self.any_stopped_ns += _union(parts.over_ns[here] - stopped[here], parts.over_ns[here])
+                over = parts.node_over_ns[parts.node[here]]
+                self.any_stopped_ns += _union(over - stopped[here], over)
                 share = np.minimum(of_rank[places] / max(length, 1.0), 1.0)
                 self.expected_ns += float((1 - np.prod(1 - share)) * length)
 
@@ -300,9 +306,14 @@ class StoppedParts:
     """
 
     def __init__(
-        self, parts: NodeParts, recorded: Sequence[Operations], processor: ProcessorTimes | None = None
+        self,
+        parts: NodeParts,
+        times: Callable[[Ints], Ints],
+        recorded: Sequence[Operations],
+        processor: ProcessorTimes | None = None,
     ) -> None:
-        self._parts, self._recorded = parts, recorded
+        """`times`: of some parts how often the operation of each is among them."""
+        self._parts, self._times, self._recorded = parts, times, recorded
         self.measured = None if processor is None else MeasuredStops.of(parts, recorded, processor)
 
     @cached_property
@@ -318,12 +329,20 @@ class StoppedParts:
         """The same of operations that were seen too seldom, beside other calls of their operators."""
         if not any(ops.has_device for ops in self._recorded):
             return 0.0
-        parts, phase = self._parts, np.zeros(len(self._parts.row), dtype=np.int64)
-        for at, ops in enumerate(self._recorded):
-            mine = np.flatnonzero((parts.step == at) & (parts.row != NONE))
-            phase[mine] = ops.phase[parts.row[mine]]
-        operator = dense(np.stack((parts.name.astype(np.int64), phase, parts.role, parts.part)))
-        return stops_among_calls_ns(parts, operator, self._of(lambda ops: ops.occurrence > 0))
+        parts = self._parts
+
+        def operator(rows: Ints) -> Ints:
+            phase = np.zeros(len(rows), dtype=np.int64)
+            for at, ops in enumerate(self._recorded):
+                mine = np.flatnonzero((parts.step[rows] == at) & (parts.row[rows] != NONE))
+                phase[mine] = ops.phase[parts.row[rows[mine]]]
+            part = parts.key[rows] % (REST + 1)
+            return dense(np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], part)))
+
+        before = self._of
+        return stops_among_calls_ns(
+            parts, self._times, operator, lambda rows: before(lambda ops: ops.occurrence > 0)[rows]
+        )
 
     @cached_property
     def of_threads_ns(self) -> Floats:

@@ -1,0 +1,172 @@
+"""What stage 1 needs of many steps, read rank by rank: each file once, for all steps of its ranks.
+
+Nesting, self time, launches and gaps need one rank only, so they are worked out for all steps of some ranks at once,
+and what stays of these is sums, communication, and when devices compute. Step by step, every step would open every
+file. That is so of jobs with devices; which threads nobody waits for, in jobs without, is told of all ranks together.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import NONE, Bools, Ints, is_one_of
+from kair_engine.cancelling import checkpoint
+from kair_engine.frozen import dataclass
+from kair_engine.localize.rank_times import RankTimes, joined, of_some, rank_times
+from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.exposed_waiting import Computing
+from kair_engine.timeline.self_time import by_operator
+from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps, step_batches
+from kair_engine.trace.columns import Columns
+from kair_engine.trace.columns import joined as joined_rows
+from kair_engine.trace.large_steps import large_steps, of_steps, parts_by_rank
+from kair_engine.trace.loading import cells_of, load_step, operations_of, read_rows
+from kair_engine.trace.model import Trace
+from kair_engine.trace.operations import COLLECTIVE, INPUT, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+
+AT_A_TIME: Final = 250_000
+"""Operations of some ranks that are read together."""
+WINDOW: Final = 10_000_000
+"""Operations of steps that are read together, rank by rank: their communication and sums are held at one time."""
+
+
+@dataclass(frozen=True)
+class StepByRank:
+    """A step as stage 1 needs it."""
+
+    times: RankTimes
+    sync: Synchronisation
+    """Of what ranks meet in."""
+    computing: Computing | None
+    """None where `sync` is of all operations, or nobody knows."""
+
+
+def summed_steps(trace: Trace) -> Iterator[StepByRank]:
+    """The chosen steps in order, read rank by rank where that takes less and comes to the same.
+
+    A consumer that drops one before it takes the next (`map` does) holds one step in memory, or sums of more.
+    """
+    if _pays(trace):
+        for steps in step_batches(trace, WINDOW):
+            yield from _by_rank(replace(trace, steps=tuple(steps)))
+        return
+    yield from of_steps(
+        trace,
+        lambda ops: StepByRank(rank_times(ops), synchronise(ops), None),
+        rank_times,
+        lambda step, times: StepByRank(joined(times), synchronise(step.operations()), None),
+    )
+
+
+def _pays(trace: Trace) -> bool:
+    if not trace.job.has_device or trace.memory is not None or large_steps(trace):
+        return False
+    return sum(operations_of_steps(trace).values()) > ROWS_AT_A_TIME
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some ranks in some steps."""
+
+    step: Ints
+    rank: Ints
+    """Per cell."""
+    times: RankTimes
+    fetches: Bools
+    """(names in `times.fetching` × cells)."""
+    fetching: tuple[str, ...]
+    computing: Computing
+    on_stream: Bools
+    """Per cell, whether anything of it ran on a device."""
+
+
+def _by_rank(trace: Trace) -> Iterator[StepByRank]:
+    parts, meetings, order, kept = list[_Part](), list[Columns](), dict[str, int](), dict[str, str]()
+    place = {fragment: at for at, fragment in enumerate(trace.fragments)}
+    # In the files' order: names and groups are numbered as in a step that is read as a whole.
+    for some in sorted(_parts(trace), key=lambda some: place[some.fragments[0]]):
+        checkpoint()
+        part, met = _read(some)
+        parts.append(part)
+        # Texts that none of the meetings has give the others' codes their order; each is held once.
+        texts = {name: [kept.setdefault(text, text) for text in of] for name, of in met.texts.items()}
+        meetings.append(Columns(met.of, texts))
+        for name in texts["name"]:
+            order.setdefault(name, len(order))
+    held = joined_rows(meetings) if meetings else None
+    parts.sort(key=lambda part: part.rank[:1].tolist())
+    del meetings
+    for step in trace.steps:
+        checkpoint()
+        chosen = [(part, np.flatnonzero(part.step == step)) for part in parts]
+        chosen = [(part, cells) for part, cells in chosen if len(cells)]
+        if held is None or not any(part.on_stream[cells].any() for part, cells in chosen):
+            # Of a step in which no device took part it is told otherwise what its threads waited for.
+            ops = load_step(trace, step)
+            yield StepByRank(rank_times(ops), synchronise(ops), None)
+            continue
+        rows = held.chosen(np.flatnonzero(held.of["step"] == step))
+        ops = replace(operations_of(trace, rows, step), in_device_job=True)
+        yield StepByRank(_times(chosen, order), synchronise(ops), _computing(chosen, ops))
+
+
+def _parts(trace: Trace) -> Iterator[Trace]:
+    for some, operations in parts_by_rank(trace, AT_A_TIME):
+        if operations <= 2 * AT_A_TIME:
+            yield some
+        else:
+            # Ranks that lie together in the file are read together, some steps at a time.
+            all_ranks = sum(operations_of_steps(some).values())
+            batches = step_batches(some, max(AT_A_TIME * all_ranks // operations, 1))
+            yield from (replace(some, steps=tuple(steps)) for steps in batches)
+
+
+def _read(trace: Trace) -> tuple[_Part, Columns]:
+    """What stays of some ranks, and their meetings, whose texts are those of all that was read."""
+    cells = cells_of(trace, read_rows(trace, trace.steps))
+    ops, met = cells.ops, cells.rows.chosen(np.flatnonzero(_meets(cells.ops)))
+    fetched = by_operator(ops, np.flatnonzero(ops.kind == INPUT))
+    on_stream = np.bincount(ops.rank, weights=ops.on_stream, minlength=len(ops.ranks)) > 0
+    part = _Part(
+        cells.step, cells.rank, rank_times(ops), fetched.values > 0, fetched.names, Computing.of(ops), on_stream
+    )
+    return part, met
+
+
+def _meets(ops: Operations) -> Bools:
+    """True for communication, the ranks' step scopes, and what tells how long a thread that sends waits: what it does
+    next.
+    """
+    steps = [code for code, text in ops.name_text.items() if text == STEP_SCOPE]
+    meets = np.asarray(is_one_of(ops.kind, (COLLECTIVE, SEND, RECV)) | (ops.kind == SCOPE) & is_one_of(ops.name, steps))
+    sends = (ops.kind == SEND) & ~ops.on_stream
+    if sends.any():
+        work = np.flatnonzero(ops.kind != SCOPE)
+        then = np.flatnonzero(sends[work[:-1]] & (ops.lane_key[work[:-1]] == ops.lane_key[work[1:]]))
+        meets[work[then + 1]] = True
+    return meets
+
+
+def _times(chosen: Iterable[tuple[_Part, Ints]], order: dict[str, int]) -> RankTimes:
+    parts, fetching = list[RankTimes](), set[str]()
+    for part, cells in chosen:
+        parts.append(of_some(part.times, cells, part.rank[cells]))
+        fetching |= {part.fetching[at] for at in np.flatnonzero(part.fetches[:, cells].any(axis=1)).tolist()}
+    return replace(joined(parts, order), fetching=frozenset(fetching))
+
+
+def _computing(chosen: Sequence[tuple[_Part, Ints]], ops: Operations) -> Computing:
+    """On the step's ranks and clock."""
+    ranks, begins, ends = list[Ints](), list[Ints](), list[Ints]()
+    for part, cells in chosen:
+        place = np.full(len(part.step), NONE)
+        place[cells] = np.searchsorted(ops.ranks, part.rank[cells])
+        rank = place[part.computing.rank]
+        held = np.flatnonzero(rank != NONE)
+        ranks.append(rank[held])
+        begins.append(part.computing.begin_ns[held] + ops.begin_ns[rank[held]])
+        ends.append(part.computing.end_ns[held] + ops.begin_ns[rank[held]])
+    known = np.concatenate([part.computing.known[cells] for part, cells in chosen])
+    return Computing(np.concatenate(ranks), np.concatenate(begins), np.concatenate(ends), known)
