@@ -167,6 +167,8 @@ def open_source(source: JobSource, *, progress: "Progress") -> Trace:
 
             if (watched := unsampled(source.path)) is not None:  # no operation, no step
                 return watched
+            if (source.path / "capture").is_dir():
+                raise unknown_job(source.path.name, source.path.parent)
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_sources, open_trace
 
