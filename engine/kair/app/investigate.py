@@ -112,12 +112,12 @@ def _kept_under(
     job = trace.job
     if job.stored_in is None or trace.steps != job.steps or job.format == UNSAMPLED:
         return None, None
-    from kair_engine.store.kept_answers import key_of
+    from kair_engine.store.kept_answers import code_of, key_of
     from kair_engine.trace.json_text import encode_json
 
     compared = None if baseline is None else (baseline.name, baseline.named, encode_json(baseline.profile))
     folder = Path(job.stored_in)
-    return folder, key_of(folder, compared, gpu_cost, state_beside(job))
+    return folder, key_of(folder, compared, gpu_cost, state_beside(job), code_of(Path(__file__).parent))
 
 
 def _known(folder: Path | None, key: str | None) -> TriageResult | None:

@@ -51,7 +51,7 @@ def kept_triage(folder: Path, key: str) -> TriageResult | None:
 
 
 def key_of(folder: Path, *rests_on: object) -> str | None:
-    """Return the digest of a job, of the evidence kept with it, of the code, and of what else a result rests on.
+    """Return the digest of a job, its evidence, the engine's code, and what else a result rests on.
 
     None where there is no job.
     """
@@ -60,7 +60,9 @@ def key_of(folder: Path, *rests_on: object) -> str | None:
         content = read_kept(job / JOB_FILE) + _evidence(job)
     except OSError:
         return None
-    return hashlib.blake2b(content + _code() + repr(rests_on).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        content + code_of(Path(__file__).parents[1]) + repr(rests_on).encode(), digest_size=16
+    ).hexdigest()
 
 
 def _evidence(job: Path) -> bytes:
@@ -70,9 +72,9 @@ def _evidence(job: Path) -> bytes:
 
 
 @cache
-def _code() -> bytes:
-    """Changes whenever a module of the engine does: 2 ms, where reading all of them would be 20."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+def code_of(package: Path) -> bytes:
+    """Return what changes whenever a module below that folder does: 2 ms, where reading all would be 20."""
+    files = sorted(package.rglob("*.py"))
     return repr([(file.name, (state := file.stat()).st_size, state.st_mtime_ns) for file in files]).encode()
 
 
