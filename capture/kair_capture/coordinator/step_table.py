@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.step_rows import Rows
 from kair_capture.wire import Communication
+from kair_engine.timeline.roles import programs
 
 HISTORY: Final = 256
 """Steps that are remembered of a rank."""
@@ -202,11 +203,6 @@ def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:
     return rows["rank"].astype(np.int64), rows["step"].astype(np.int64), begin
 
 
-SAME_PROGRAM: Final = 0.95
-"""Share of calls that two ranks have in common when they count as running the same program."""
-_Groups = tuple[tuple[int, int], ...]
-
-
 @dataclass(frozen=True)
 class _Place:
     """Of a rank in its pipeline."""
@@ -250,41 +246,28 @@ class Roles:
 def role_names(told: Mapping[int, Communication]) -> dict[int, str]:
     """rank → the name of its role, of what all ranks told."""
     places = _places(told)
-    programs = _programs({rank: one.groups for rank, one in told.items()})
+    program = programs(_calls(told))
     several: Counter[_Place | None] = Counter()
-    for place, _ in {(places.get(rank), programs[rank]) for rank in told}:
+    for place, _ in {(places.get(rank), program[rank]) for rank in told}:
         several[place] += 1
     names = {}
     for rank in told:
         place = places.get(rank)
         words = [] if place is None else [f"stage {place.stage} of {place.stages}"]
         if several[place] > 1:
-            words.append(f"program {programs[rank]}")
+            words.append(f"program {program[rank]}")
         names[rank] = ", ".join(words) or "all"
     return names
 
 
-def _programs(groups_of: Mapping[int, _Groups]) -> dict[int, int]:
-    """rank → the number of its program: the first one that uses groups of the same sizes as often."""
-    leaders: list[Counter[int]] = []
-    known: dict[_Groups, int] = {}
-    for groups in sorted(groups_of.values(), key=len, reverse=True):
-        if groups in known:
-            continue
-        calls: Counter[int] = Counter()
-        for size, often in groups:
-            calls[size] += often
-        match = next((at for at, other in enumerate(leaders) if _overlap(calls, other) >= SAME_PROGRAM), None)
-        if match is None:
-            match = len(leaders)
-            leaders.append(calls)
-        known[groups] = match
-    return {rank: known[groups] for rank, groups in groups_of.items()}
-
-
-def _overlap(one: Counter[int], other: Counter[int]) -> float:
-    larger = (one | other).total()
-    return (one & other).total() / larger if larger else 1.0
+def _calls(told: Mapping[int, Communication]) -> dict[int, Floats]:
+    """Return how often each rank calls groups of each size, in the order of the ranks."""
+    sizes = sorted({size for one in told.values() for size, _ in one.groups})
+    calls = {rank: np.zeros(len(sizes)) for rank in sorted(told)}
+    for rank, one in told.items():
+        for size, often in one.groups:
+            calls[rank][sizes.index(size)] += often
+    return calls
 
 
 def _places(told: Mapping[int, Communication]) -> dict[int, _Place]:

@@ -7,7 +7,7 @@ Logical operators: the same operation on the ranks of one role, and statistics o
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -81,24 +81,34 @@ def _of_stage(stage: int | None) -> Role:
 
 
 def _by_program(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Role]:
-    of_rank: dict[int, int] = {}
-    leaders: list[tuple[int, Floats]] = []
-    for rank in trace.job.ranks:
-        mine = calls.get(rank)
-        if mine is None:
-            continue
-        match = next((code for code, other in leaders if _overlap(mine, other) >= SAME_PROGRAM), None)
-        if match is None and rank in trace.job.truncated:
-            continue
-        if match is None:
-            match = len(leaders)
-            leaders.append((match, mine))
-        of_rank[rank] = match
+    of_rank = programs({rank: calls[rank] for rank in trace.job.ranks if rank in calls}, trace.job.truncated)
     usual = _most_common(of_rank)
     of_rank |= {rank: usual for rank in trace.job.ranks if rank not in of_rank}
-    if len(leaders) <= 1:
+    if len(set(of_rank.values())) <= 1:
         return dict.fromkeys(trace.job.ranks, Role("all"))
     return {rank: Role(f"program {code}") for rank, code in of_rank.items()}
+
+
+def programs(calls: Mapping[int, Floats], truncated: Container[int] = ()) -> dict[int, int]:
+    """Return the number of each rank's program: that of the first rank which calls the same, SAME_PROGRAM of it.
+
+    `calls` says how often each rank calls each operator, in one common order. A `truncated` rank may be missing calls:
+    it has no program of its own, and is left out where no other rank calls the same.
+    """
+    of_rank: dict[int, int] = {}
+    leaders: list[Floats] = []
+    known: dict[bytes, int] = {}
+    for rank, mine in calls.items():
+        code = known.get(mine.tobytes())
+        if code is None:
+            code = next((at for at, other in enumerate(leaders) if _overlap(mine, other) >= SAME_PROGRAM), None)
+        if code is None and rank in truncated:
+            continue
+        if code is None:
+            code = len(leaders)
+            leaders.append(mine)
+        of_rank[rank] = known[mine.tobytes()] = code
+    return of_rank
 
 
 def _most_common(of_rank: Mapping[int, int]) -> int:
