@@ -119,6 +119,17 @@ def test_a_slow_rank_is_slow_for_its_stage_and_long_stages_are_not(ranks: int, s
     assert 600 < found[ranks // 2] <= 630
 
 
+@pytest.mark.parametrize(("ranks", "slow"), [(8, 3), (24, 8), (64, 24)])
+def test_ranks_that_become_slow_together_do_not_hide_one_another(ranks: int, slow: int) -> None:
+    chance, who, found = np.random.default_rng(1), Who(), set[int]()
+    times = chance.normal(1, 0.01, ranks)[:, None] * np.abs(chance.normal(1, 0.03, (ranks, 260)))
+    times[:slow, 200:] *= 1.25
+    for until in range(STEPS, 260, 5):
+        recent = recent_of(times[:, until - STEPS : until] * 1e5)
+        found |= set(who.look(recent, np.zeros(ranks, np.int64), whole_block=until % STEPS == 0)[1])
+    assert found == set(range(slow))
+
+
 def test_what_all_ranks_of_a_pipeline_do_slower_is_nobodys_fault() -> None:
     chance, who = np.random.default_rng(3), Who()
     times = np.arange(1, 5)[:, None] * (1 + np.abs(chance.normal(0, 0.03, (4, 400))))

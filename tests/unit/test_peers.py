@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.trace_builder import Row, build, operations, trace
 
 from kair_engine.localize.excess import CLASSES, job_excess
-from kair_engine.timeline.roles import PeerGroups, logical_keys, robust_sigma, role_codes, roles, split_off
+from kair_engine.timeline.roles import PeerGroups, logical_keys, programs, robust_sigma, role_codes, roles, split_off
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import Layout, Trace
 
@@ -28,6 +28,12 @@ def named(made: Trace) -> dict[int, str]:
 
 def test_ranks_with_the_same_operators_have_one_role(tmp_path: Path) -> None:
     assert named(trace(tmp_path, "0-2 main | mm 0+5 | relu 5+1")) == {0: "all", 1: "all", 2: "all"}
+
+
+def test_ranks_that_call_nearly_the_same_run_one_program_whoever_comes_first() -> None:
+    calls = {0: [100.0, 0.0], 1: [100.0, 1.0], 2: [0.0, 100.0], 3: [40.0, 0.0]}
+    found = programs({rank: np.array(of) for rank, of in calls.items()}, truncated={3})
+    assert found == {0: 0, 1: 0, 2: 1}
 
 
 def test_ranks_that_communicate_differently_have_another_role(tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from typing import Final, get_args
 import msgspec
 import numpy as np
 
-from kair_capture.coordinator.detection import FEWEST_RANKS, per_sample
+from kair_capture.coordinator.detection import per_sample
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.webhook import Webhook
 from kair_capture.wire import Communication
+from kair_engine.localize.live import FEWEST_PEERS
 from kair_engine.results.watch import (
     Alert,
     AlertKind,
@@ -313,7 +314,7 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     sample_us = np.nanmedian(per_sample(recent).self_us, axis=1).tolist() if of_samples else []
     told = watching.standing
     test = {} if told is None or len(told.rank) < _PAIR else dict(zip(
-        told.rank.astype(int).tolist(),
+        told.rank.tolist(),
         zip(told.excess.tolist(), told.z.tolist(), told.peers.tolist(), strict=True),
         strict=True,
     ))  # fmt: skip
@@ -330,7 +331,7 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
                 step_time_us=None if at is None else step_us[at],
                 self_time_us=None if at is None else self_us[at],
                 # Without peers, and with too little of a past.
-                self_time_excess=None if peers + 1 < FEWEST_RANKS and not excess else excess,
+                self_time_excess=None if peers + 1 < FEWEST_PEERS and not excess else excess,
                 z=z,
                 role=watching.roles.name(rank),
                 peers=peers,

@@ -18,13 +18,14 @@ from kair_capture.coordinator.detection import (
     computing,
     has_uneven_sizes,
     matters,
-    medians,
     per_sample,
+    spread_of,
 )
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
 from kair_capture.coordinator.step_table import Floats, Recent, Roles, StepTable
 from kair_engine.results.watch import Alert, AlertKind, Hang
+from kair_engine.stats import known_median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
 _MOST_LOOKS: Final = 20
@@ -138,8 +139,7 @@ class Watching:
         self.standing, slow = self._stand(recent, whole_block=whole_block)
         self._is_uneven = has_uneven_sizes(recent)
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block, least=self.least)
-        of_steps = np.nanmedian(recent.step_us, axis=1)
-        self.step_us = float(np.median(of_steps))
+        self.step_us = float(np.median(known_median(recent.step_us.T)))
         if muted:
             self.slow = set(slow) & self._told_slow()
             return None
@@ -164,7 +164,8 @@ class Watching:
     def _stand(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
         """By self times, and by what ranks compute: of each rank the test in which it stands out more."""
         role = self.roles.codes(recent.ranks)
-        found, slow = self._who.look(recent, role, whole_block=whole_block, least=self.least)
+        spread = spread_of(recent)
+        found, slow = self._who.look(recent, role, whole_block=whole_block, least=self.least, spread=spread)
         cpu = computing(recent)
         if cpu is None:
             self._note_excess(recent, found.excess_us)
@@ -178,7 +179,7 @@ class Watching:
         return replace(found, excess=excess, z=z), slow
 
     def _note_excess(self, recent: Recent, us: Floats) -> None:
-        of_step = us if recent.samples is None else us * medians(recent.samples)
+        of_step = us if recent.samples is None else us * known_median(recent.samples.T)
         self.excess_us = dict(zip(recent.ranks.tolist(), of_step.tolist(), strict=True))
 
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:

@@ -15,7 +15,7 @@ from kair_engine.localize.change_points import Change
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
-from kair_engine.localize.signals import WIDE_OF_WORK
+from kair_engine.localize.peers import WIDE_OF_WORK
 from kair_engine.ranks import ranks_at
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes

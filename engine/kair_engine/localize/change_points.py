@@ -19,7 +19,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.noise import autocorrelation, inflation_of
-from kair_engine.localize.peers import Spread, moderated, tails
+from kair_engine.localize.peers import Spread, above_calm, moderated, tails
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, median
 
 FEWEST_EACH_SIDE = 3
@@ -27,8 +27,6 @@ FEWEST_EACH_SIDE = 3
 that a single odd step, as the first one is, does not move."""
 MOST_CUTS = 12
 """Changes begin and end at this many places at most, at first; then the best one's ends are moved to where they fit."""
-MOST_CHANGED = 0.25
-"""Of the things that are compared with one another, so many may have changed at one time."""
 BY_ORDER = 0.05
 """Slow steps that come in any order lie so much in one run with a lower chance than this, over all candidates: the
 usual level, since this test only keeps pauses in single steps out."""
@@ -116,11 +114,9 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
     inside, outside = logs[within], logs[~within]
     low, high = median(outside, axis=0), median(inside, axis=0)
     rise, left = high - low, logs - np.where(within[:, None], high, low)
-    variance = _noise(left) * (1 / len(inside) + 1 / len(outside))
-    if relative and len(rise) > 1:
-        by_prior = _above_calm(rise, variance, spread)
-    else:
-        _, by_prior = moderated(rise, np.zeros(len(rise)), 0, 1.0, variance, spread)
+    variance = variance_of_median(left) * (len(left) / len(inside) + len(left) / len(outside))
+    variance *= inflation_of(len(left), autocorrelation(left, columns_sorted(left)))
+    _, by_prior = against_prior(rise, variance, spread, relative=relative)
     t = rise / np.sqrt(np.maximum(variance, 1e-18))
     by_noise = np.minimum(tests * tails(t, max(len(logs) - 2.0, 1.0)), NO_CHANGE)
     chance, middle = np.maximum(by_prior, by_noise), (low + high) / 2
@@ -134,19 +130,14 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
     return chance
 
 
-def _above_calm(rise: Floats, variance: Floats, spread: Spread) -> Floats:
-    """Per thing the chance that it rises so by itself: above none, and above the things that rose least.
+def against_prior(rise: Floats, variance: Floats, spread: Spread, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return per thing its t, and the chance that a healthy one comes to rise so for good.
 
-    A quarter of the things, one at least, may have changed together: they hide one another in a spread of all. That of
-    the others is too small by what was left out.
+    `relative`: it has to rise by itself as well as above the things that rose least.
     """
-    hidden = max(1, int(len(rise) * MOST_CHANGED))
-    calm = np.sort(rise)[: len(rise) - hidden]
-    of_calm = float(calm.var(ddof=1)) if len(calm) > 1 else 0.0
-    above = np.minimum(rise, rise - calm.mean())
-    between = np.maximum(of_calm * (1 + 2 * hidden / len(rise)), variance)
-    _, chance = moderated(above, between, len(calm) - 1, 1 + 1 / len(calm), variance, spread)
-    return chance
+    if relative and len(rise) > 1:
+        return above_calm(rise, variance, spread, at_most=rise)
+    return moderated(rise, np.zeros(len(rise)), 0, 1.0, variance, spread)
 
 
 def _chance_of_order(slow_inside: Ints, slow_outside: Ints, within: Bools) -> Floats:
@@ -165,16 +156,15 @@ def _chance_of_order(slow_inside: Ints, slow_outside: Ints, within: Bools) -> Fl
     return result
 
 
-def _noise(left: Floats) -> Floats:
-    """Per thing the variance of a median of its steps around their level, times their number.
+def variance_of_median(left: Floats) -> Floats:
+    """Return per thing the variance of the median of its steps, by what they are off it (steps × things).
 
     By what most steps are off, but no less than by half of what all are: a median of few steps is moved by those that
-    are far off.
+    are far off. Steps count as independent.
     """
-    ordered = columns_sorted(left)
     size = np.abs(left)
     spread = np.maximum(MAD_TO_SIGMA * median(size, axis=0), size.mean(axis=0) / 2)
-    return np.asarray(spread**2 * _MEDIAN_VARIANCE * inflation_of(len(left), autocorrelation(left, ordered)))
+    return np.asarray(spread**2 * (_MEDIAN_VARIANCE / len(left)))
 
 
 def _moved(logs: Floats, one: Candidate) -> Candidate:

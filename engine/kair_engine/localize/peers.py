@@ -25,12 +25,29 @@ _FARTHEST = 36
 """The tails of t are known to where a normal's is 1e-284."""
 
 
+USUAL_OF_WORK, WIDE_OF_WORK = 0.006, 0.05
+"""Healthy devices of one type differ by USUAL_OF_WORK of their compute time, and some by WIDE_OF_WORK."""
+USUAL_OF_STEP, WIDE_OF_STEP = 0.003, 0.02
+"""Healthy ranks differ by USUAL_OF_STEP of the step in idle time and fetches, and some by WIDE_OF_STEP."""
+MOST_CHANGED = 0.25
+"""Of the things that are compared with one another, so many may have changed at one time."""
+
+
 class Spread(NamedTuple):
     """What healthy ranks differ by for good, ns: most of them, and those that differ more than most."""
 
     usual_ns: Floats | float
     wide_ns: Floats | float
 
+    @classmethod
+    def of_own_time(cls, work: Floats | float, step: Floats | float) -> "Spread":
+        """Return what healthy ranks differ by in their own time, of so much work in a step so long; in its unit."""
+        usual = np.hypot(USUAL_OF_WORK * work, USUAL_OF_STEP * step)
+        return cls(usual, np.hypot(WIDE_OF_WORK * work, WIDE_OF_STEP * step))
+
+
+OF_WORK, OF_STEP = Spread(USUAL_OF_WORK, WIDE_OF_WORK), Spread(USUAL_OF_STEP, WIDE_OF_STEP)
+"""As shares of the compute time, and of the step."""
 
 _AT_ONCE = 1 << 16
 """So many values stay in a core's cache, which takes a third of the time. Ranks whose steps lie side by side are looked
@@ -165,6 +182,23 @@ def above_others(
         variance = (variance * df + pooled.squares * usual) / (df + pooled.df)
         df += pooled.df
     return moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
+
+
+def above_calm(
+    values: Floats, variance: Floats, spread: Spread, *, at_most: Floats | None = None, most_slow: float = MOST_CHANGED
+) -> tuple[Floats, Floats]:
+    """Return per thing its t against the things that are least, and the chance that it lies so far above them.
+
+    So many of the things, one at least, may be slow together: they would hide one another in a spread of all. The
+    spread of the others is too small by what was left out. `at_most` says how far each lies above them at most.
+    """
+    hidden = max(1, int(len(values) * most_slow))
+    calm = np.sort(values)[: len(values) - hidden]
+    of_calm = float(calm.var(ddof=1)) if len(calm) > 1 else 0.0
+    above = values - calm.mean()
+    above = above if at_most is None else np.minimum(above, at_most)
+    between = np.maximum(of_calm * (1 + 2 * hidden / len(values)), variance)
+    return moderated(above, between, len(calm) - 1, 1 + 1 / len(calm), variance, spread)
 
 
 def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float, float]:

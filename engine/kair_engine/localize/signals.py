@@ -12,6 +12,7 @@ from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
+from kair_engine.localize.peers import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import TRIM, median, role_medians, trimmed_mean
 
@@ -19,10 +20,6 @@ _COMPUTE = CLASSES.index("compute")
 Shape = Literal["steady", "since", "now_and_then"]
 """Slow in every step; since one of them; in some steps."""
 
-USUAL_OF_WORK, WIDE_OF_WORK = 0.006, 0.05
-"""Healthy devices of one type differ by USUAL_OF_WORK of their compute time, and some by WIDE_OF_WORK."""
-USUAL_OF_STEP, WIDE_OF_STEP = 0.003, 0.02
-"""Healthy ranks differ by USUAL_OF_STEP of the step in idle time and fetches, and some by WIDE_OF_STEP."""
 FLOOR_OF_STEP = 0.001
 """No signal is known better than to this share of the step."""
 SUMMARY_WEIGHT = 2.0

@@ -16,10 +16,9 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PAST_SHARE
-from kair_engine.localize.change_points import MOST_CHANGED, Change, change_points, same_time
+from kair_engine.localize.change_points import Change, change_points, same_time
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.peers import Spread
-from kair_engine.localize.signals import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK
+from kair_engine.localize.peers import MOST_CHANGED, OF_STEP, OF_WORK
 from kair_engine.ranks import Position, as_positions
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import median
@@ -109,7 +108,7 @@ def _slower(work: Floats, things: Sequence[Ints], row: int) -> Iterator[SlowerRo
         return
     of_thing = np.stack([median(work[:, members], axis=1) for members in things], axis=1)
     told = _worth_a_look(of_thing, np.flatnonzero((of_thing > 0).all(axis=0)))
-    changes = change_points(of_thing[:, told], Spread(USUAL_OF_WORK, WIDE_OF_WORK), relative=True)
+    changes = change_points(of_thing[:, told], OF_WORK, relative=True)
     for at, change in zip(told.tolist(), changes, strict=True):
         if change is not None:
             within = np.zeros(len(work), dtype=bool)
@@ -134,8 +133,7 @@ def _worth_a_look(of_thing: Floats, known: Ints) -> Ints:
 
 def slower_steps(job: JobExcess) -> SlowerSteps | None:
     """How the whole job's steps became longer; None where they did not by STRAGGLING, or by chance."""
-    spread = Spread(USUAL_OF_STEP, WIDE_OF_STEP)
-    (change,) = change_points(job.step_times_ns[:, None], spread)
+    (change,) = change_points(job.step_times_ns[:, None], OF_STEP)
     if change is None or change.p_value / PAST_SHARE >= FALSE_ALARM_RATE or change.factor < STRAGGLING:
         return None
     grew = {name: _grown(values, change) for name, values in _parts(job).items()}

@@ -26,3 +26,12 @@ def lasting_changes(samples: Floats) -> Ints:
             found.append(at)
         known = now
     return np.array(found, np.int64)
+
+
+def of_the_samples(samples: Floats, usual: Floats) -> Floats:
+    """Return the factor by which the time of a sample counts where ranks take other numbers of samples than usual.
+
+    What a step takes whatever its samples makes each of few longer, and nobody knows how much that is: half of what
+    ranks usually take is taken for it. Of larger batches it would only explain less, so all is the samples'.
+    """
+    return np.asarray(np.minimum(2 * samples / (samples + usual), 1.0))

@@ -10,8 +10,7 @@ from kair_engine.arrays import Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
-from kair_engine.localize.peers import Means, Spread, above_others
-from kair_engine.localize.signals import USUAL_OF_WORK, WIDE_OF_WORK
+from kair_engine.localize.peers import USUAL_OF_WORK, WIDE_OF_WORK, Means, Spread, above_others
 from kair_engine.results.triage import Evidence, EvidenceKind
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.history.rows import LOOP, StepHistory

@@ -18,10 +18,10 @@ from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.localize.peers import Spread
-from kair_engine.localize.signals import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK, Measured
+from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.stats import median, role_medians, told_last
-from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
+from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes, of_the_samples
 
 COLUMNS: Final = (
     "step", "self", "waited", "forward", "backward", "optimizer", "input", "gc", "cpu", "delay", "samples", "device"
@@ -73,16 +73,12 @@ class StepHistory:
 
     @cached_property
     def own(self) -> Floats:
-        """What each took by itself, as if it took as many samples as its peers.
-
-        Of larger batches all is the samples', of smaller ones half: how much a step takes whatever its samples is not
-        known, and that makes each of few longer.
-        """
+        """What each took by itself, as if it took as many samples as its peers."""
         samples = self.us["samples"]
         if not (samples > 0).all():
             return self.us["self"]
         usual = role_medians(samples, self.role)
-        return np.asarray(self.us["self"] * usual / samples * np.minimum(2 * samples / (samples + usual), 1.0))
+        return np.asarray(self.us["self"] * usual / samples * of_the_samples(samples, usual))
 
     @cached_property
     def tells_cpu(self) -> bool:
@@ -138,9 +134,7 @@ class StepHistory:
 
     def spread(self) -> Spread:
         """What healthy ranks differ by for good in their own time, µs."""
-        work = float(median(self.own, axis=None))
-        usual = np.hypot(USUAL_OF_WORK * work, USUAL_OF_STEP * self.step_us)
-        return Spread(float(usual), float(np.hypot(WIDE_OF_WORK * work, WIDE_OF_STEP * self.step_us)))
+        return Spread.of_own_time(float(median(self.own, axis=None)), self.step_us)
 
     def numbers(self, positions: Iterable[int]) -> tuple[Rank, ...]:
         """Of ranks at these places."""

@@ -1,0 +1,70 @@
+"""Measures how far ranks lie above their peers, or above their own past, in the last steps of a running job.
+
+The watch of a job asks this every few steps, so it is one sort of those steps and no search. The t is that of the other
+tests of ranks (localize/peers.py) and of changes (localize/change_points.py). An alert only asks for a sample, so the
+watch compares t with one constant; whether somebody is accused is decided by chances, at triage.
+
+Both functions return two rows, a column per rank: the excess (0.2 is 20 % slower), and its t.
+"""
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints, present
+from kair_engine.localize.change_points import against_prior, variance_of_median
+from kair_engine.localize.peers import Spread, above_calm
+from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, known_median, mad_of_sorted, median, median_of_others
+
+FEWEST_PEERS = 3
+"""Of two ranks nobody can say which one is as usual: each is compared with its own past."""
+FEWEST_BLOCKS = 5
+"""A past of fewer blocks of steps says nothing."""
+MOST_SLOW = 0.45
+"""Nearly half of the ranks of a role, as those of a host, may be slow alike and be noticed."""
+_TINY = 1e-9
+
+
+def above_peers(own: Floats, role: Ints, spread: Spread, drift: float) -> Floats:
+    """Compare each rank's own times (ranks × steps, NaN where unknown) with those of its role in the same steps.
+
+    `spread` is what healthy ranks differ by, as a share; `drift` is how much an excess changes by itself. Roles of
+    fewer than FEWEST_PEERS are compared with nothing.
+    """
+    result = np.zeros((2, len(own)))
+    for code in present(role):
+        members = np.flatnonzero(role == code)
+        usual = known_median(own[members])
+        if len(members) < FEWEST_PEERS or not np.nanmax(usual) > 0:
+            continue
+        # Step by step: what holds up the whole machine for a moment holds up the peers as well.
+        ratios = _filled((own[members] / np.maximum(usual, _TINY)).T)
+        levels = median(ratios, axis=0)
+        variance = np.maximum(variance_of_median(ratios - levels), drift**2)
+        result[0, members] = levels / np.maximum(median_of_others(levels), _TINY) - 1
+        result[1, members], _ = above_calm(levels, variance, spread, most_slow=MOST_SLOW)
+    return result
+
+
+def above_past(past: Floats, now: Floats, spread: Spread, *, relative: bool = True) -> Floats:
+    """Compare each thing's time now with those of earlier blocks of steps (blocks × things, NaN where unknown).
+
+    `relative`: what all things do together is no change of any, and one thing alone is compared with nothing.
+    """
+    result = np.zeros((2, len(now)))
+    known = np.flatnonzero((~np.isnan(past)).sum(axis=0) >= FEWEST_BLOCKS)
+    if len(known) <= relative:
+        return result
+    logs = np.log(np.maximum(np.vstack((_filled(past[:, known]), now[known])), _TINY))
+    logs -= median(logs[:-1], axis=0)
+    rise = logs[-1].copy()
+    if relative:
+        logs -= median_of_others(logs, axis=1)
+    scatter = MAD_TO_SIGMA * mad_of_sorted(columns_sorted(logs[:-1]))
+    result[0, known] = np.expm1(np.minimum(rise, logs[-1]))
+    result[1, known], _ = against_prior(rise, scatter**2, spread, relative=relative)
+    return result
+
+
+def _filled(values: Floats) -> Floats:
+    """(steps × ranks) with the median of the rank where a step is not known."""
+    unknown = np.isnan(values)
+    return np.where(unknown, known_median(values), values) if unknown.any() else values
