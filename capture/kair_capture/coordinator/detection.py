@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from kair_capture.coordinator.step_table import Bools, Floats, Ints, Recent
+from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.live import FEWEST_BLOCKS, FEWEST_PEERS, above_past, above_peers
 from kair_engine.localize.peers import OF_STEP, OF_WORK, Spread
 from kair_engine.stats import MAD_TO_SIGMA, known_median, known_role_medians
@@ -24,7 +25,8 @@ from kair_engine.timeline.batch_sizes import of_the_samples
 STEPS: Final = 20
 EVERY: Final = 5
 HITS: Final = 3
-Z: Final = 5.0
+Z: Final = 5.5
+"""A t beyond this counts: a normal is so far above once in 5 · 10⁷ tests, and a job of 10⁶ steps makes 2 · 10⁵."""
 LEAST_EXCESS: Final = 0.08
 """A rank that is slower by less is not worth a window: of a small job, whose peers say little about chance."""
 LEAST_EXCESS_OF_MANY: Final = 0.05
@@ -70,6 +72,8 @@ class Standing:
     """Of the peers' median, or of its own before; 0.2 is 20 % slower."""
     z: Floats
     """The excess in units of what is chance."""
+    chance: Floats
+    """That a healthy rank is so much slower for good."""
     peers: Ints
     """How many others there are of its role; below FEWEST_PEERS − 1 it is compared with its own past."""
 
@@ -100,7 +104,8 @@ def standing(recent: Recent, drift: float, role: Ints, past: "Past", spread: Spr
     figures = above_peers(recent.self_us, role, spread, drift)
     if len(alone := np.flatnonzero(peers + 1 < FEWEST_PEERS)):
         figures[:, alone] = above_past(past.blocks(recent.ranks)[:, alone], median[alone], spread)
-    return Standing(recent.ranks, median, *figures, peers)
+    excess, z, chance = figures
+    return Standing(recent.ranks, median, excess, z, chance, peers)
 
 
 def computing(recent: Recent) -> Recent | None:
@@ -203,6 +208,7 @@ class Who:
         has_peers = now.has_peers
         ready = ~has_peers | (self._blocks > _WARM_UP and len(self._fresh) > 0)
         is_more = (despite_fixed_parts(now, recent, role) > least.of(now.peers)) & ready
+        is_more &= now.chance < FALSE_ALARM_RATE
         stands_out = (now.z > Z) & is_more
         lasts = is_more & has_peers & self._lasts(recent.ranks, now)
         if whole_block:
@@ -278,8 +284,9 @@ class When:
         now = float(np.median(of_steps))
         # Of the blocks about their median, slow swings of the machine's included.
         figures = above_past(np.array(self._blocks)[:, None], np.array([now]), OF_STEP, relative=False)
-        shift, z = figures[:, 0].tolist()
-        self._hits = self._hits + 1 if z > Z and shift > least.steps else 0
+        shift, z, chance = figures[:, 0].tolist()
+        is_longer = z > Z and shift > least.steps and chance < FALSE_ALARM_RATE
+        self._hits = self._hits + 1 if is_longer else 0
         if whole_block:
             self._skipped += 1
             if self._skipped > _WARM_UP:

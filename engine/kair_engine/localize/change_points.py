@@ -19,7 +19,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.noise import autocorrelation, inflation_of
-from kair_engine.localize.peers import Spread, above_calm, moderated, tails
+from kair_engine.localize.peers import Spread, moderated, tails
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, median
 
 FEWEST_EACH_SIDE = 3
@@ -27,6 +27,8 @@ FEWEST_EACH_SIDE = 3
 that a single odd step, as the first one is, does not move."""
 MOST_CUTS = 12
 """Changes begin and end at this many places at most, at first; then the best one's ends are moved to where they fit."""
+MOST_CHANGED = 0.25
+"""Of the things that are compared with one another, so many may have changed at one time."""
 BY_ORDER = 0.05
 """Slow steps that come in any order lie so much in one run with a lower chance than this, over all candidates: the
 usual level, since this test only keeps pauses in single steps out."""
@@ -133,11 +135,17 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
 def against_prior(rise: Floats, variance: Floats, spread: Spread, *, relative: bool) -> tuple[Floats, Floats]:
     """Return per thing its t, and the chance that a healthy one comes to rise so for good.
 
-    `relative`: it has to rise by itself as well as above the things that rose least.
+    `relative`: above none, and above the things that rose least. A quarter of the things, one at least, may have
+    changed together: they hide one another in a spread of all. That of the others is too small by what was left out.
     """
-    if relative and len(rise) > 1:
-        return above_calm(rise, variance, spread, at_most=rise)
-    return moderated(rise, np.zeros(len(rise)), 0, 1.0, variance, spread)
+    if not relative or len(rise) == 1:
+        return moderated(rise, np.zeros(len(rise)), 0, 1.0, variance, spread)
+    hidden = max(1, int(len(rise) * MOST_CHANGED))
+    calm = np.sort(rise)[: len(rise) - hidden]
+    of_calm = float(calm.var(ddof=1)) if len(calm) > 1 else 0.0
+    above = np.minimum(rise, rise - calm.mean())
+    between = np.maximum(of_calm * (1 + 2 * hidden / len(rise)), variance)
+    return moderated(above, between, len(calm) - 1, 1 + 1 / len(calm), variance, spread)
 
 
 def _chance_of_order(slow_inside: Ints, slow_outside: Ints, within: Bools) -> Floats:

@@ -1,25 +1,25 @@
 """Measures how far ranks lie above their peers, or above their own past, in the last steps of a running job.
 
-The watch of a job asks this every few steps, so it is one sort of those steps and no search. The t is that of the other
-tests of ranks (localize/peers.py) and of changes (localize/change_points.py). An alert only asks for a sample, so the
-watch compares t with one constant; whether somebody is accused is decided by chances, at triage.
+The watch of a job asks this every few steps, so it is one sort of those steps and no search. The t, and the chance that
+a healthy rank lies so far above for good, are those of the other tests of ranks (localize/peers.py) and of changes
+(localize/change_points.py).
 
-Both functions return two rows, a column per rank: the excess (0.2 is 20 % slower), and its t.
+Both functions return three rows, a column per rank: the excess (0.2 is 20 % slower), its t, and the chance.
 """
 
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints, present
-from kair_engine.localize.change_points import against_prior, variance_of_median
-from kair_engine.localize.peers import Spread, above_calm
+from kair_engine.localize.change_points import NO_CHANGE, against_prior, variance_of_median
+from kair_engine.localize.peers import Means, Spread, above_most, above_others
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, known_median, mad_of_sorted, median, median_of_others
 
 FEWEST_PEERS = 3
 """Of two ranks nobody can say which one is as usual: each is compared with its own past."""
 FEWEST_BLOCKS = 5
 """A past of fewer blocks of steps says nothing."""
-MOST_SLOW = 0.45
-"""Nearly half of the ranks of a role, as those of a host, may be slow alike and be noticed."""
+FEW_PEERS = 8
+"""Of roles up to this size each rank is compared with all others, as in `detect`; of larger ones with most."""
 _TINY = 1e-9
 
 
@@ -29,7 +29,7 @@ def above_peers(own: Floats, role: Ints, spread: Spread, drift: float) -> Floats
     `spread` is what healthy ranks differ by, as a share; `drift` is how much an excess changes by itself. Roles of
     fewer than FEWEST_PEERS are compared with nothing.
     """
-    result = np.zeros((2, len(own)))
+    result = _of_nothing(len(own))
     for code in present(role):
         members = np.flatnonzero(role == code)
         usual = known_median(own[members])
@@ -38,9 +38,9 @@ def above_peers(own: Floats, role: Ints, spread: Spread, drift: float) -> Floats
         # Step by step: what holds up the whole machine for a moment holds up the peers as well.
         ratios = _filled((own[members] / np.maximum(usual, _TINY)).T)
         levels = median(ratios, axis=0)
-        variance = np.maximum(variance_of_median(ratios - levels), drift**2)
+        means = Means(levels, np.maximum(variance_of_median(ratios - levels), drift**2))
         result[0, members] = levels / np.maximum(median_of_others(levels), _TINY) - 1
-        result[1, members], _ = above_calm(levels, variance, spread, most_slow=MOST_SLOW)
+        result[1:, members] = (above_others if len(members) <= FEW_PEERS else above_most)(means, spread)
     return result
 
 
@@ -49,7 +49,7 @@ def above_past(past: Floats, now: Floats, spread: Spread, *, relative: bool = Tr
 
     `relative`: what all things do together is no change of any, and one thing alone is compared with nothing.
     """
-    result = np.zeros((2, len(now)))
+    result = _of_nothing(len(now))
     known = np.flatnonzero((~np.isnan(past)).sum(axis=0) >= FEWEST_BLOCKS)
     if len(known) <= relative:
         return result
@@ -60,8 +60,12 @@ def above_past(past: Floats, now: Floats, spread: Spread, *, relative: bool = Tr
         logs -= median_of_others(logs, axis=1)
     scatter = MAD_TO_SIGMA * mad_of_sorted(columns_sorted(logs[:-1]))
     result[0, known] = np.expm1(np.minimum(rise, logs[-1]))
-    result[1, known], _ = against_prior(rise, scatter**2, spread, relative=relative)
+    result[1:, known] = against_prior(rise, scatter**2, spread, relative=relative)
     return result
+
+
+def _of_nothing(ranks: int) -> Floats:
+    return np.array([[0.0], [0.0], [NO_CHANGE]]).repeat(ranks, axis=1)
 
 
 def _filled(values: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.noise import autocorrelation, inflation_of
-from kair_engine.stats import TRIM, columns_sorted, median, student_t_tail
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, columns_sorted, median, student_t_tail
 
 PRIOR_DF = 6.0
 """The priors weigh as much as this many further ranks."""
@@ -29,8 +29,6 @@ USUAL_OF_WORK, WIDE_OF_WORK = 0.006, 0.05
 """Healthy devices of one type differ by USUAL_OF_WORK of their compute time, and some by WIDE_OF_WORK."""
 USUAL_OF_STEP, WIDE_OF_STEP = 0.003, 0.02
 """Healthy ranks differ by USUAL_OF_STEP of the step in idle time and fetches, and some by WIDE_OF_STEP."""
-MOST_CHANGED = 0.25
-"""Of the things that are compared with one another, so many may have changed at one time."""
 
 
 class Spread(NamedTuple):
@@ -184,21 +182,12 @@ def above_others(
     return moderated(above, np.maximum(variance, means.variance), df, 1 + 1 / (count - 1), means.variance, spread)
 
 
-def above_calm(
-    values: Floats, variance: Floats, spread: Spread, *, at_most: Floats | None = None, most_slow: float = MOST_CHANGED
-) -> tuple[Floats, Floats]:
-    """Return per thing its t against the things that are least, and the chance that it lies so far above them.
-
-    So many of the things, one at least, may be slow together: they would hide one another in a spread of all. The
-    spread of the others is too small by what was left out. `at_most` says how far each lies above them at most.
-    """
-    hidden = max(1, int(len(values) * most_slow))
-    calm = np.sort(values)[: len(values) - hidden]
-    of_calm = float(calm.var(ddof=1)) if len(calm) > 1 else 0.0
-    above = values - calm.mean()
-    above = above if at_most is None else np.minimum(above, at_most)
-    between = np.maximum(of_calm * (1 + 2 * hidden / len(values)), variance)
-    return moderated(above, between, len(calm) - 1, 1 + 1 / len(calm), variance, spread)
+def above_most(means: Means, spread: Spread) -> tuple[Floats, Floats]:
+    """Return the same against the median of all, by their median distance: nearly half of them may be slow together."""
+    values, count = means.mean_ns, len(means.mean_ns)
+    above = values - median(values)
+    variance = (MAD_TO_SIGMA * median(np.abs(above))) ** 2
+    return moderated(above, np.maximum(variance, means.variance), count - 1, 1 + 1 / count, means.variance, spread)
 
 
 def set_above_rest(means: Means, members: Bools, spread: Spread) -> tuple[float, float]:

@@ -16,9 +16,9 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PAST_SHARE
-from kair_engine.localize.change_points import Change, change_points, same_time
+from kair_engine.localize.change_points import MOST_CHANGED, Change, change_points, same_time
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.peers import MOST_CHANGED, OF_STEP, OF_WORK
+from kair_engine.localize.peers import OF_STEP, OF_WORK
 from kair_engine.ranks import Position, as_positions
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import median
