@@ -252,9 +252,10 @@ class Watching:
         return {rank for ranks, over in last.items() for rank in ranks if not over}
 
     def _is_below(self, rank: int) -> bool:
+        """Return whether its excess is less than half of what opens an alert, or nothing is known of it."""
         assert self.standing is not None
         at = np.flatnonzero(self.standing.rank == rank)
-        return not len(at) or float(self.standing.z[at[0]]) < _SUSPECT_Z
+        return not len(at) or bool(self.standing.excess[at[0]] < self.least.of(self.standing.peers[at])[0] / 2)
 
     def _note_progress(self, until: int, now: float, muted: bool) -> None:
         if until != self._progress[0] or muted:
