@@ -97,6 +97,19 @@ def read_word(text: str, at: int, ends: str = "") -> tuple[Word, int]:
     return Word(_joined(parts), quoted), at
 
 
+def words_of(text: str) -> tuple[Word, ...]:
+    """The words of a line. Raises UsageError for a quote that is not closed."""
+    words: list[Word] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        word, at = read_word(text, at)
+        words.append(word)
+    return tuple(words)
+
+
 def unquoted(text: str, signs: str) -> Iterator[int]:
     """Where one of `signs` stands outside quotes. Raises UsageError for a quote that is not closed."""
     at = 0
@@ -105,6 +118,12 @@ def unquoted(text: str, signs: str) -> Iterator[int]:
         if match["sign"] is not None and match["sign"] in signs:
             yield at
         at = match.end()
+
+
+def without_comment(text: str) -> str:
+    """The line up to a `#` that begins a word."""
+    hashes = (at for at in unquoted(text, "#") if at == 0 or text[at - 1].isspace())
+    return text[: next(hashes, len(text))].rstrip()
 
 
 def split_at(text: str, sign: str) -> list[str]:

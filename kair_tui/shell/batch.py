@@ -1,14 +1,10 @@
-"""Opens a session about a job: its state, what is written where, and batches of statements.
-
-Printers: what is written while statements run, to stdout and stderr.
-"""
+"""Opens a session about a job: its state, what is written where, and batches of statements."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
-from kair_tui.cli.failures import report
 from kair_tui.cli.fields import Named
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import ProgressBar, say, write_answer
@@ -16,8 +12,9 @@ from kair_tui.cli.present import stdout_options
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
-from kair_tui.shell.language import Expect, LineError, Statement, When, parse
-from kair_tui.shell.runner import check
+from kair_tui.shell.checks import check
+from kair_tui.shell.language import LineError, Statement, When, parse
+from kair_tui.shell.printers import ErrorPrinter, RunbookPrinter, StatementPrinter
 from kair_tui.shell.script import Script
 from kair_tui.shell.session import ShellState
 
@@ -25,10 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kair_engine.trace.model import ImportOutcome
-    from kair_tui.render.answer import PageOptions
+    from kair_tui.shell.run_result import RunResult
     from kair_tui.shell.runbooks import Runbook
-    from kair_tui.shell.runner import Outcome
-    from kair_tui.shell.session import RunResult
 
 
 class _Progress:
@@ -141,82 +136,3 @@ def _plan_lines(statements: "Sequence[Statement]", indent: str) -> list[str]:
         lines.append(f"{one.line:>4}  {indent}{text}")
         lines += _plan_lines(one.body, f"{indent}    ") if isinstance(one, When) else []
     return lines
-
-
-_DIM, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
-
-
-class StatementPrinter:
-    """Answers to stdout and nothing else; whatever else there is to say to stderr."""
-
-    def __init__(self, look: "PageOptions", *, place: str, quiet: bool = False, debug: bool = False) -> None:
-        """`place`: what the statements come from, before the number of a line; empty where they were just typed."""
-        self.look = look
-        self._place = place
-        self._quiet = quiet
-        self._debug = debug
-        self._said: set[str] = set()
-
-    def on_start(self, statement: Statement) -> None:
-        """Nothing is said."""
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, then its warnings."""
-        write_answer(outcome.write(self.look))
-        for note in () if self._quiet else outcome.notes:
-            if note not in self._said:  # each command about a job warns of the same things
-                self._said.add(note)
-                say(f"kair: {note}", ascii_only=self.look.ascii_only)
-
-    def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """An expectation that does not hold is said also to those who want no notes."""
-        if isinstance(statement, Expect) and found is not None:
-            say(f"kair: {self._at(statement.line)}expected {statement.condition_text}: {found}")
-
-    def on_error(self, line: int, error: BaseException) -> None:
-        """One line, as of any command."""
-        report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
-
-    def on_fail(self, line: int, message: str) -> None:
-        """The runbook's own message."""
-        say(f"kair: error: {self._at(line)}{message}", ascii_only=self.look.ascii_only)
-
-    def _at(self, line: int) -> str:
-        return f"{self._place}{line}: " if self._place else ""
-
-
-class RunbookPrinter(StatementPrinter):
-    """The same with each statement above its answer, so that a page tells the whole investigation."""
-
-    def on_start(self, statement: Statement) -> None:
-        """A heading."""
-        if not isinstance(statement, When | Expect):
-            self._line(f"{statement.line}: {statement.text}", _DIM)
-
-    def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """What was asked, and whether it is so."""
-        if isinstance(statement, When):
-            said = "yes" if found is None else f"no, {found}"
-            self._line(f"{statement.line}: when {statement.condition_text}: {said}", _DIM)
-            return
-        said = "holds" if found is None else f"does not hold, {found}"
-        self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if found is None else _ALARM)
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, and an empty line under it. One without rows says so, where its format would not."""
-        super().on_answer(outcome)
-        if outcome.without is not None and not outcome.for_people:
-            self._line(f"no {outcome.without.replace('_', ' ')}", _DIM)
-        if outcome.answer is not None:
-            write_answer("\n")
-
-    def _line(self, text: str, style: str) -> None:
-        line = clean(text, ascii_only=self.look.ascii_only)
-        write_answer(f"{style}{line}{_PLAIN}\n" if self.look.color else f"{line}\n")
-
-
-class ErrorPrinter(StatementPrinter):
-    """Prints only errors; results go into the final document."""
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """It will be in the document."""

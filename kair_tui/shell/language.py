@@ -8,8 +8,7 @@ from typing import Final, Literal
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import Condition, parse_condition
 from kair_tui.cli.registry import COMMANDS, find
-from kair_tui.cli.words import Word, split_at, unquoted
-from kair_tui.shell.lexer import without_comment, words_of
+from kair_tui.cli.words import Word, split_at, unquoted, without_comment, words_of
 
 _GIVEN = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _DEFAULT = re.compile(r"default\s+([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)

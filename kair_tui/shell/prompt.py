@@ -15,9 +15,10 @@ from kair_tui.cli.present import stdout_options
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
-from kair_tui.shell.batch import BatchSession, StatementPrinter, open_session
+from kair_tui.shell.batch import BatchSession, open_session
+from kair_tui.shell.checks import check
 from kair_tui.shell.language import Command, LineError, Statement, parse
-from kair_tui.shell.runner import check
+from kair_tui.shell.printers import StatementPrinter
 from kair_tui.shell.script import Script
 
 if TYPE_CHECKING:

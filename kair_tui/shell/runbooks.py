@@ -9,8 +9,8 @@ from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.fields import NamedType
 from kair_tui.cli.output import MOST_SIGNS, stdin_text
 from kair_tui.cli.words import literal
+from kair_tui.shell.checks import check
 from kair_tui.shell.language import LineError, Statement, parse
-from kair_tui.shell.runner import check
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"

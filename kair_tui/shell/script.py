@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kair_engine.errors import UsageError
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
+from kair_tui.shell.run_result import StatementRun, how_it_ended, worth_of
 from kair_tui.shell.runner import Outcome, run_one
-from kair_tui.shell.session import StatementRun, how_it_ended, worth_of
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Document, PageOptions

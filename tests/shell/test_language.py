@@ -7,9 +7,8 @@ import pytest
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import parse_condition
 from kair_tui.cli.fields import Named, field_of, text_of
-from kair_tui.cli.words import Reference
+from kair_tui.cli.words import Reference, words_of
 from kair_tui.shell.language import Assign, Command, Expect, LineError, ShellCommand, When, parse
-from kair_tui.shell.lexer import words_of
 
 VALUES: dict[str, Named] = {
     "t": Named({"verdict": "straggler", "findings": [{"cause": "compute", "ranks": [1, 3], "edge": None, "p": 0.01}]}),
