@@ -56,7 +56,7 @@ class Session(app.Session):
         self.steps: tuple[int, ...] | None = None
         """The steps that every question is about; None for all."""
         self.recorder = recorder or Recorder()
-        self.bookmarks = Bookmarks.of(source)
+        self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""
