@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Runs the command with all its arguments, its own and the shared ones."""
+    """Run the command with all its arguments, its own and the shared ones."""
     if entry.needs == "trace":
         return _analyse(entry, arguments)
     return _RUN[entry.needs](entry, arguments)
 
 
 def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
-    """The answer of a command about the store. Raises KairError."""
+    """Return the answer of a command about the store. Raises KairError."""
     if not (entry.asks or is_read_only()):
         tidy(take(StorePlace, arguments).store)
     store = OpenStore(store_root(take(StorePlace, arguments).store), progress, in_words)
@@ -61,17 +61,17 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> D
 
 
 def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Document:
-    """The answer of a command about the cache. Raises KairError."""
+    """Return the answer of a command about the cache. Raises KairError."""
     return done(entry, entry.load()(**own_arguments(entry, arguments)))
 
 
 def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Document:
-    """The answer of a command about this machine. Raises KairError."""
+    """Return the answer of a command about this machine. Raises KairError."""
     return done(entry, entry.load()(report, **own_arguments(entry, arguments)))
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Everything that can be wrong with the question is found before the job is opened."""
+    """Find everything that can be wrong with the question before the job is opened."""
     began = time.monotonic()
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
@@ -94,7 +94,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
-    """Raises UsageError for a question that is wrong whatever the job is."""
+    """Raise UsageError for a question that is wrong whatever the job is."""
     parse_steps(take(JobChoice, arguments).step)
     workers_of(entry, arguments)
     if entry.asks:
@@ -102,7 +102,7 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
 
 
 def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
-    """The job that was named, or the one in use, in which case `note` is told which one that is."""
+    """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
     source = find_job(choice.job, store, files=choice.files, reads_history=entry.reads_history)
     if source.why is not None:
@@ -113,7 +113,7 @@ def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: 
 
 
 def written_file(entry: Entry, arguments: dict[str, Any], session: Session) -> str:
-    """What a command that writes a file says of it. Raises KairError."""
+    """Return what a command that writes a file says of it. Raises KairError."""
     asker = Asker.of(entry, arguments, session)
     said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
     return said
@@ -165,7 +165,7 @@ def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
-    """A runbook tells its answers as they come; as one document when it is through."""
+    """Run a runbook: answers are written as they come, or as one document when it is through."""
     presenter = presenter_of(entry, arguments)
     presentation = take(Presentation, arguments)
     result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
@@ -219,19 +219,19 @@ _RUN: Final = {
 
 
 def status_of(conditions: "Iterable[Condition]", answer: Document) -> int:
-    """The exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
+    """Return the exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
     if any(one.is_met(answer.result) for one in conditions):
         return ExitCode.FOUND
     return int(getattr(answer.result, "exit_status", ExitCode.ANSWERED))
 
 
 def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
-    """How the command's answer is written. Raises UsageError for a field that it does not have."""
+    """Return how the command's answer is written. Raises UsageError for a field that it does not have."""
     return Presenter(presentation_of(entry, arguments), entry.load_view, entry.result_type())
 
 
 def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
-    """What `--fail-on` names. Raises UsageError for what the command does not report."""
+    """Return what `--fail-on` names. Raises UsageError for what the command does not report."""
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()

@@ -43,7 +43,7 @@ class _Progress:
             self.end()
 
     def end(self) -> None:
-        """Takes the bar away."""
+        """Take the bar away."""
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
             self._bar = None
@@ -61,18 +61,18 @@ class BatchSession:
     debug: bool = False
 
     def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
-        """A run of a runbook: told as it goes, or kept as a document."""
+        """Begin a run of a runbook: written as it goes, or kept as a document."""
         look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
         kind = RunbookPrinter if for_people else ErrorPrinter
         printer = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
         return Script(self.state, printer, documents=not for_people, keep_going=keep_going)
 
     def assign(self, values: dict[str, Any]) -> None:
-        """Names values."""
+        """Name values."""
         self.state.named |= {name: Named(value) for name, value in values.items()}
 
     def print_ending(self, result: "RunResult", *, for_people: bool) -> None:
-        """How it went: people's page ends with it; beside a document it is a note."""
+        """Write how it went: people's page ends with it; next to a document it is a note."""
         self.progress.end()
         ending = f"{result.runbook}: {result.summary}"
         look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
@@ -90,7 +90,7 @@ class BatchSession:
 
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
-    """The job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
+    """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
     ascii_only = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color).ascii_only
     progress = _Progress(presentation, ascii_only=ascii_only)
 
@@ -107,7 +107,7 @@ def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -
 
 
 def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow_shell: bool) -> int:
-    """Checks and runs the statements of `text`, and returns the exit status. Raises UsageError with the line."""
+    """Check and run the statements of `text`, and return the exit status. Raises UsageError with the line."""
     try:
         statements = parse(text)
         check(statements, allow_shell=allow_shell, pipes=True)
@@ -122,7 +122,7 @@ def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow
 
 
 def write_plan(book: "Runbook", wanted: JobWanted, presentation: Presentation) -> None:
-    """The statements as they would run, and about which job."""
+    """Write the statements as they would run, and about which job."""
     about = wanted.job or "the job in use"
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     lines = [f"{book.name}, about {about}: nothing was run", "", *_plan_lines(book.statements, "")]

@@ -30,7 +30,7 @@ def check(
     pipes: bool,
     require_use: bool = True,
 ) -> None:
-    """Raises LineError for the first statement that cannot work, and UsageError for a value that nothing takes.
+    """Raise LineError for the first statement that cannot work, and UsageError for a value that nothing takes.
 
     `given` are the names that have a value already, which with `require_use` are to be asked for; `allow_shell` lets
     `!` pass, with `pipes` also `|`.
@@ -57,7 +57,7 @@ class _Check:
         self.asked_for: set[str] = set()
 
     def all_of(self, statements: Iterable[Statement]) -> None:
-        """Looks at each, in order."""
+        """Look at each, in order."""
         for statement in statements:
             try:
                 self._one(statement)
@@ -87,7 +87,7 @@ class _Check:
             self._command(statement)
 
     def _body(self, statement: When) -> None:
-        """What depends on a condition may not run: a name that gets another kind of value there has either of them."""
+        """Check what may not run: a name that gets another kind of value there has either of them."""
         before = dict(self._known)
         self.all_of(statement.body)
         for name, known in self._known.items():
@@ -102,7 +102,7 @@ class _Check:
             self._known[statement.name] = self._worth(statement.value)
 
     def _worth(self, word: Word) -> NamedType:
-        """What is known of a value that gets a name."""
+        """Return what is known of a value that gets a name."""
         if (reference := word.reference) is None:
             text = word.text
             if text is None:
@@ -126,7 +126,7 @@ class _Check:
             self._known[statement.name] = described(entry.name)
 
     def _options(self, statement: Command, words: tuple[Word, ...]) -> None:
-        """A value that is not known yet cannot be wrong yet; everything else can."""
+        """Check options; a value that is not known yet cannot be wrong yet."""
         entry = found(statement)
         texts = [word.filled(lambda _: _ANY_VALUE) for word in words]
         if {"-h", "--help"} & set(texts):
@@ -152,7 +152,7 @@ class _Check:
             field_type(reference, self._known_of(reference))
 
     def _known_of(self, reference: Reference) -> NamedType:
-        """What is known of its name. Raises UsageError where that was given nothing."""
+        """Return what is known of its name. Raises UsageError where that was given nothing."""
         self.asked_for.add(reference.name)
         if reference == Reference(JOB) and JOB not in self._known:
             return _JOB_NAME

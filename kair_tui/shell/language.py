@@ -117,7 +117,7 @@ class _Line:
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """The statements of a runbook, of `-c` or of a typed line. Raises LineError."""
+    """Return the statements of a runbook, of `-c` or of a typed line. Raises LineError."""
     lines = list(_lines(text))
     statements, used = _block(lines, 0, lines[0].indent if lines else 0)
     if used < len(lines):
@@ -137,7 +137,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statement, ...], int]:
-    """The statements that stand this far in, and the place of the first line that does not."""
+    """Return the statements that stand this far in, and the place of the first line that does not."""
     found: list[Statement] = []
     while at < len(lines) and lines[at].indent >= indent:
         line = lines[at]
@@ -158,7 +158,7 @@ def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statemen
 
 
 def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
-    """What stands on the line, and the condition of a `when` whose body is in the lines beneath."""
+    """Return what stands on the line, and the condition of a `when` whose body is in the lines beneath."""
     if line.text.startswith("!"):
         return [ShellCommand(line.number, line.text, line.text[1:].strip())], None
     if _first_word(line.text) == "when":
@@ -181,7 +181,7 @@ def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
 
 
 def _when(text: str) -> tuple[_Guard, str]:
-    """The condition and what stands behind its colon."""
+    """Return the condition and what stands behind its colon."""
     colons = (at for at in unquoted(text, ":") if at + 1 == len(text) or text[at + 1].isspace())
     colon = next(colons, None)
     if colon is None:

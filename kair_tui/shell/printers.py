@@ -26,10 +26,10 @@ class StatementPrinter:
         self._said: set[str] = set()
 
     def on_start(self, statement: Statement) -> None:
-        """Nothing is said."""
+        """Say nothing."""
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, then its warnings."""
+        """Write the answer, then its warnings."""
         write_answer(outcome.write(self.look))
         for note in () if self._quiet else outcome.notes:
             if note not in self._said:  # each command about a job warns of the same things
@@ -37,16 +37,16 @@ class StatementPrinter:
                 say(f"kair: {note}", ascii_only=self.look.ascii_only)
 
     def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """An expectation that does not hold is said also to those who want no notes."""
+        """Say what does not hold, also to those who want no notes."""
         if isinstance(statement, Expect) and found is not None:
             say(f"kair: {self._at(statement.line)}expected {statement.condition_text}: {found}")
 
     def on_error(self, line: int, error: BaseException) -> None:
-        """One line, as of any command."""
+        """Write one line, as of any command."""
         report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
 
     def on_fail(self, line: int, message: str) -> None:
-        """The runbook's own message."""
+        """Write the runbook's own message."""
         say(f"kair: error: {self._at(line)}{message}", ascii_only=self.look.ascii_only)
 
     def _at(self, line: int) -> str:
@@ -57,12 +57,12 @@ class RunbookPrinter(StatementPrinter):
     """The same with each statement above its answer, so that a page tells the whole investigation."""
 
     def on_start(self, statement: Statement) -> None:
-        """A heading."""
+        """Write a heading."""
         if not isinstance(statement, When | Expect):
             self._line(f"{statement.line}: {statement.text}", _DIM)
 
     def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """What was asked, and whether it is so."""
+        """Write what was asked, and whether it is so."""
         if isinstance(statement, When):
             said = "yes" if found is None else f"no, {found}"
             self._line(f"{statement.line}: when {statement.condition_text}: {said}", _DIM)
@@ -71,7 +71,7 @@ class RunbookPrinter(StatementPrinter):
         self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if found is None else _ALARM)
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, and an empty line under it. One without rows says so, where its format would not."""
+        """Write the answer, and an empty line under it. One without rows says so, where its format would not."""
         super().on_answer(outcome)
         if outcome.without is not None and not outcome.for_people:
             self._line(f"no {outcome.without.replace('_', ' ')}", _DIM)
@@ -87,4 +87,4 @@ class ErrorPrinter(StatementPrinter):
     """Prints only errors; results go into the final document."""
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """It will be in the document."""
+        """Write nothing: the document will have it."""

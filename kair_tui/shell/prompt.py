@@ -44,7 +44,7 @@ Of this shell:
 
 
 def converse(wanted: JobWanted, presentation: Presentation) -> int:
-    """Talks with the person at the terminal, and returns the exit status.
+    """Talk with the person at the terminal, and return the exit status.
 
     Raises InputError where the job that was named cannot be opened.
     """
@@ -70,7 +70,7 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
 
 
 def _open_first(session: BatchSession, wanted: JobWanted) -> None:
-    """Opens the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
+    """Open the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
     try:
         state = session.state
         state.opened(state.job())
@@ -85,7 +85,7 @@ def _open_first(session: BatchSession, wanted: JobWanted) -> None:
 
 
 def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
-    """A typed line: what is wrong with it is said, and the shell goes on."""
+    """Run a typed line; what is wrong with it is said, and the shell goes on."""
     if line.strip() in _HELP:
         write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
         return
@@ -99,7 +99,7 @@ def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
 
 
 def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
-    """All of the line, where it is more than one command, which is checked when it is asked."""
+    """Check all of the line, where it is more than one command, which is checked when it is asked."""
     if len(statements) == 1 and isinstance(statements[0], Command):
         return
     check(
@@ -112,7 +112,7 @@ def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
 
 
 def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:
-    """`job123 20 steps rank 16> `."""
+    """Write `job123 20 steps rank 16> `."""
     if state.source is None:
         return "kair> "
     trace = state.opened(state.source).trace
@@ -138,7 +138,7 @@ def _prompt(session: BatchSession) -> "PromptSession[str]":
 
 
 def _history(store: "Path") -> "History":
-    """What was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
+    """Return what was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class _Lasting(FileHistory):

@@ -23,7 +23,7 @@ class Recorder:
         self._known: set[str] = set()
 
     def start(self, path: Path, job: str) -> None:
-        """Begins a new file about `job`. Raises UsageError where `path` exists, OSError where it cannot be written."""
+        """Begin a new file about `job`. Raises UsageError where `path` exists, OSError where it cannot be written."""
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(f"{_RUN_BY}\n# what was looked at in {' '.join(job.split())}\n")
@@ -33,7 +33,7 @@ class Recorder:
         self.file, self._known = path.absolute(), set()
 
     def add(self, command: str) -> None:
-        """Records a command, once however often it was asked. Raises OSError where the file cannot be written."""
+        """Record a command, once however often it was asked. Raises OSError where the file cannot be written."""
         line = from_anywhere(command)
         if self.file is None or line in self._known:
             return
@@ -42,13 +42,13 @@ class Recorder:
         self._known.add(line)
 
     def stop(self) -> Path | None:
-        """Ends the recording and tells where it is."""
+        """End the recording and tell where it is."""
         done, self.file = self.file, None
         return done
 
 
 def from_anywhere(command: str) -> str:
-    """The command with the whole paths of what it names by relative ones; names of jobs in the store stay."""
+    """Return the command with the whole paths of what it names by relative ones; names of jobs in the store stay."""
     words = shlex.split(command)
     root = Path(words[words.index("--store") + 1]) if "--store" in words[:-1] else None
     for at in range(_JOB, len(words)):

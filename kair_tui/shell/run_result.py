@@ -9,7 +9,7 @@ from kair_tui.render.units import plural
 
 
 def worth_of(value: Any) -> str:  # noqa: ANN401
-    """A value of an answer in a sentence: `1.31`, `null`, `compute and input`; records go by their first field."""
+    """Write a value in a sentence: `1.31`, `null`, `compute and input`; records go by their first field."""
     if isinstance(value, dict):
         return worth_of(next(iter(value.values()), None))
     if isinstance(value, list | tuple):
@@ -76,7 +76,7 @@ class RunResult:
 
 
 def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None) -> str:
-    """The sentence that a run ends with; `verdict` is the answer that it is about, in a sentence; None of none."""
+    """Return the sentence that a run ends with; `verdict` is the answer that it is about, None of none."""
     failed = [one for one in runs if one.state == "failed"]
     unmet = [one for one in runs if one.status and one.state != "failed"]
     parts = [_failure(failed[0])] if failed else []

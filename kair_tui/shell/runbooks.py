@@ -27,17 +27,17 @@ class Runbook:
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The runbooks that come with Kair."""
+    """Return the runbooks that come with Kair."""
     return tuple(sorted(file.stem for file in BUNDLED.glob(f"*{ENDING}")))
 
 
 def offered(incomplete: str) -> list[str]:
-    """The bundled ones that begin so, for completion."""
+    """Return the bundled ones that begin so, for completion."""
     return [name for name in bundled_names() if name.startswith(incomplete)]
 
 
 def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:
-    """The runbook of that file or bundled name, checked for a run with the values `given`.
+    """Return the runbook of that file or bundled name, checked for a run with the values `given`.
 
     Raises InputError where there is none or it is no text, UsageError with its line where something cannot work.
     """
@@ -52,7 +52,7 @@ def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runb
 
 
 def values_of(settings: tuple[str, ...]) -> dict[str, Any]:
-    """`--set k=v` as values by name. Raises UsageError for what is none."""
+    """Read `--set k=v` as values by name. Raises UsageError for what is none."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, is_there, value = setting.partition("=")

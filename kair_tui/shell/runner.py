@@ -64,7 +64,7 @@ class Outcome:
 
 
 def run_line(line: str, state: "ShellState") -> Outcome:
-    """Runs a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
+    """Run a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
     statements = language.parse(line)
     if len(statements) != 1:
         raise UsageError("one command at a time" if statements else "no command", "? lists them")
@@ -72,7 +72,7 @@ def run_line(line: str, state: "ShellState") -> Outcome:
 
 
 def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
-    """Runs a statement that is a command, a value or a focus. Raises UsageError for others."""
+    """Run a statement that is a command, a value or a focus. Raises UsageError for others."""
     if isinstance(statement, Command) and statement.pipe is None:
         return run_command(statement, state)
     if isinstance(statement, Assign):
@@ -83,7 +83,7 @@ def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
 
 
 def run_command(statement: Command, state: "ShellState") -> Outcome:
-    """Asks a command, and keeps the answer where it is given a name. Raises what the command raises."""
+    """Ask a command, and keep the answer where it is given a name. Raises what the command raises."""
     entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
     if set(words) & _HELP:
         return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
@@ -131,14 +131,14 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
 
 
 def assign(statement: Assign, state: "ShellState") -> Outcome:
-    """Gives a value a name; a default gives way to what has the name already."""
+    """Give a value a name; a default gives way to what has the name already."""
     if not (statement.is_default and statement.name in state.named):
         state.named[statement.name] = Named(statement.value.value(state.value_of))
     return Outcome(statement.text, _silent)
 
 
 def use(statement: Use, state: "ShellState") -> Outcome:
-    """Narrows all that follows, or takes another job."""
+    """Narrow all that follows, or take another job."""
     value = _filled(statement.value, state)
     if statement.tell_store:
         told = run_command(Command(statement.line, statement.text, (Word(("use",)), statement.value)), state)
@@ -158,14 +158,14 @@ def _silent(_: "PageOptions") -> str:
 
 
 def found(statement: Command) -> Entry:
-    """The command's entry: the parser let no other pass."""
+    """Return the command's entry: the parser let no other pass."""
     entry = find(statement.command)
     assert entry is not None
     return entry
 
 
 def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The line with the job in hand, its store and the focus, where it does not name others."""
+    """Return the line with the job in hand, its store and the focus, where it does not name others."""
     if entry.needs in ("nothing", "machine", "cache"):
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
@@ -180,7 +180,7 @@ def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[s
 
 
 def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The job in hand, where an action on a job names none."""
+    """Return the job in hand, where an action on a job names none."""
     if entry.name != MITIGATE or state.source is None:
         return []
     arguments = parse(entry, words)
@@ -189,7 +189,7 @@ def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[
 
 
 def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The job in hand, where its evidence is to be listed and no other job is named."""
+    """Return the job in hand, where its evidence is to be listed and no other job is named."""
     if entry.name != EVIDENCE or state.source is None:
         return []
     named = parse(entry, words)["words"]
@@ -197,7 +197,7 @@ def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> l
 
 
 def require_written_out(statement: Command, words: Sequence[str]) -> None:
-    """What is done to a job stands in the line itself. Raises UsageError where a value says it, or it would not end."""
+    """Raise UsageError where a value says what is done to a job, or where it would not end."""
     entry = found(statement)
     for word, text in zip(statement.words[1:], words, strict=True):
         if word.references and not isinstance(word.parts[0], str) and text.startswith("-"):
@@ -224,7 +224,7 @@ def _has(words: Sequence[str], option: str) -> bool:
 
 
 def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
-    """Whether the command is about one rank, and the line does not say which."""
+    """Return whether the command is about one rank, and the line does not say which."""
     takes = any(one.name == "rank" and not one.multiple for one in parameters(entry))
     short = any(word.startswith("-r") and not word.startswith("--") for word in words)
     return takes and not short and not _has(words, "--rank")
@@ -244,7 +244,7 @@ def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Do
 
 
 def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellState") -> Outcome:
-    """A file that was written, and what is to be said of it."""
+    """Write a file, and return what is to be said of it."""
     parse_steps(take(JobChoice, arguments).step)
     said = written_file(entry, arguments, state.opened(_source(arguments, state)))
     return Outcome(command, lambda _: said)
@@ -259,7 +259,7 @@ def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
 
 
 def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
-    """A job that was imported anew is read anew."""
+    """Read a job that was imported anew once more."""
     if entry.name != "import":
         return
     from kair.app.places import store_root

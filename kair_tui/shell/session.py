@@ -23,7 +23,7 @@ JOB: Final = "job"
 
 
 def _nobody_reads(_: str) -> None:
-    """Notes that nobody reads."""
+    """Drop a note that nobody reads."""
 
 
 class ShellState:
@@ -52,7 +52,7 @@ class ShellState:
         self._open: dict[tuple[Path, ...], Session] = {}
 
     def hold(self, session: Session, steps: Sequence[int] | None) -> None:
-        """Takes a job that is open elsewhere, and the steps chosen there."""
+        """Take a job that is open elsewhere, and the steps chosen there."""
         source = session.source
         self._open[source.paths] = session
         if self.source != source:
@@ -60,14 +60,14 @@ class ShellState:
         self.source, self.steps = source, "all" if steps is None else step_text(steps)
 
     def job(self) -> JobSource:
-        """The job in hand, else the one that any command would take. Raises InputError where there is none."""
+        """Return the job in hand, else the one that any command would take. Raises InputError where there is none."""
         if self.source is None:
             self.source = locate(None, self.store)
             self.note(f"using job {self.source.name} ({self.source.why})")
         return self.source
 
     def take(self, name: str, files: Sequence[Path] = ()) -> JobSource:
-        """Takes another job in hand, or that of several files; the focus was the other's, and goes.
+        """Take another job in hand, or that of several files; the focus was the other's, and goes.
 
         Raises InputError where there is none.
         """
@@ -83,7 +83,7 @@ class ShellState:
         return self.source
 
     def opened(self, source: JobSource) -> Session:
-        """The job, which is read once. Raises InputError."""
+        """Return the job, which is read once. Raises InputError."""
         if source.paths not in self._open:
             session = open_session(source, store=self.store, progress=self.progress)
             session.keep_steps()
@@ -92,7 +92,7 @@ class ShellState:
         return self._open[source.paths]
 
     def named_source(self, name: str, store: Path | None, files: Sequence[Path] = ()) -> JobSource:
-        """The job that a line names, which may be the one in hand; of several files, the one that they are."""
+        """Return the job that a line names, which may be the one in hand; of several files, the one that they are."""
         if files:
             return locate(name, store, files)
         if self.source is not None and self.source.name == name and store == self.store:
@@ -100,18 +100,18 @@ class ShellState:
         return locate(name, store)
 
     def forget(self, source: JobSource) -> None:
-        """Lets go of what was read: the job was imported anew."""
+        """Let go of what was read: the job was imported anew."""
         self._open.pop(source.paths, None)
 
     def focus_steps(self, text: str) -> None:
-        """`40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
+        """Narrow to `40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
         choice = parse_steps(text)
         session = self.opened(self.job())
         session.narrowed(choice.among(session.trace.job.steps))
         self.steps = text.strip().lower()
 
     def focus_rank(self, text: str) -> None:
-        """A rank of the job, or `all`. Raises UsageError for another."""
+        """Narrow to a rank of the job, or `all`. Raises UsageError for another."""
         if text == "all":
             self.rank = None
             return
@@ -121,7 +121,7 @@ class ShellState:
         self.rank = int(text)
 
     def value_of(self, reference: Reference) -> Any:  # noqa: ANN401
-        """What a reference stands for. Raises UsageError where that is not known."""
+        """Return what a reference stands for. Raises UsageError where that is not known."""
         if reference.name not in self.named:
             if reference == Reference(JOB):
                 return self.job().name
@@ -130,7 +130,7 @@ class ShellState:
 
 
 def not_set(name: str, known: "Sequence[str] | dict[str, Any]") -> UsageError:
-    """The error for a name that nothing was given."""
+    """Return the error for a name that nothing was given."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(known), n=1)
