@@ -74,7 +74,7 @@ class Commands(TyperGroup):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Return the commands under their headings, without importing one."""
+        """Write the commands under their headings, without importing one."""
         for section, entries in groupby(COMMANDS, key=lambda entry: entry.section):
             with formatter.section(section):
                 formatter.write_dl([(entry.name, entry.summary) for entry in entries])
@@ -100,7 +100,8 @@ def command(entry: Entry) -> click.Command:
         return invoke(entry, click.get_current_context().params)
 
     answer.__signature__ = taken = signature(entry)  # type: ignore[attr-defined]
-    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples) + _notes(entry)
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples)
+    epilog += f"\n\n\b\n{entry.notes}" if entry.notes else ""
     made = typer.Typer(**PLAIN)
     made.command(entry.name, cls=Command, help=entry.summary, epilog=epilog)(answer)
     built = get_command(made)
@@ -108,10 +109,6 @@ def command(entry: Entry) -> click.Command:
     for one in built.params:
         one.help = taken.parameters[str(one.name)].annotation.__metadata__[0].help  # Click 8.5 drops that of arguments
     return built
-
-
-def _notes(entry: Entry) -> str:
-    return f"\n\n\b\n{entry.notes}" if entry.notes else ""
 
 
 def parameters(entry: Entry) -> list[click.Parameter]:

@@ -138,15 +138,15 @@ def man_pages(program: click.Group) -> Iterator[tuple[str, str]]:
 def _page(command: click.Command, context: click.Context, name: str, more: list[str], others: list[str]) -> str:
     summary = (command.help or "").rstrip(".")
     usage = " ".join(command.collect_usage_pieces(context))
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    words = [one for one in command.params if isinstance(one, click.Argument)]
+    records = [one.get_help_record(context) for one in command.params if isinstance(one, click.Option)]
     lines = [
         f'.TH "{name.upper()}" "1" "" "Kair" "Kair"',
         *_section("NAME", [f"{_text(name)} \\- {_text(summary)}"]),
         *_section("SYNOPSIS", [f".B {_text(context.command_path)}", _text(usage)]),
         *(_section(more[0], more[1:]) if more else []),
-        *_section("ARGUMENTS", [line for one in arguments for line in _item(one.make_metavar(context), _help(one))]),
-        *_section("OPTIONS", [line for one in options for line in _option(one, context)]),
+        *_section("ARGUMENTS", [line for one in words for line in _item(one.make_metavar(context), one.help or "")]),
+        *_section("OPTIONS", [line for record in records if record for line in _item(*record)]),
         *_section("EXAMPLES", _verbatim(command.epilog or "")),
         *_section("EXIT STATUS", [line for item in STATUSES for line in _item(*item)]),
         *_section("ENVIRONMENT", [line for item in VARIABLES for line in _item(*item)]),
@@ -159,17 +159,8 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return [f'.SH "{title}"', *lines] if lines else []
 
 
-def _option(option: click.Option, context: click.Context) -> list[str]:
-    record = option.get_help_record(context)
-    return [] if record is None else _item(*record)
-
-
 def _item(title: str, text: str) -> list[str]:
     return [".TP", f"\\fB{_text(title)}\\fR", _text(text)]
-
-
-def _help(argument: click.Argument) -> str:
-    return argument.help or ""
 
 
 def _verbatim(epilog: str) -> list[str]:

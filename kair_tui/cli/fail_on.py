@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 from kair_engine.errors import UsageError
-from kair_engine.results.localize import LocalizeResult
-from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.watch import AlertKind, WatchResult
 from kair_tui.cli.conditions import Comparison, Joined, ValueOf, parse_condition
@@ -32,16 +30,8 @@ def slowdown_of(result: TriageResult) -> float:
     return max(found, default=1.0)
 
 
-def _accuses(result: LocalizeResult) -> bool:
-    return bool(result.slow_links) or any(row.flagged for row in result.scores)
-
-
 def _is_open(kind: AlertKind) -> Callable[[WatchResult], bool]:
     return lambda result: any(alert.kind == kind for alert in result.open_alerts())
-
-
-def _is_slower(result: ProbeResult) -> bool:
-    return result.verdict == "confirmed"
 
 
 _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
@@ -52,8 +42,8 @@ _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
         "finding": lambda result: bool(result.findings),
         _SLOWDOWN: slowdown_of,
     },
-    "localize": {"straggler": _accuses},
-    "probe": {"slower": _is_slower},
+    "localize": {"straggler": lambda result: bool(result.slow_links) or any(row.flagged for row in result.scores)},
+    "probe": {"slower": lambda result: result.verdict == "confirmed"},
     "watch": {
         **{kind: _is_open(kind) for kind in get_args(AlertKind)},
         "alert": lambda result: bool(result.open_alerts()),

@@ -71,7 +71,9 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     if isinstance(error, KairError):
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
-        return _one_line(str(error)), _way_with_options(error), status
+        is_store = isinstance(error, UnwritableStoreError)
+        hint = f"{error.hint} with --store" if is_store else _WITH_OPTIONS.get(type(error), error.hint)
+        return _one_line(str(error)), hint, status
     if isinstance(error, click.UsageError):
         return _one_line(_usage(error)), _way_out(error), ExitCode.USAGE
     if isinstance(error, OSError) and error.filename is not None:
@@ -81,12 +83,6 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     if isinstance(error, MemoryError):
         return "out of memory", "choose fewer steps with --step", ExitCode.FAILED
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
-
-
-def _way_with_options(error: KairError) -> str | None:
-    if isinstance(error, UnwritableStoreError):
-        return f"{error.hint} with --store"
-    return _WITH_OPTIONS.get(type(error), error.hint)
 
 
 def _usage(error: click.UsageError) -> str:

@@ -77,7 +77,7 @@ def text_of(reference: Reference, value: Any) -> str:  # noqa: ANN401
         return ",".join(map(str, value))
     if isinstance(value, dict | list | tuple):
         empty = "empty" if not value else "a record" if isinstance(value, dict) else "a list"
-        raise UsageError(f"{reference} is {empty}, and no value", offer(_names(value)))
+        raise UsageError(f"{reference} is {empty}, and no value", offer([*value] if isinstance(value, dict) else []))
     return str(value)
 
 
@@ -253,7 +253,3 @@ def _require(key: str | int, reference: Reference, fields: Iterable[str]) -> Non
     known = list(dict.fromkeys(fields))
     if str(key) not in known:
         raise UsageError(f"{reference}: there is no field {key!r}", offer(known, str(key)))
-
-
-def _names(value: Any) -> list[str]:  # noqa: ANN401
-    return list(value) if isinstance(value, dict) else []

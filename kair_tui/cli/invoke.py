@@ -29,7 +29,7 @@ from kair_tui.cli.options import (
     take,
     workers_of,
 )
-from kair_tui.cli.output import ProgressBar, Report, say, write_answer
+from kair_tui.cli.output import ProgressBar, say, write_answer
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.wanted import JobWanted
@@ -51,23 +51,16 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
     return _RUN[entry.needs](entry, arguments)
 
 
-def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
-    """Return the answer of a command about the store. Raises KairError."""
+def answer_without_job(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
+    """Return the answer of a command about the store, the cache or this machine. Raises KairError."""
+    if entry.needs != "store":
+        watcher = (progress,) if entry.needs == "machine" else ()
+        return done(entry, entry.load()(*watcher, **own_arguments(entry, arguments)))
     if not (entry.asks or is_read_only()):
         tidy(take(StorePlace, arguments).store)
     store = OpenStore(store_root(take(StorePlace, arguments).store), progress, in_words)
     store.refresh()
     return answer_of_store(entry, arguments, store)
-
-
-def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Document:
-    """Return the answer of a command about the cache. Raises KairError."""
-    return done(entry, entry.load()(**own_arguments(entry, arguments)))
-
-
-def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Document:
-    """Return the answer of a command about this machine. Raises KairError."""
-    return done(entry, entry.load()(report, **own_arguments(entry, arguments)))
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -136,28 +129,17 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
     return ExitCode.ANSWERED
 
 
-def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = presenter_of(entry, arguments)
-    with presenter.progress_bar() as progress:
-        presenter.present(ask_store(entry, arguments, progress))
-    presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
-    return ExitCode.ANSWERED
-
-
-def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
+def _ask_without_job(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
-    if conditions and not arguments["compare"]:
+    if conditions and entry.needs == "machine" and not arguments["compare"]:
         raise UsageError("--fail-on needs --compare", "kair probe --compare SUSPECT.json PEER.json --fail-on slower")
     with presenter.progress_bar() as progress:
-        answer = ask_machine(entry, arguments, progress)
+        answer = answer_without_job(entry, arguments, progress)
     presenter.present(answer)
+    if entry.needs == "store":
+        presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
     return status_of(conditions, answer)
-
-
-def _ask_cache(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter_of(entry, arguments).present(ask_cache(entry, arguments))
-    return ExitCode.ANSWERED
 
 
 def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -205,9 +187,9 @@ def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
 
 _RUN: Final = {
     "file": _write_file,
-    "store": _ask_store,
-    "cache": _ask_cache,
-    "machine": _ask_machine,
+    "store": _ask_without_job,
+    "cache": _ask_without_job,
+    "machine": _ask_without_job,
     "screen": _take_terminal,
     "shell": _take_terminal,
     "runbook": _run_runbook,

@@ -49,7 +49,9 @@ class Presenter:
 
     def text(self, answer: "Document") -> str:
         """Return the answer as it is written to stdout."""
-        return written(answer, self.view, self._wanted.format, self._options(), self._keep)
+        look = stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color)
+        look = replace(look, wide=self._wanted.format == "wide")
+        return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:
         """Return what long work reports to."""
@@ -65,13 +67,6 @@ class Presenter:
         """Write a line for the person who asked for more with `-v`."""
         if self._wanted.verbose:
             self.note(text)
-
-    def _options(self) -> PageOptions:
-        """Return what stdout can show."""
-        return replace(
-            stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color),
-            wide=self._wanted.format == "wide",
-        )
 
 
 def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:

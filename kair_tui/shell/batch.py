@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kair_engine.trace.model import ImportOutcome
+    from kair_tui.render.answer import PageOptions
     from kair_tui.shell.run_result import RunResult
     from kair_tui.shell.runbooks import Runbook
 
@@ -55,16 +56,20 @@ class BatchSession:
 
     state: ShellState
     presentation: Presentation
+    look: "PageOptions"
+    """What stdout can show."""
     place: str
-    """What statements come from, before the number of a line."""
+    """What statements come from, before the number of a line; empty where they were just typed."""
     progress: _Progress
     debug: bool = False
 
+    def printer(self, kind: type[StatementPrinter] = StatementPrinter) -> StatementPrinter:
+        """Make what writes while statements run."""
+        return kind(self.look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+
     def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
         """Begin a run of a runbook: written as it goes, or kept as a document."""
-        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
-        kind = RunbookPrinter if for_people else ErrorPrinter
-        printer = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+        printer = self.printer(RunbookPrinter if for_people else ErrorPrinter)
         return Script(self.state, printer, documents=not for_people, keep_going=keep_going)
 
     def assign(self, values: dict[str, Any]) -> None:
@@ -75,35 +80,30 @@ class BatchSession:
         """Write how it went: people's page ends with it; next to a document it is a note."""
         self.progress.end()
         ending = f"{result.runbook}: {result.summary}"
-        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
         if not for_people:
-            self._note(ending)
+            self.state.note(ending)
             return
         commands = sum(one.command is not None for one in result.statements)
         read, seconds = plural(result.jobs_read, "recording"), result.duration_us / 1e6
-        self._note(f"{result.runbook}: {plural(commands, 'command')}, {read} read, {seconds:.2f} s")
-        write_answer(f"{clean(ending, ascii_only=look.ascii_only)}\n")
-
-    def _note(self, text: str) -> None:
-        if not self.presentation.quiet:
-            say(f"kair: {text}", ascii_only=self.presentation.ascii)
+        self.state.note(f"{result.runbook}: {plural(commands, 'command')}, {read} read, {seconds:.2f} s")
+        write_answer(f"{clean(ending, ascii_only=self.look.ascii_only)}\n")
 
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
     """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
-    ascii_only = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color).ascii_only
-    progress = _Progress(presentation, ascii_only=ascii_only)
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
+    progress = _Progress(presentation, ascii_only=look.ascii_only)
 
     def note(text: str) -> None:
         if not presentation.quiet:
-            say(f"kair: {text}", ascii_only=ascii_only)
+            say(f"kair: {text}", ascii_only=look.ascii_only)
 
     parse_steps(wanted.step)
     state = ShellState(wanted.store, progress=progress, note=note)
     if wanted.job is not None:
         state.take(wanted.job, wanted.files)
     state.steps = wanted.step
-    return BatchSession(state, presentation, place, progress, wanted.debug)
+    return BatchSession(state, presentation, look, place, progress, wanted.debug)
 
 
 def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow_shell: bool) -> int:
@@ -114,9 +114,7 @@ def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow
     except LineError as error:
         raise UsageError(f"line {error.line}: {error}", error.hint) from None
     session = open_session(wanted, presentation, place="line ")
-    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
-    printer = StatementPrinter(look, place=session.place, quiet=presentation.quiet, debug=wanted.debug)
-    script = Script(session.state, printer)
+    script = Script(session.state, session.printer())
     script.run(statements)
     return script.status
 

@@ -15,7 +15,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.app import parameters
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.fields import COUNT
-from kair_tui.cli.registry import COMMANDS, Entry, find
+from kair_tui.cli.registry import COMMANDS, find
 from kair_tui.render.text import clean
 from kair_tui.shell.language import KEYWORDS
 from kair_tui.shell.session import ShellState
@@ -73,7 +73,10 @@ def _known(words: list[str], state: ShellState, operators_of: Callable[[Trace], 
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):
         return _values(last, state, operators_of)
-    return [*sorted(flag for flag in options if flag.startswith("--")), *_arguments(entry)]
+    return [
+        *sorted(flag for flag in options if flag.startswith("--")),
+        *(job_names("") if entry.needs in ("trace", "file") else []),
+    ]
 
 
 def _values(option: click.Option, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
@@ -97,10 +100,6 @@ def _of_job(what: str, state: ShellState) -> Iterable[str]:
             return ["all", *map(str, job.ranks)]
         return ["all", "last", *map(str, job.steps)]
     return ()
-
-
-def _arguments(entry: Entry) -> list[str]:
-    return job_names("") if entry.needs in ("trace", "file") else []
 
 
 def _fields(typed: str, state: ShellState) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import Condition, parse_condition
+from kair_tui.cli.fields import nearest_of
 from kair_tui.cli.registry import COMMANDS, find
 from kair_tui.cli.words import Word, split_at, unquoted, without_comment, words_of
 
@@ -200,14 +201,11 @@ def _statement(line: int, text: str) -> Statement:
     if match := _DEFAULT.fullmatch(text):
         return Assign(line, text, match[1], _only_word(match[2], "default NAME = VALUE"), is_default=True)
     if match := _GIVEN.fullmatch(text):
-        return _given(line, text, match[1], match[2].strip())
+        value = match[2].strip()
+        if value.startswith("$"):
+            return Assign(line, text, match[1], _only_word(value, "NAME = $RESULT.FIELD"))
+        return _command(line, text, value, match[1])
     return _use(line, text) or _command(line, text, text)
-
-
-def _given(line: int, text: str, name: str, value: str) -> Statement:
-    if value.startswith("$"):
-        return Assign(line, text, name, _only_word(value, "NAME = $RESULT.FIELD"))
-    return _command(line, text, value, name)
 
 
 def _use(line: int, text: str) -> Use | None:
@@ -239,17 +237,10 @@ def _command(line: int, text: str, command: str, name: str | None = None) -> Com
 def _require_command(name: str | None) -> None:
     entry = find(name) if name else None
     if entry is None:
-        near = _nearest(name or "")
+        near = nearest_of(name or "", [*(entry.name for entry in COMMANDS if entry.is_single), *KEYWORDS])
         raise UsageError(f"no such command {name or '$…'!r}", f"did you mean {near}?" if near else "? lists them")
     if not entry.is_single:
         raise UsageError(f"{entry.name} cannot be asked here: it takes the terminal, or commands, itself")
-
-
-def _nearest(name: str) -> str | None:
-    from difflib import get_close_matches
-
-    known = [*(entry.name for entry in COMMANDS if entry.is_single), *KEYWORDS]
-    return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def _only_word(text: str, usage: str) -> Word:

@@ -11,14 +11,12 @@ from kair_tui.cli.app import program
 from kair_tui.cli.failures import ExitCode, report
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import say, write_answer
-from kair_tui.cli.present import stdout_options
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
 from kair_tui.shell.batch import BatchSession, open_session
 from kair_tui.shell.checks import check
 from kair_tui.shell.language import Command, LineError, Statement, parse
-from kair_tui.shell.printers import StatementPrinter
 from kair_tui.shell.script import Script
 
 if TYPE_CHECKING:
@@ -51,10 +49,9 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
     session = open_session(wanted, presentation, place="")
     _open_first(session, wanted)
     prompt_session = _prompt(session)
-    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     while True:
         try:
-            line = prompt_session.prompt(_prompt_text(session.state, ascii_only=look.ascii_only))
+            line = prompt_session.prompt(_prompt_text(session.state, ascii_only=session.look.ascii_only))
         except KeyboardInterrupt:
             continue
         except EOFError:
@@ -62,7 +59,7 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
         if line.strip() in _LEAVING:
             return ExitCode.ANSWERED
         try:
-            _run(line, session, StatementPrinter(look, place="", quiet=presentation.quiet, debug=wanted.debug))
+            _run(line, session)
         except KeyboardInterrupt:
             say("kair: stopped")
         finally:
@@ -84,7 +81,7 @@ def _open_first(session: BatchSession, wanted: JobWanted) -> None:
         session.progress.end()
 
 
-def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
+def _run(line: str, session: BatchSession) -> None:
     """Run a typed line; what is wrong with it is said, and the shell goes on."""
     if line.strip() in _HELP:
         write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
@@ -93,9 +90,9 @@ def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
         statements = parse(line)
         _check(statements, session.state)
     except LineError as error:
-        report(error, ascii_only=printer.look.ascii_only)
+        report(error, ascii_only=session.look.ascii_only)
         return
-    Script(session.state, printer).run(statements)
+    Script(session.state, session.printer()).run(statements)
 
 
 def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:

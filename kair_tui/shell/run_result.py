@@ -79,7 +79,7 @@ def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None)
     """Return the sentence that a run ends with; `verdict` is the answer that it is about, None of none."""
     failed = [one for one in runs if one.state == "failed"]
     unmet = [one for one in runs if one.status and one.state != "failed"]
-    parts = [_failure(failed[0])] if failed else []
+    parts = [f"line {one.line} failed: {one.error or f'it ended with status {one.status}'}" for one in failed[:1]]
     if verdict is not None:
         parts.append(verdict)
     if unmet:
@@ -90,10 +90,6 @@ def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None)
 
 NOTHING_RAN: Final = "nothing was run"
 _MET: Final = "--fail-on found what it names"
-
-
-def _failure(run: StatementRun) -> str:
-    return f"line {run.line} failed: {run.error or f'it ended with status {run.status}'}"
 
 
 def _all_well(runs: Sequence[StatementRun]) -> str:

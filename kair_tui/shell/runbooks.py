@@ -1,12 +1,11 @@
 """Runbooks: those of a user's files, and those that come with Kair."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.fields import NamedType
+from kair_tui.cli.fields import NamedType, nearest_of
 from kair_tui.cli.output import MOST_SIGNS, stdin_text
 from kair_tui.cli.words import literal
 from kair_tui.shell.checks import check
@@ -69,8 +68,8 @@ def _text(name: str) -> str:
     if not path.exists() and name in bundled_names():
         path = BUNDLED / f"{name}{ENDING}"
     if not path.exists():
-        near = get_close_matches(name, bundled_names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
+        near = nearest_of(name, bundled_names())
+        hint = f"did you mean {near}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
         raise InputError(f"no runbook {name!r}, and no such file", hint)
     try:
         with path.open(encoding="utf-8-sig") as file:  # a pipe too: `kair run <(…)`

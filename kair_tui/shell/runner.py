@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kair.app.jobs import JobSource, locate
-from kair.app.question import unwatched
+from kair.app.places import store_root
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parameters, parse
@@ -16,9 +16,7 @@ from kair_tui.cli.asking import answer_of_job
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.fields import Named, text_of
 from kair_tui.cli.invoke import (
-    ask_cache,
-    ask_machine,
-    ask_store,
+    answer_without_job,
     conditions_of,
     require_sound,
     status_of,
@@ -231,14 +229,12 @@ def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
 
 
 def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Document":
-    if entry.needs == "store":
-        answer = ask_store(entry, arguments, state.progress)
-        _forget_changed(entry, arguments, state)
+    if entry.needs in ("store", "cache", "machine"):
+        answer = answer_without_job(entry, arguments, state.progress)
+        if entry.name == "import":
+            folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
+            state.forget(JobSource(str(arguments["job"]), folder, stored=True))
         return answer
-    if entry.needs == "cache":
-        return ask_cache(entry, arguments)
-    if entry.needs == "machine":
-        return ask_machine(entry, arguments, unwatched)
     require_sound(entry, arguments)
     return answer_of_job(entry, arguments, state.opened(_source(arguments, state)))
 
@@ -256,13 +252,3 @@ def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
     if name is None:
         return state.job() if store in (None, state.store) else locate(None, store)
     return state.named_source(name, store, choice.files)
-
-
-def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
-    """Read a job that was imported anew once more."""
-    if entry.name != "import":
-        return
-    from kair.app.places import store_root
-
-    folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
-    state.forget(JobSource(str(arguments["job"]), folder, stored=True))

@@ -11,7 +11,7 @@ from kair.app.session import Session
 from kair.app.step_choice import parse_steps, step_text
 from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.asking import open_session
-from kair_tui.cli.fields import Named, field_of
+from kair_tui.cli.fields import Named, field_of, nearest_of
 from kair_tui.cli.words import Reference
 
 if TYPE_CHECKING:
@@ -131,8 +131,6 @@ class ShellState:
 
 def not_set(name: str, known: "Sequence[str] | dict[str, Any]") -> UsageError:
     """Return the error for a name that nothing was given."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), n=1)
+    near = nearest_of(name, [*known])
     there = f"there are: {', '.join('$' + one for one in known)}" if known else "--set NAME=VALUE gives a value"
-    return UsageError(f"${name} is not set", f"did you mean ${near[0]}?" if near else there)
+    return UsageError(f"${name} is not set", f"did you mean ${near}?" if near else there)
