@@ -25,13 +25,13 @@ PLAIN: Final[dict[str, Any]] = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parses `arguments`, runs the command, and returns its exit status. Errors are raised, not printed."""
+    """Parse `arguments`, run the command, and return its exit status. Errors are raised, not printed."""
     with program().make_context("kair", list(arguments)) as context:
         return int(context.command.invoke(context))
 
 
 def program() -> click.Group:
-    """All commands, and the options of `kair` itself."""
+    """Return all commands, with the options of `kair` itself."""
     made = typer.Typer(
         name="kair",
         cls=Commands,
@@ -50,18 +50,18 @@ class Commands(TyperGroup):
     """The commands of the registry, each imported when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """All names, in the order of the help."""
+        """Return all names, in the order of the help."""
         return [entry.name for entry in COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name, or None."""
+        """Return the command of that name, or None."""
         entry = find(cmd_name)
         return None if entry is None else command(entry)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its arguments; where the first word is no command but a job's name or path, its triage."""
+        """Return the command and its arguments; a job's name or path in a command's place is for `triage`."""
         if find(args[0]) is None:
             from kair.app.jobs import names_a_job  # what is no command costs the start a little more
 
@@ -70,11 +70,11 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, else files: a job's path is its triage."""
+        """Complete commands, else files: a job's path is its triage."""
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The commands under their headings, without importing one."""
+        """Write the commands under their headings, without importing one."""
         for section, entries in groupby(COMMANDS, key=lambda entry: entry.section):
             with formatter.section(section):
                 formatter.write_dl([(entry.name, entry.summary) for entry in entries])
@@ -90,7 +90,7 @@ class Command(TyperCommand):
 
 @cache
 def command(entry: Entry) -> click.Command:
-    """One command of the registry, made once: a runbook, a shell and the screens ask the same ones again."""
+    """Make one command of the registry, once: a runbook, a shell and the screens ask the same ones again."""
     from kair_tui.cli.options import signature
 
     def answer(**_: Any) -> int:  # noqa: ANN401
@@ -100,7 +100,8 @@ def command(entry: Entry) -> click.Command:
         return invoke(entry, click.get_current_context().params)
 
     answer.__signature__ = taken = signature(entry)  # type: ignore[attr-defined]
-    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples) + _notes(entry)
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples)
+    epilog += f"\n\n\b\n{entry.notes}" if entry.notes else ""
     made = typer.Typer(**PLAIN)
     made.command(entry.name, cls=Command, help=entry.summary, epilog=epilog)(answer)
     built = get_command(made)
@@ -110,28 +111,24 @@ def command(entry: Entry) -> click.Command:
     return built
 
 
-def _notes(entry: Entry) -> str:
-    return f"\n\n\b\n{entry.notes}" if entry.notes else ""
-
-
 def parameters(entry: Entry) -> list[click.Parameter]:
     """Return all parameters of a command: JOB, its own options, then the shared ones."""
     return command(entry).params
 
 
 def parse(entry: Entry, words: Sequence[str]) -> dict[str, Any]:
-    """The arguments that `words` give to a command, defaults included. Raises what `run` raises for a wrong line."""
+    """Return the arguments that `words` give to a command, defaults included. Raises what `run` raises."""
     return command(entry).make_context(f"kair {entry.name}", list(words)).params
 
 
 def help_text(entry: Entry) -> str:
-    """What `kair COMMAND --help` prints."""
+    """Return what `kair COMMAND --help` prints."""
     built = command(entry)
     return built.get_help(built.make_context(f"kair {entry.name}", [], resilient_parsing=True))
 
 
 def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, metavar: str | None = None) -> Any:  # noqa: ANN401
-    """An option of `kair` that is answered instead of a command."""
+    """Make an option of `kair` that is answered instead of a command."""
 
     def answered(context: click.Context, value: Any) -> None:  # noqa: ANN401
         if value and not context.resilient_parsing:

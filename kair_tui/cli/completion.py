@@ -23,12 +23,12 @@ VARIABLE = "_KAIR_COMPLETE"
 
 
 def complete(program: click.Command) -> int:
-    """Answers the shell's question for completions, which stands in the environment; returns the exit status."""
+    """Answer the shell's question for completions, which stands in the environment; return the exit status."""
     return shell_complete(program, {}, "kair", VARIABLE, os.environ[VARIABLE])
 
 
 def script(program: click.Command, shell: str) -> str:
-    """What makes a shell ask `kair` for completions, in the shell's language."""
+    """Return what makes a shell ask `kair` for completions, in the shell's language."""
     known = get_completion_class("powershell" if shell == "pwsh" else shell)
     if known is None:
         raise ValueError(shell)
@@ -36,7 +36,7 @@ def script(program: click.Command, shell: str) -> str:
 
 
 def install(program: click.Command, shell: str) -> Path:
-    """Writes the script where the shell finds it, and returns where that is; the shell's startup file may grow a line.
+    """Write the script where the shell finds it, and return where that is; the shell's startup file may grow a line.
 
     Raises OSError where that cannot be done.
     """
@@ -61,7 +61,7 @@ def install(program: click.Command, shell: str) -> Path:
 
 
 def job_names(incomplete: str) -> list[str]:
-    """The store's jobs that begin with `incomplete`; none where there is no store."""
+    """Return the store's jobs that begin with `incomplete`; none where there is no store."""
     try:
         names = [job.name for job in OpenStore(store_root(None)).store.jobs()]
     except (OSError, KairError):
@@ -70,14 +70,14 @@ def job_names(incomplete: str) -> list[str]:
 
 
 def _profile(powershell: str) -> Path:
-    """The file that PowerShell runs when it starts."""
+    """Return the file that PowerShell runs when it starts."""
     from subprocess import check_output
 
     return Path(check_output([powershell, "-NoProfile", "-Command", "$PROFILE"], text=True).strip())
 
 
 def _add_line(file: Path, line: str) -> None:
-    """Adds a line to the end of a file, once, and leaves the rest of it untouched."""
+    """Add a line to the end of a file, once, and leave the rest of it untouched."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+b", buffering=0) as startup:
         startup.seek(0)
@@ -107,7 +107,7 @@ VARIABLES: Final = (
 
 
 def write_pages(program: click.Group, folder: str) -> int:
-    """Writes kair.1 and a page for each command into `folder`, and returns how many. Raises InputError."""
+    """Write kair.1 and a page for each command into `folder`, and return how many. Raises InputError."""
     from kair_engine.trace.files import atomic_write
 
     place = Path(folder)
@@ -123,7 +123,7 @@ def write_pages(program: click.Group, folder: str) -> int:
 
 
 def man_pages(program: click.Group) -> Iterator[tuple[str, str]]:
-    """(name, page in the language of man) of the program and of each command."""
+    """Write (name, page in the language of man) of the program and of each command."""
     context = click.Context(program, info_name="kair")
     commands = [(name, program.get_command(context, name)) for name in program.list_commands(context)]
     known = [(name, command) for name, command in commands if command is not None]
@@ -138,15 +138,15 @@ def man_pages(program: click.Group) -> Iterator[tuple[str, str]]:
 def _page(command: click.Command, context: click.Context, name: str, more: list[str], others: list[str]) -> str:
     summary = (command.help or "").rstrip(".")
     usage = " ".join(command.collect_usage_pieces(context))
-    arguments = [one for one in command.params if isinstance(one, click.Argument)]
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    words = [one for one in command.params if isinstance(one, click.Argument)]
+    records = [one.get_help_record(context) for one in command.params if isinstance(one, click.Option)]
     lines = [
         f'.TH "{name.upper()}" "1" "" "Kair" "Kair"',
         *_section("NAME", [f"{_text(name)} \\- {_text(summary)}"]),
         *_section("SYNOPSIS", [f".B {_text(context.command_path)}", _text(usage)]),
         *(_section(more[0], more[1:]) if more else []),
-        *_section("ARGUMENTS", [line for one in arguments for line in _item(one.make_metavar(context), _help(one))]),
-        *_section("OPTIONS", [line for one in options for line in _option(one, context)]),
+        *_section("ARGUMENTS", [line for one in words for line in _item(one.make_metavar(context), one.help or "")]),
+        *_section("OPTIONS", [line for record in records if record for line in _item(*record)]),
         *_section("EXAMPLES", _verbatim(command.epilog or "")),
         *_section("EXIT STATUS", [line for item in STATUSES for line in _item(*item)]),
         *_section("ENVIRONMENT", [line for item in VARIABLES for line in _item(*item)]),
@@ -159,26 +159,17 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return [f'.SH "{title}"', *lines] if lines else []
 
 
-def _option(option: click.Option, context: click.Context) -> list[str]:
-    record = option.get_help_record(context)
-    return [] if record is None else _item(*record)
-
-
 def _item(title: str, text: str) -> list[str]:
     return [".TP", f"\\fB{_text(title)}\\fR", _text(text)]
 
 
-def _help(argument: click.Argument) -> str:
-    return argument.help or ""
-
-
 def _verbatim(epilog: str) -> list[str]:
-    """The examples and notes, line by line as the help has them."""
+    """Return the examples and notes, line by line as the help has them."""
     text = re.sub(r"^\s*\x08?\s*Examples:\n", "", epilog.replace("\b\n", ""))
     return [".nf", *map(_text, text.splitlines()), ".fi"] if text.strip() else []
 
 
 def _text(text: str) -> str:
-    """Text in which man finds no request and no escape."""
+    """Return text in which man finds no request and no escape."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return f"\\&{escaped}" if escaped.startswith(".") else escaped

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 from kair_engine.errors import UsageError
-from kair_engine.results.localize import LocalizeResult
-from kair_engine.results.probe import ProbeResult
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.watch import AlertKind, WatchResult
 from kair_tui.cli.conditions import Comparison, Joined, ValueOf, parse_condition
@@ -25,23 +23,15 @@ _SLOWDOWN: Final = "slowdown"
 
 
 def slowdown_of(result: TriageResult) -> float:
-    """The step's time over that without any of the findings; not replayed together, without the costliest one."""
+    """Divide the step's time by that without the findings, or, not replayed together, without the costliest."""
     found = [finding.slowdown for finding in result.findings]
     if result.together is not None and len(found) > 1:
         found.append(1 + result.together.throughput_gain)
     return max(found, default=1.0)
 
 
-def _accuses(result: LocalizeResult) -> bool:
-    return bool(result.slow_links) or any(row.flagged for row in result.scores)
-
-
 def _is_open(kind: AlertKind) -> Callable[[WatchResult], bool]:
     return lambda result: any(alert.kind == kind for alert in result.open_alerts())
-
-
-def _is_slower(result: ProbeResult) -> bool:
-    return result.verdict == "confirmed"
 
 
 _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
@@ -52,8 +42,8 @@ _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
         "finding": lambda result: bool(result.findings),
         _SLOWDOWN: slowdown_of,
     },
-    "localize": {"straggler": _accuses},
-    "probe": {"slower": _is_slower},
+    "localize": {"straggler": lambda result: bool(result.slow_links) or any(row.flagged for row in result.scores)},
+    "probe": {"slower": lambda result: result.verdict == "confirmed"},
     "watch": {
         **{kind: _is_open(kind) for kind in get_args(AlertKind)},
         "alert": lambda result: bool(result.open_alerts()),
@@ -63,17 +53,17 @@ _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
 
 
 def shorthand_types(command: str) -> dict[str, Any]:
-    """The shorthands of the command's answer, and of which type they are."""
+    """Return the shorthands of the command's answer, and of which type they are."""
     return {name: float if name == _SLOWDOWN else bool for name in _SHORTHANDS.get(command, ())}
 
 
 def shorthands_of(command: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What the shorthands are of an answer."""
+    """Return the values of an answer's shorthands."""
     return {name: value_of(result) for name, value_of in _SHORTHANDS.get(command, {}).items()}
 
 
 def described(command: str) -> NamedType:
-    """What is known of a command's answer before it came: its type, its main table, its shorthands."""
+    """Return what is known of a command's answer before it came: its type, its main table, its shorthands."""
     entry = find(command)
     assert entry is not None  # the command is being asked
     return NamedType(entry.result_type(), entry.load_view().main, shorthand_types(command))
@@ -88,11 +78,11 @@ class Condition:
     asked: Parsed
 
     def is_met(self, result: Any) -> bool:  # noqa: ANN401
-        """Whether `result` is so. Raises UsageError where it lacks what is compared, as a finding that is not there."""
+        """Return whether `result` is so. Raises UsageError where it lacks what is compared, such as a finding."""
         return self.asked.holds(self._value_of(result))
 
     def rests_on_estimates(self, result: Any) -> bool:  # noqa: ANN401
-        """Whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
+        """Return whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
         of_slowdown = any(one.path[:1] == (_SLOWDOWN,) for one in self.asked.references)
         if not of_slowdown or not isinstance(result, TriageResult) or not self.is_met(result):
             return False
@@ -113,7 +103,7 @@ class Condition:
 
 
 def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...]:
-    """`straggler,verdict == inconclusive`, `slowdown>1.05`, each also by itself.
+    """Read `straggler,verdict == inconclusive`, `slowdown>1.05`, each also by itself.
 
     Raises UsageError for what is no condition, a field that the answer does not have, a value that a field never has.
     """
@@ -144,7 +134,7 @@ _LIST: Final = re.compile(r"\bin\s+[^\s()]+$")
 
 
 def _alternatives(text: str) -> Iterator[str]:
-    """The conditions between commas; those in quotes, in brackets, and in a list behind `in` are no such commas."""
+    """Split at commas, but not at those in quotes, in brackets, and in a list behind `in`."""
     begin = depth = 0
     for at in unquoted(text, ",()"):
         if text[at] != ",":
@@ -156,7 +146,7 @@ def _alternatives(text: str) -> Iterator[str]:
 
 
 def _about(condition: Parsed, answer: NamedType, command: str) -> Parsed:
-    """The condition with the bare words that are fields as such.
+    """Return the condition with the bare words that are fields as such.
 
     Left of a comparison stands a field, right of it a value; where the left one is a number or in quotes, and before
     `in` a list of the answer, it is the other way round.
@@ -176,7 +166,7 @@ def _about(condition: Parsed, answer: NamedType, command: str) -> Parsed:
 
 
 def _field(word: Word) -> Word | None:
-    """The word as a field; None where it is a number or the like, in quotes, or no path."""
+    """Return the word as a field; None where it is a number or the like, in quotes, or no path."""
     text = word.text or ""
     named = None if word.quoted or not isinstance(literal(text), str) else field_named(text)
     if named is None:
@@ -198,7 +188,7 @@ def _is_there(word: Word | None, answer: NamedType) -> bool:
 
 
 def _require_here(reference: Reference, text: str, command: str, answer: NamedType) -> None:
-    """Raises UsageError for a lone word that is neither a field nor a shorthand of this command."""
+    """Raise UsageError for a lone word that is neither a field nor a shorthand of this command."""
     name = str(reference)
     if _is_there(Word((reference,)), answer):
         return
@@ -211,6 +201,6 @@ def _require_here(reference: Reference, text: str, command: str, answer: NamedTy
 
 
 def _hint(answer: NamedType) -> str:
-    """What may be asked of the command."""
+    """Return what may be asked of the command."""
     words = [f"'{name}>1.05'" if name == _SLOWDOWN else name for name in answer.shorthands]
     return f"use {listed(words, ' or ')}, or compare a field: FIELD == VALUE"

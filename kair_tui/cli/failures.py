@@ -44,7 +44,7 @@ class ExitCode(IntEnum):
 
 
 def report(error: BaseException, *, debug: bool = False, ascii_only: bool = False, where: str = "") -> int:
-    """Says on stderr what went wrong, and `where` before it, and returns the exit status."""
+    """Say on stderr what went wrong, and `where` before it, and return the exit status."""
     if isinstance(error, Exit):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -62,16 +62,18 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where it was raised, as Python tells it."""
+    """Return where it was raised, as Python writes it."""
     return "".join(traceback.format_exception(error))
 
 
 def explained(error: BaseException) -> tuple[str, str | None, int]:
-    """What to say of an error: message, hint where there is one, and exit status."""
+    """Return what to say of an error: message, hint where there is one, and exit status."""
     if isinstance(error, KairError):
         # The base class itself is raised where an output has no place: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
-        return _one_line(str(error)), _way_with_options(error), status
+        is_store = isinstance(error, UnwritableStoreError)
+        hint = f"{error.hint} with --store" if is_store else _WITH_OPTIONS.get(type(error), error.hint)
+        return _one_line(str(error)), hint, status
     if isinstance(error, click.UsageError):
         return _one_line(_usage(error)), _way_out(error), ExitCode.USAGE
     if isinstance(error, OSError) and error.filename is not None:
@@ -83,14 +85,8 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
 
 
-def _way_with_options(error: KairError) -> str | None:
-    if isinstance(error, UnwritableStoreError):
-        return f"{error.hint} with --store"
-    return _WITH_OPTIONS.get(type(error), error.hint)
-
-
 def _usage(error: click.UsageError) -> str:
-    """What Click found, in the words of all other errors."""
+    """Return what Click found, in the words of all other errors."""
     if isinstance(error, click.BadParameter) and error.param is not None:
         from kair_tui.cli.options import written_as
 
@@ -113,7 +109,7 @@ def _way_out(error: click.UsageError) -> str:
 
 
 def _option_meant(error: click.NoSuchOption) -> str | None:
-    """By its meaning, else by its letters: those of --stage are nearer to --step."""
+    """Find it by its meaning, else by its letters: those of --stage are nearer to --step."""
     same = _SAME_MEANING.get(error.option_name)
     there = {name for one in error.ctx.command.params for name in one.opts} if error.ctx else set()
     return same if same in there else next(iter(error.possibilities or ()), None)

@@ -56,18 +56,18 @@ class _Constant:
     source: Reference | None = None
 
     def shown(self, value: Any) -> str:  # noqa: ANN401
-        """`"stragler"`, `3`, and which name it came by."""
+        """Write `"stragler"`, `3`, and which name it came by."""
         text = f'"{value}"' if isinstance(value, str) else literal_text(value)
         return f"{text} ({self.source})" if self.source is not None else text
 
 
 def literal_text(value: Any) -> str:  # noqa: ANN401
-    """A plain value as it is written: `true`, `null`, `1.05`."""
+    """Return a plain value as it is written: `true`, `null`, `1.05`."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_condition(condition: Condition, known_of: KnownOf) -> None:
-    """Raises UsageError for a field that an answer does not have, or a value that a field never has."""
+    """Raise UsageError for a field that an answer does not have, or a value that a field never has."""
     if isinstance(condition, Joined):
         for part in condition.parts:
             check_condition(part, known_of)
@@ -81,7 +81,7 @@ def check_condition(condition: Condition, known_of: KnownOf) -> None:
 
 
 def _operand(word: Word, known_of: KnownOf) -> _Field | _Constant | None:
-    """None where it is put together of parts, and known only once it runs."""
+    """Return a field or a constant; None where it is put together of parts, and known only once it runs."""
     types = [(known_of(one), field_type(one, known_of(one))) for one in word.references]
     if (reference := word.reference) is not None:
         known, kind = types[0]
@@ -94,7 +94,7 @@ def _operand(word: Word, known_of: KnownOf) -> _Field | _Constant | None:
 
 
 def _check_alone(one: _Field | _Constant | None) -> None:
-    """A value without a comparison asks whether there is anything: what is always there is no question."""
+    """Refuse to ask without a comparison for what is always there."""
     if isinstance(one, _Constant) and one.source is None and isinstance(one.value, str):
         raise UsageError(f"{one.shown(one.value)} is text, and no field: nothing is asked", _NAME_A_FIELD)
     if isinstance(one, _Field) and one.is_known and all(isinstance(value, str) and value for value in one.kinds):
@@ -130,12 +130,12 @@ def _check(comparison: Comparison, left: _Field | _Constant | None, right: _Fiel
 
 
 def _only(one: _Field, kind_is: Callable[[Any], bool]) -> bool:
-    """Whether all that it can be, but null, is of that kind."""
+    """Return whether all that it can be, but null, is of that kind."""
     return all(kind_is(kind) for kind in one.kinds if kind is not NoneType)
 
 
 def _require_number(one: _Field | _Constant | None) -> None:
-    """Raises UsageError for what is neither less nor more. A null from outside is left to the line that guards it."""
+    """Raise UsageError for what is neither less nor more. A null from outside is left to the line that guards it."""
     if isinstance(one, _Constant) and not (one.source is not None and one.value is None):
         if isinstance(one.value, bool) or not isinstance(one.value, int | float):
             raise UsageError(f"{one.shown(one.value)} is no number, which is neither less nor more")
@@ -145,7 +145,7 @@ def _require_number(one: _Field | _Constant | None) -> None:
 
 
 def _require_part(whole: _Field, part: _Constant) -> None:
-    """`contains`: a value of a list, the key of one of its records, or a part of a text."""
+    """Check `contains`: a value of a list, the key of one of its records, or a part of a text."""
     if _only(whole, is_list):
         items = [item_of(kind) for kind in whole.kinds if kind is not NoneType]
         for item in items:
@@ -159,7 +159,7 @@ def _require_part(whole: _Field, part: _Constant) -> None:
 
 
 def _require_value(one: _Field, kind: Any, value: Any, given: _Constant) -> None:  # noqa: ANN401
-    """Raises UsageError where the field is never so. Whether it is null may always be asked."""
+    """Raise UsageError where the field is never so. Whether it is null may always be asked."""
     kinds = alternatives(kind)
     if value is None or not one.is_known:
         return
@@ -174,7 +174,7 @@ def _require_value(one: _Field, kind: Any, value: Any, given: _Constant) -> None
 
 
 def _is_value(value: Any, kind: Any) -> bool:  # noqa: ANN401
-    """Whether a number, true or false can be a value of the type, or equals the value."""
+    """Return whether a number, true or false can be a value of the type, or equals the value."""
     if isinstance(value, bool) or isinstance(kind, bool) or kind is bool:
         return isinstance(value, bool) and (kind is bool or kind is value)
     if kind in _NUMBERS:
@@ -189,13 +189,13 @@ def _refuse_text(one: _Field, value: str, given: _Constant, texts: list[str]) ->
 
 
 def _values_in_words(one: _Field) -> str:
-    """`it is straggler, job_wide or no_straggler`."""
+    """Write `it is straggler, job_wide or no_straggler`."""
     texts = [kind or '""' for kind in one.kinds if isinstance(kind, str)]
     return f"it is {listed([*texts, *(['null'] if NoneType in one.kinds else [])], ' or ')}"
 
 
 def _what(kind: Any) -> str:  # noqa: ANN401
-    """What a value of the type is, in words."""
+    """Return what a value of the type is, in words."""
     others = [one for one in alternatives(kind) if one is not NoneType]
     if all(isinstance(one, str) or one is str for one in others):
         return "text"
@@ -209,7 +209,7 @@ def _what(kind: Any) -> str:  # noqa: ANN401
 
 
 def _way(kind: Any, value: Any) -> str | None:  # noqa: ANN401
-    """What would be asked instead."""
+    """Return what would be asked instead."""
     others = [other for other in alternatives(kind) if other is not NoneType]
     if isinstance(value, str):
         if any(other in _NUMBERS or other is bool for other in others) and not isinstance(literal(value), str):

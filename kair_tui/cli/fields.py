@@ -53,7 +53,7 @@ class Named:
 
 
 def field_of(reference: Reference, named: Named) -> Any:  # noqa: ANN401
-    """The value at the path. Raises UsageError where there is none.
+    """Return the value at the path. Raises UsageError where there is none.
 
     A field that an answer itself lacks is looked for in the first row of its main table: `$worst.rank` of localize.
     """
@@ -68,7 +68,7 @@ def field_of(reference: Reference, named: Named) -> Any:  # noqa: ANN401
 
 
 def text_of(reference: Reference, value: Any) -> str:  # noqa: ANN401
-    """The value as an argument of a command: lists of plain values with commas. Raises UsageError for others."""
+    """Return the value as an argument of a command: lists of plain values with commas. Raises UsageError for others."""
     if value is None:
         raise UsageError(f"{reference} is null", f"guard the line with when {reference} != null:")
     if isinstance(value, bool):
@@ -77,12 +77,12 @@ def text_of(reference: Reference, value: Any) -> str:  # noqa: ANN401
         return ",".join(map(str, value))
     if isinstance(value, dict | list | tuple):
         empty = "empty" if not value else "a record" if isinstance(value, dict) else "a list"
-        raise UsageError(f"{reference} is {empty}, and no value", offer(_names(value)))
+        raise UsageError(f"{reference} is {empty}, and no value", offer([*value] if isinstance(value, dict) else []))
     return str(value)
 
 
 def field_type(reference: Reference, named: NamedType) -> Any:  # noqa: ANN401
-    """The type of the value at the path; None where it is not known. Raises UsageError where there cannot be one."""
+    """Return the type of the value at the path, None where it is not known. Raises UsageError where none can be."""
     path, kind = reference.path, named.type
     fields = fields_of(kind)
     if path and path[0] in named.shorthands:
@@ -99,7 +99,7 @@ def field_type(reference: Reference, named: NamedType) -> Any:  # noqa: ANN401
 
 
 def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """The types of a record's fields, without the warnings, which stand beside the data in JSON; None of no record.
+    """Return the types of a record's fields, None of no record; warnings stand next to the data in JSON.
 
     A cause is any text to the type checker: the table of causes tells which there are.
     """
@@ -113,19 +113,19 @@ def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
 
 
 def item_of(kind: Any) -> Any:  # noqa: ANN401
-    """The type of a list's entries; None where it is not known."""
+    """Return the type of a list's entries; None where it is not known."""
     arguments = get_args(plain(kind))
     return arguments[0] if arguments else None
 
 
 def key_of(record: Any) -> Any:  # noqa: ANN401
-    """The type by which an entry of a list goes: that of the record's first field, or the plain value's own."""
+    """Return the type by which an entry of a list goes: that of the record's first field, or the plain value's own."""
     fields = fields_of(record)
     return record if fields is None else next(iter(fields.values()), None)
 
 
 def plain(kind: Any) -> Any:  # noqa: ANN401
-    """The type without `| None`, and what a name for a type stands for."""
+    """Return the type without `| None`, and what a name for a type stands for."""
     if get_origin(kind) in (Union, UnionType):
         others = [one for one in get_args(kind) if one is not NoneType]
         return plain(others[0]) if len(others) == 1 else kind
@@ -133,7 +133,7 @@ def plain(kind: Any) -> Any:  # noqa: ANN401
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """What a value of the type can be: types, and of a Literal its values."""
+    """Return what a value of the type can be: types, and of a Literal its values."""
     kind = getattr(kind, "__supertype__", kind)
     if get_origin(kind) in (Union, UnionType):
         return tuple(one for part in get_args(kind) for one in alternatives(part))
@@ -141,37 +141,37 @@ def alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def is_list(kind: Any) -> bool:  # noqa: ANN401
-    """Whether a value of the type is a list in JSON."""
+    """Return whether a value of the type is a list in JSON."""
     return get_origin(kind) in (tuple, list, Sequence, frozenset) or kind in (tuple, list, frozenset)
 
 
 def is_mapping(kind: Any) -> bool:  # noqa: ANN401
-    """Whether a value of the type is an object whose keys its type does not name."""
+    """Return whether a value of the type is an object whose keys its type does not name."""
     return get_origin(kind) in (dict, Mapping) or kind in (dict, Mapping)
 
 
 def offer(names: Sequence[str], meant: str = "") -> str | None:
-    """What was probably meant; else what there is, of a long list the beginning."""
+    """Return what was probably meant; else what there is, of a long list the beginning."""
     near = nearest_of(meant, names)
     return f"did you mean {near}?" if near else f"there are: {listed(names)}" if names else None
 
 
 def nearest_of(meant: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant, one letter off before others; None where none is alike."""
+    """Return the name that was probably meant, one letter off before others; None where none is alike."""
     lowered = meant.lower()
     near = get_close_matches(lowered, names, n=3)
     return next((one for one in names if _one_letter_off(lowered, one)), near[0] if near else None)
 
 
 def listed(names: Sequence[str], joint: str = ", ") -> str:
-    """`a, b, c`; of more than sixteen the first, and how many more there are."""
+    """Write `a, b, c`; of more than sixteen the first, and how many more there are."""
     if len(names) <= _MOST_OFFERED:
         return f"{', '.join(names[:-1])}{joint}{names[-1]}" if len(names) > 1 else "".join(names)
     return f"{', '.join(names[:_MOST_OFFERED])} and {len(names) - _MOST_OFFERED} more"
 
 
 def _one_letter_off(one: str, other: str) -> bool:
-    """Whether a letter was left out, put in, or is another, or two neighbours changed places."""
+    """Return whether a letter was left out, put in, or is another, or two neighbours changed places."""
     if len(one) > len(other):
         one, other = other, one
     at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
@@ -202,7 +202,7 @@ def _step(value: Any, key: str | int, reference: Reference, before: Sequence[str
 
 
 def _entry(rows: Sequence[Any], key: str, here: Reference) -> Any:  # noqa: ANN401
-    """The record whose first field is `key`: `$profile.parts.input.share`, `$ranks.scores.16.score`."""
+    """Return the record whose first field is `key`: `$profile.parts.input.share`, `$ranks.scores.16.score`."""
     records = [row for row in rows if isinstance(row, dict) and row]
     for row in records:
         if str(next(iter(row.values()))) == key:
@@ -212,7 +212,7 @@ def _entry(rows: Sequence[Any], key: str, here: Reference) -> Any:  # noqa: ANN4
 
 
 def _type_at(kind: Any, key: str | int, reference: Reference) -> Any:  # noqa: ANN401
-    """The type of a field; None where it is not known."""
+    """Return the type of a field; None where it is not known."""
     kind = plain(kind)
     fields = fields_of(kind)
     if fields is not None:
@@ -236,7 +236,7 @@ def _type_at(kind: Any, key: str | int, reference: Reference) -> Any:  # noqa: A
 
 
 def _require_entry(key: str, item: Any, reference: Reference) -> None:  # noqa: ANN401
-    """Raises UsageError where no entry of the list can go by that key."""
+    """Raise UsageError where no entry of the list can go by that key."""
     fields = fields_of(item)
     if fields is not None and key in fields:
         raise UsageError(f"{reference}: {key!r} is a field of a list's entries", f"name one of them: [0].{key}")
@@ -253,7 +253,3 @@ def _require(key: str | int, reference: Reference, fields: Iterable[str]) -> Non
     known = list(dict.fromkeys(fields))
     if str(key) not in known:
         raise UsageError(f"{reference}: there is no field {key!r}", offer(known, str(key)))
-
-
-def _names(value: Any) -> list[str]:  # noqa: ANN401
-    return list(value) if isinstance(value, dict) else []

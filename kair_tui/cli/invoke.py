@@ -29,7 +29,7 @@ from kair_tui.cli.options import (
     take,
     workers_of,
 )
-from kair_tui.cli.output import ProgressBar, Report, say, write_answer
+from kair_tui.cli.output import ProgressBar, say, write_answer
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
 from kair_tui.cli.wanted import JobWanted
@@ -45,14 +45,17 @@ if TYPE_CHECKING:
 
 
 def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Runs the command with all its arguments, its own and the shared ones."""
+    """Run the command with all its arguments, its own and the shared ones."""
     if entry.needs == "trace":
         return _analyse(entry, arguments)
     return _RUN[entry.needs](entry, arguments)
 
 
-def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
-    """The answer of a command about the store. Raises KairError."""
+def answer_without_job(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
+    """Return the answer of a command about the store, the cache or this machine. Raises KairError."""
+    if entry.needs != "store":
+        watcher = (progress,) if entry.needs == "machine" else ()
+        return done(entry, entry.load()(*watcher, **own_arguments(entry, arguments)))
     if not (entry.asks or is_read_only()):
         tidy(take(StorePlace, arguments).store)
     store = OpenStore(store_root(take(StorePlace, arguments).store), progress, in_words)
@@ -60,18 +63,8 @@ def ask_store(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> D
     return answer_of_store(entry, arguments, store)
 
 
-def ask_cache(entry: Entry, arguments: dict[str, Any]) -> Document:
-    """The answer of a command about the cache. Raises KairError."""
-    return done(entry, entry.load()(**own_arguments(entry, arguments)))
-
-
-def ask_machine(entry: Entry, arguments: dict[str, Any], report: "Report") -> Document:
-    """The answer of a command about this machine. Raises KairError."""
-    return done(entry, entry.load()(report, **own_arguments(entry, arguments)))
-
-
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Everything that can be wrong with the question is found before the job is opened."""
+    """Find everything that can be wrong with the question before the job is opened."""
     began = time.monotonic()
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
@@ -94,7 +87,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
-    """Raises UsageError for a question that is wrong whatever the job is."""
+    """Raise UsageError for a question that is wrong whatever the job is."""
     parse_steps(take(JobChoice, arguments).step)
     workers_of(entry, arguments)
     if entry.asks:
@@ -102,7 +95,7 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
 
 
 def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
-    """The job that was named, or the one in use, in which case `note` is told which one that is."""
+    """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
     source = find_job(choice.job, store, files=choice.files, reads_history=entry.reads_history)
     if source.why is not None:
@@ -113,7 +106,7 @@ def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: 
 
 
 def written_file(entry: Entry, arguments: dict[str, Any], session: Session) -> str:
-    """What a command that writes a file says of it. Raises KairError."""
+    """Return what a command that writes a file says of it. Raises KairError."""
     asker = Asker.of(entry, arguments, session)
     said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
     return said
@@ -136,28 +129,17 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
     return ExitCode.ANSWERED
 
 
-def _ask_store(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter = presenter_of(entry, arguments)
-    with presenter.progress_bar() as progress:
-        presenter.present(ask_store(entry, arguments, progress))
-    presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
-    return ExitCode.ANSWERED
-
-
-def _ask_machine(entry: Entry, arguments: dict[str, Any]) -> int:
+def _ask_without_job(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
-    if conditions and not arguments["compare"]:
+    if conditions and entry.needs == "machine" and not arguments["compare"]:
         raise UsageError("--fail-on needs --compare", "kair probe --compare SUSPECT.json PEER.json --fail-on slower")
     with presenter.progress_bar() as progress:
-        answer = ask_machine(entry, arguments, progress)
+        answer = answer_without_job(entry, arguments, progress)
     presenter.present(answer)
+    if entry.needs == "store":
+        presenter.detail(f"store {store_root(take(StorePlace, arguments).store)}")
     return status_of(conditions, answer)
-
-
-def _ask_cache(entry: Entry, arguments: dict[str, Any]) -> int:
-    presenter_of(entry, arguments).present(ask_cache(entry, arguments))
-    return ExitCode.ANSWERED
 
 
 def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
@@ -165,7 +147,7 @@ def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
-    """A runbook tells its answers as they come; as one document when it is through."""
+    """Run a runbook: answers are written as they come, or as one document when it is through."""
     presenter = presenter_of(entry, arguments)
     presentation = take(Presentation, arguments)
     result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
@@ -205,9 +187,9 @@ def _write_text(entry: Entry, arguments: dict[str, Any]) -> int:
 
 _RUN: Final = {
     "file": _write_file,
-    "store": _ask_store,
-    "cache": _ask_cache,
-    "machine": _ask_machine,
+    "store": _ask_without_job,
+    "cache": _ask_without_job,
+    "machine": _ask_without_job,
     "screen": _take_terminal,
     "shell": _take_terminal,
     "runbook": _run_runbook,
@@ -219,19 +201,19 @@ _RUN: Final = {
 
 
 def status_of(conditions: "Iterable[Condition]", answer: Document) -> int:
-    """The exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
+    """Return the exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
     if any(one.is_met(answer.result) for one in conditions):
         return ExitCode.FOUND
     return int(getattr(answer.result, "exit_status", ExitCode.ANSWERED))
 
 
 def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
-    """How the command's answer is written. Raises UsageError for a field that it does not have."""
+    """Return how the command's answer is written. Raises UsageError for a field that it does not have."""
     return Presenter(presentation_of(entry, arguments), entry.load_view, entry.result_type())
 
 
 def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
-    """What `--fail-on` names. Raises UsageError for what the command does not report."""
+    """Return what `--fail-on` names. Raises UsageError for what the command does not report."""
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()

@@ -17,7 +17,7 @@ _ENDED_BY = 128
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `kair` with `arguments` (the process's own when None) and returns its exit status.
+    """Run `kair` with `arguments` (the process's own when None) and return its exit status.
 
     All else is imported within: who interrupts the program while it starts is told no more than later.
     """
@@ -52,7 +52,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _heed_signals(given: Sequence[str]) -> None:
-    """Lets every signal that ends the program end it in order: what is half written goes, and so do its workers."""
+    """Let every signal that ends the program end it in order: what is half written goes, and so do its workers."""
     sys.unraisablehook = _unraisable
     if given[:1] == ["tui"]:
         return  # the full screen has an end of its own
@@ -67,7 +67,7 @@ def _end(number: int, _: object) -> None:
 
 
 def _unraisable(unraisable: "sys.UnraisableHookArgs", /) -> None:
-    """An interrupt that comes where Python cannot raise it (a library's clean-up) ends the program as any other."""
+    """End the program also by an interrupt that Python cannot raise, as in a library's clean-up."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         os._exit(_INTERRUPTED)
     sys.__unraisablehook__(unraisable)
@@ -79,7 +79,7 @@ _OBJECTS = 50_000
 
 
 def run() -> int:
-    """Runs `kair` with the process's arguments, and ends the process with its exit status."""
+    """Run `kair` with the process's arguments, and end the process with its exit status."""
     if sys.argv[1:2] == [_FULL_SCREEN]:
         return main()
     gc.set_threshold(_OBJECTS)
@@ -89,7 +89,7 @@ def run() -> int:
 
 
 def _leave(status: int) -> None:
-    """Ends the process at once: to take all modules apart first costs 40 ms. What was to be done at its end is done."""
+    """End the process at once: to take all modules apart first costs 40 ms. What was to be done at its end is done."""
     if threading.active_count() > 1:
         return
     try:

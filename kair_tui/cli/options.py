@@ -72,7 +72,7 @@ class Number(click.ParamType[float]):
         self.minimum = minimum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """The number that was typed; what is wrong with it stands after the option's name."""
+        """Return the number that was typed; what is wrong with it stands after the option's name."""
         number = None
         with suppress(ValueError, OverflowError):
             if math.isfinite(read := self._kind(value)):
@@ -96,7 +96,7 @@ class Name(click.ParamType[str]):
         self._verbatim = verbatim
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """The name as it was typed."""
+        """Return the name as it was typed."""
         if not (value.strip() or self._verbatim):
             self.fail("is an empty name", param, ctx)
         return str(value)
@@ -124,14 +124,14 @@ class NamedPath(click.Path):
         super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """The path as it was typed."""
+        """Return the path as it was typed."""
         if value == "":
             self.fail("is an empty name", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def written_as(parameter: click.Parameter) -> str:
-    """`--rank`, the long way of writing an option; of an argument, `JOB`."""
+    """Write `--rank`, the long way of writing an option; of an argument, `JOB`."""
     return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
 
 
@@ -412,7 +412,7 @@ def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
 
 
 def groups(entry: Entry) -> tuple[type[Any], ...]:
-    """The groups of shared options that a command takes."""
+    """Return the groups of shared options that a command takes."""
     chosen = GROUPS[entry.needs]
     chosen = tuple(_presentation(entry) if group is PresentationOfTable else group for group in chosen)
     if entry.needs == "running":
@@ -437,23 +437,23 @@ def _presentation(entry: Entry) -> type[Presentation]:
 
 
 def presentation_of(entry: Entry, arguments: dict[str, Any]) -> Presentation:
-    """How the command's answer is to be written."""
+    """Return how the command's answer is to be written."""
     return take(next(group for group in groups(entry) if issubclass(group, Presentation)), arguments)
 
 
 def take(group: type[Options], arguments: dict[str, Any]) -> Options:
-    """The shared options of one group, out of all the arguments."""
+    """Return the shared options of one group, out of all the arguments."""
     return group(**{name: arguments[name] for name in names(group)})
 
 
 def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are the command's own."""
+    """Return the arguments that are the command's own."""
     shared: set[str] = {name for group in groups(entry) for name in names(group)}
     return {name: value for name, value in arguments.items() if name not in shared}
 
 
 def workers_of(entry: Entry, arguments: dict[str, Any]) -> str | None:
-    """The address of the cluster that was asked for; None for none. Raises UsageError where none is named."""
+    """Return the address of the cluster that was asked for; None for none. Raises UsageError where none is named."""
     chosen = take(EngineChoice, arguments) if entry.on_workers else EngineChoice()
     if chosen.engine == "local":
         if chosen.scheduler is not None:

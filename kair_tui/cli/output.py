@@ -27,7 +27,7 @@ MOST_SIGNS: Final = 1 << 20
 
 
 def write_answer(text: str) -> None:
-    """Writes `text` to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    """Write `text` to stdout, whole. Raises BrokenPipeError when its reader went away."""
     if sys.stdout is None:
         return
     try:
@@ -54,7 +54,7 @@ def write_bytes(write: "Callable[[IO[bytes]], None]") -> None:
 
 
 def say(text: str, *, ascii_only: bool = False) -> None:
-    """Writes one line of notes, warnings or errors to stderr, safe for a terminal."""
+    """Write one line of notes, warnings or errors to stderr, safe for a terminal."""
     line = clean(text, ascii_only=ascii_only or not speaks_unicode(sys.stderr))
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"{line}\n")
@@ -62,26 +62,26 @@ def say(text: str, *, ascii_only: bool = False) -> None:
 
 
 def say_lines(text: str) -> None:
-    """Writes several lines (a traceback) to stderr, line breaks kept."""
+    """Write several lines (a traceback) to stderr, line breaks kept."""
     for line in text.splitlines():
         say(line)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads `stream` directly."""
+    """Return whether a person reads `stream` directly."""
     with suppress(ValueError, AttributeError):
         return bool(stream and stream.isatty())
     return False
 
 
 def wants_color(stream: TextIO | None, *, no_color: bool) -> bool:
-    """Colour only on a terminal that has it, and unless it was declined."""
+    """Allow colour only on a terminal that has it, and unless it was declined."""
     declined = no_color or bool(os.environ.get("NO_COLOR"))
     return is_terminal(stream) and not declined and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def abandon_stdout() -> None:
-    """Points stdout at nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
+    """Point stdout at nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -89,7 +89,7 @@ def abandon_stdout() -> None:
 
 
 def stdin_text(hint: str) -> str:
-    """All of stdin; `hint` tells how to do without. Raises UsageError where it is closed or no text."""
+    """Read all of stdin; `hint` says how to do without. Raises UsageError where it is closed or no text."""
     if sys.stdin is None or sys.stdin.closed:
         raise UsageError("there is no terminal, and stdin is closed", hint)
     try:
@@ -130,7 +130,7 @@ class ProgressBar:
             self._bar.stop()
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
-        """Called by the engine as it goes."""
+        """Show how far the engine is."""
         if self._quiet or time.monotonic() - self._began < _PATIENCE_S:
             return
         if not self._is_watched:

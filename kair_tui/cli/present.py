@@ -29,7 +29,7 @@ class Presenter:
     """One command's way to the terminal."""
 
     def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
-        """Raises UsageError for a field that this result does not have, and for Parquet on a terminal."""
+        """Raise UsageError for a field that this result does not have, and for Parquet on a terminal."""
         self._wanted = wanted
         self.view = load_view()
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
@@ -38,7 +38,7 @@ class Presenter:
         self._keep = columns_to_keep(wanted, self.view, result_type)
 
     def present(self, answer: "Document") -> None:
-        """The answer, whole, then the warnings."""
+        """Write the answer, whole, then the warnings."""
         form, stream = self._wanted.format, self.view.stream
         if stream is not None and (form == "parquet" or (form == "csv" and not self.ascii_only)):
             write_bytes(partial(stream, answer.result, form))
@@ -48,34 +48,29 @@ class Presenter:
             self.note(f"warning: {warning.message}")
 
     def text(self, answer: "Document") -> str:
-        """The answer as it is written to stdout."""
-        return written(answer, self.view, self._wanted.format, self._options(), self._keep)
+        """Return the answer as it is written to stdout."""
+        look = stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color)
+        look = replace(look, wide=self._wanted.format == "wide")
+        return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:
-        """What long work reports to."""
+        """Return what long work reports to."""
         wanted = self._wanted
         return ProgressBar(quiet=wanted.quiet, ascii_only=self.ascii_only, no_color=wanted.no_color)
 
     def note(self, text: str) -> None:
-        """A line for the person, on stderr."""
+        """Write a line for the person to stderr."""
         if not self._wanted.quiet:
             say(f"kair: {text}", ascii_only=self._wanted.ascii)
 
     def detail(self, text: str) -> None:
-        """A line for the person who asked for more with `-v`."""
+        """Write a line for the person who asked for more with `-v`."""
         if self._wanted.verbose:
             self.note(text)
 
-    def _options(self) -> PageOptions:
-        """What stdout can show."""
-        return replace(
-            stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color),
-            wide=self._wanted.format == "wide",
-        )
-
 
 def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
-    """What stdout can show; `ascii_only` also where it cannot encode more."""
+    """Return what stdout can show; `ascii_only` also where it cannot encode more."""
     width = UNLIMITED
     if is_terminal(sys.stdout):
         from shutil import get_terminal_size  # loads three compressions
@@ -89,7 +84,7 @@ def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
 
 
 def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: type[Any]) -> tuple[str, ...] | None:
-    """The columns that `--fields` names, None for all. Raises UsageError for one that the result does not have."""
+    """Return the columns that `--fields` names, None for all. Raises UsageError for one that the result lacks."""
     if wanted.fields is None:
         return None
     if wanted.format in (*GRAPH_FORMATS, "svg", "oneline"):
@@ -113,7 +108,7 @@ def follow(
     how: "Following",
     is_found: "Callable[[Document], bool]",
 ) -> bool:
-    """Until the job is over, or `is_found`; whether it was."""
+    """Follow until the job is over, or `is_found`; return whether it was."""
     tell = _Teller(presenter, form, redraws=form in ("table", "wide") and is_terminal(sys.stdout) and not how.once)
     once = how.once or form in ("json", "csv", "tree")
     while True:
@@ -137,7 +132,7 @@ class _Teller:
         self._rows = 0
 
     def tell(self, answer: "Document", *, is_last: bool) -> None:
-        """Everything, or what is new."""
+        """Write everything, or what is new."""
         result: WatchResult = answer.result
         new = [alert for alert in result.alerts if alert not in self._told]
         self._told.update(new)
@@ -155,7 +150,7 @@ class _Teller:
         self._is_first = False
 
     def _records(self, answer: "Document", new: "list[Alert]", *, is_last: bool) -> str:
-        """NDJSON of a stream: everything of the first look, then alerts, and one end."""
+        """Write NDJSON of a stream: everything of the first look, then alerts, and one end."""
         from kair_tui.render.document import encode, to_plain
 
         if self._is_first:

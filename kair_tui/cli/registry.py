@@ -71,7 +71,7 @@ class Entry:
         return self.needs not in ("screen", "shell", "runbook", "process", "running")
 
     def load(self) -> Callable[..., Any]:
-        """The function that answers."""
+        """Return the function that answers."""
         run: Callable[..., Any] = self._module().run
         return run
 
@@ -83,7 +83,7 @@ class Entry:
         return self.load().__annotations__.get("return") is Question
 
     def result_type(self) -> type[Any]:
-        """The class of its result, of a command that has one."""
+        """Return the class of its result, of a command that has one."""
         if (words := self.load_words()) is not None:
             return _returned(words)
         if not self.asks:
@@ -93,20 +93,20 @@ class Entry:
         return result_type(self.name)
 
     def load_words(self) -> Callable[[Any], Any] | None:
-        """The function that puts words on its answer; None of a command whose result needs none."""
+        """Return the function that puts words on its answer; None of a command whose result needs none."""
         return getattr(self._module(), "in_words", None)
 
     def load_finish(self) -> Callable[..., None] | None:
-        """The function that writes the files which the command line asks for besides; None of most commands."""
+        """Return the function that writes the files which the command line asks for besides; None of most commands."""
         return getattr(self._module(), "finish", None)
 
     def load_markdown(self, *of: Any) -> str:  # noqa: ANN401
-        """The report on an answer, of a command that has one."""
+        """Return the report on an answer, of a command that has one."""
         written: str = self._module().markdown(*of)
         return written
 
     def load_view(self) -> Any:  # noqa: ANN401
-        """How its result is shown; only commands with a result have one."""
+        """Return how its result is shown; only commands with a result have one."""
         module, _, view = self._module().RENDERER.partition(":")
         return getattr(import_module(module), view or "VIEW")
 
@@ -556,12 +556,12 @@ COMMANDS: Final = (
 
 
 def find(name: str) -> Entry | None:
-    """The command of that name."""
+    """Return the command of that name."""
     return next((entry for entry in COMMANDS if entry.name == name), None)
 
 
 def nearest(name: str) -> str | None:
-    """The command that was probably meant."""
+    """Return the command that was probably meant."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, [entry.name for entry in COMMANDS], n=1)), None)

@@ -66,11 +66,11 @@ class Word:
         return None if self.references else "".join(str(part) for part in self.parts)
 
     def filled(self, text_of: Callable[[Reference], str]) -> str:
-        """The word with each reference replaced."""
+        """Return the word with each reference replaced."""
         return "".join(part if isinstance(part, str) else text_of(part) for part in self.parts)
 
     def value(self, value_of: Callable[[Reference], Any]) -> Any:  # noqa: ANN401
-        """What it stands for: a referred value as it is, else a number, true, false, null or text."""
+        """Return what it stands for: a referred value as it is, else a number, true, false, null or text."""
         if (reference := self.reference) is not None:
             return value_of(reference)
         text = self.filled(lambda reference: str(value_of(reference)))
@@ -78,7 +78,7 @@ class Word:
 
 
 def literal(text: str) -> Any:  # noqa: ANN401
-    """A number, true, false or null where `text` is one, else the text."""
+    """Return a number, true, false or null where `text` is one, else the text."""
     if _NUMBER.fullmatch(text):
         is_whole = not set(text.lower()) & set(".e") and len(text) <= _LONGEST_WHOLE
         return int(text) if is_whole else float(text)
@@ -86,7 +86,7 @@ def literal(text: str) -> Any:  # noqa: ANN401
 
 
 def read_word(text: str, at: int, ends: str = "") -> tuple[Word, int]:
-    """The word that begins at `at`, and where it ends: at a space or one of the signs `ends`."""
+    """Return the word that begins at `at`, and where it ends: at a space or one of the signs `ends`."""
     parts: list[str | Reference] = []
     quoted = False
     while at < len(text) and not text[at].isspace() and text[at] not in ends:
@@ -97,8 +97,21 @@ def read_word(text: str, at: int, ends: str = "") -> tuple[Word, int]:
     return Word(_joined(parts), quoted), at
 
 
+def words_of(text: str) -> tuple[Word, ...]:
+    """Return the words of a line. Raises UsageError for a quote that is not closed."""
+    words: list[Word] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        word, at = read_word(text, at)
+        words.append(word)
+    return tuple(words)
+
+
 def unquoted(text: str, signs: str) -> Iterator[int]:
-    """Where one of `signs` stands outside quotes. Raises UsageError for a quote that is not closed."""
+    """Find where one of `signs` stands outside quotes. Raises UsageError for a quote that is not closed."""
     at = 0
     while at < len(text):
         match = _part(text, at)
@@ -107,21 +120,27 @@ def unquoted(text: str, signs: str) -> Iterator[int]:
         at = match.end()
 
 
+def without_comment(text: str) -> str:
+    """Return the line up to a `#` that begins a word."""
+    hashes = (at for at in unquoted(text, "#") if at == 0 or text[at - 1].isspace())
+    return text[: next(hashes, len(text))].rstrip()
+
+
 def split_at(text: str, sign: str) -> list[str]:
-    """The parts between signs that stand outside quotes."""
+    """Return the parts between signs that stand outside quotes."""
     cuts = [-1, *unquoted(text, sign), len(text)]
     return [text[begin + 1 : end] for begin, end in pairwise(cuts)]
 
 
 def reference_of(text: str) -> Reference:
-    """`worst.scores[0].rank`, without the dollar."""
+    """Read `worst.scores[0].rank`, without the dollar."""
     name = re.match(r"\w+", text)
     assert name is not None  # what is called with text that _PATH matched
     return Reference(name[0], _path(text[name.end() :]))
 
 
 def field_named(text: str) -> Reference | None:
-    """`scores[0].rank` as a field of the answer that is spoken of; None where the text is no path."""
+    """Read `scores[0].rank` as a field of the answer that is spoken of; None where the text is no path."""
     return Reference("", _path(f".{text}")) if re.fullmatch(_PATH, text) else None
 
 
@@ -145,7 +164,7 @@ def _pieces(match: re.Match[str]) -> list[str | Reference]:
 
 
 def _with_references(text: str) -> list[str | Reference]:
-    """The inside of double quotes."""
+    """Return the inside of double quotes."""
     found: list[str | Reference] = []
     at = 0
     for match in re.finditer(rf"\\.|{_REFERENCE.pattern}", text):
@@ -157,7 +176,7 @@ def _with_references(text: str) -> list[str | Reference]:
 
 
 def _joined(parts: list[str | Reference]) -> tuple[str | Reference, ...]:
-    """Neighbouring texts as one; an empty word, which was quoted, has one empty text."""
+    """Join neighbouring texts; an empty word, which was quoted, has one empty text."""
     joined: list[str | Reference] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):

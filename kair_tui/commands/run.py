@@ -6,8 +6,8 @@ from typing import Annotated
 
 from kair_tui.cli.options import Argument, Option, Presentation
 from kair_tui.cli.wanted import JobWanted
+from kair_tui.shell.run_result import NOTHING_RAN, RunResult
 from kair_tui.shell.runbooks import Runbook, offered, read_runbook, values_of
-from kair_tui.shell.session import NOTHING_RAN, RunResult
 
 RENDERER = "kair_tui.render.run"
 

@@ -1,14 +1,10 @@
-"""Opens a session about a job: its state, what is written where, and batches of statements.
-
-Printers: what is written while statements run, to stdout and stderr.
-"""
+"""Opens a session about a job: its state, what is written where, and batches of statements."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
-from kair_tui.cli.failures import report
 from kair_tui.cli.fields import Named
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import ProgressBar, say, write_answer
@@ -16,8 +12,9 @@ from kair_tui.cli.present import stdout_options
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
-from kair_tui.shell.language import Expect, LineError, Statement, When, parse
-from kair_tui.shell.runner import check
+from kair_tui.shell.checks import check
+from kair_tui.shell.language import LineError, Statement, When, parse
+from kair_tui.shell.printers import ErrorPrinter, RunbookPrinter, StatementPrinter
 from kair_tui.shell.script import Script
 from kair_tui.shell.session import ShellState
 
@@ -26,9 +23,8 @@ if TYPE_CHECKING:
 
     from kair_engine.trace.model import ImportOutcome
     from kair_tui.render.answer import PageOptions
+    from kair_tui.shell.run_result import RunResult
     from kair_tui.shell.runbooks import Runbook
-    from kair_tui.shell.runner import Outcome
-    from kair_tui.shell.session import RunResult
 
 
 class _Progress:
@@ -48,7 +44,7 @@ class _Progress:
             self.end()
 
     def end(self) -> None:
-        """Takes the bar away."""
+        """Take the bar away."""
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
             self._bar = None
@@ -60,74 +56,71 @@ class BatchSession:
 
     state: ShellState
     presentation: Presentation
+    look: "PageOptions"
+    """What stdout can show."""
     place: str
-    """What statements come from, before the number of a line."""
+    """What statements come from, before the number of a line; empty where they were just typed."""
     progress: _Progress
     debug: bool = False
 
+    def printer(self, kind: type[StatementPrinter] = StatementPrinter) -> StatementPrinter:
+        """Make what writes while statements run."""
+        return kind(self.look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+
     def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
-        """A run of a runbook: told as it goes, or kept as a document."""
-        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
-        kind = RunbookPrinter if for_people else ErrorPrinter
-        printer = kind(look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
+        """Begin a run of a runbook: written as it goes, or kept as a document."""
+        printer = self.printer(RunbookPrinter if for_people else ErrorPrinter)
         return Script(self.state, printer, documents=not for_people, keep_going=keep_going)
 
     def assign(self, values: dict[str, Any]) -> None:
-        """Names values."""
+        """Name values."""
         self.state.named |= {name: Named(value) for name, value in values.items()}
 
     def print_ending(self, result: "RunResult", *, for_people: bool) -> None:
-        """How it went: people's page ends with it; beside a document it is a note."""
+        """Write how it went: people's page ends with it; next to a document it is a note."""
         self.progress.end()
         ending = f"{result.runbook}: {result.summary}"
-        look = stdout_options(ascii_only=self.presentation.ascii, no_color=self.presentation.no_color)
         if not for_people:
-            self._note(ending)
+            self.state.note(ending)
             return
         commands = sum(one.command is not None for one in result.statements)
         read, seconds = plural(result.jobs_read, "recording"), result.duration_us / 1e6
-        self._note(f"{result.runbook}: {plural(commands, 'command')}, {read} read, {seconds:.2f} s")
-        write_answer(f"{clean(ending, ascii_only=look.ascii_only)}\n")
-
-    def _note(self, text: str) -> None:
-        if not self.presentation.quiet:
-            say(f"kair: {text}", ascii_only=self.presentation.ascii)
+        self.state.note(f"{result.runbook}: {plural(commands, 'command')}, {read} read, {seconds:.2f} s")
+        write_answer(f"{clean(ending, ascii_only=self.look.ascii_only)}\n")
 
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
-    """The job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
-    ascii_only = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color).ascii_only
-    progress = _Progress(presentation, ascii_only=ascii_only)
+    """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
+    progress = _Progress(presentation, ascii_only=look.ascii_only)
 
     def note(text: str) -> None:
         if not presentation.quiet:
-            say(f"kair: {text}", ascii_only=ascii_only)
+            say(f"kair: {text}", ascii_only=look.ascii_only)
 
     parse_steps(wanted.step)
     state = ShellState(wanted.store, progress=progress, note=note)
     if wanted.job is not None:
         state.take(wanted.job, wanted.files)
     state.steps = wanted.step
-    return BatchSession(state, presentation, place, progress, wanted.debug)
+    return BatchSession(state, presentation, look, place, progress, wanted.debug)
 
 
 def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow_shell: bool) -> int:
-    """Checks and runs the statements of `text`, and returns the exit status. Raises UsageError with the line."""
+    """Check and run the statements of `text`, and return the exit status. Raises UsageError with the line."""
     try:
         statements = parse(text)
         check(statements, allow_shell=allow_shell, pipes=True)
     except LineError as error:
         raise UsageError(f"line {error.line}: {error}", error.hint) from None
     session = open_session(wanted, presentation, place="line ")
-    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
-    printer = StatementPrinter(look, place=session.place, quiet=presentation.quiet, debug=wanted.debug)
-    script = Script(session.state, printer)
+    script = Script(session.state, session.printer())
     script.run(statements)
     return script.status
 
 
 def write_plan(book: "Runbook", wanted: JobWanted, presentation: Presentation) -> None:
-    """The statements as they would run, and about which job."""
+    """Write the statements as they would run, and about which job."""
     about = wanted.job or "the job in use"
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     lines = [f"{book.name}, about {about}: nothing was run", "", *_plan_lines(book.statements, "")]
@@ -141,82 +134,3 @@ def _plan_lines(statements: "Sequence[Statement]", indent: str) -> list[str]:
         lines.append(f"{one.line:>4}  {indent}{text}")
         lines += _plan_lines(one.body, f"{indent}    ") if isinstance(one, When) else []
     return lines
-
-
-_DIM, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
-
-
-class StatementPrinter:
-    """Answers to stdout and nothing else; whatever else there is to say to stderr."""
-
-    def __init__(self, look: "PageOptions", *, place: str, quiet: bool = False, debug: bool = False) -> None:
-        """`place`: what the statements come from, before the number of a line; empty where they were just typed."""
-        self.look = look
-        self._place = place
-        self._quiet = quiet
-        self._debug = debug
-        self._said: set[str] = set()
-
-    def on_start(self, statement: Statement) -> None:
-        """Nothing is said."""
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, then its warnings."""
-        write_answer(outcome.write(self.look))
-        for note in () if self._quiet else outcome.notes:
-            if note not in self._said:  # each command about a job warns of the same things
-                self._said.add(note)
-                say(f"kair: {note}", ascii_only=self.look.ascii_only)
-
-    def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """An expectation that does not hold is said also to those who want no notes."""
-        if isinstance(statement, Expect) and found is not None:
-            say(f"kair: {self._at(statement.line)}expected {statement.condition_text}: {found}")
-
-    def on_error(self, line: int, error: BaseException) -> None:
-        """One line, as of any command."""
-        report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
-
-    def on_fail(self, line: int, message: str) -> None:
-        """The runbook's own message."""
-        say(f"kair: error: {self._at(line)}{message}", ascii_only=self.look.ascii_only)
-
-    def _at(self, line: int) -> str:
-        return f"{self._place}{line}: " if self._place else ""
-
-
-class RunbookPrinter(StatementPrinter):
-    """The same with each statement above its answer, so that a page tells the whole investigation."""
-
-    def on_start(self, statement: Statement) -> None:
-        """A heading."""
-        if not isinstance(statement, When | Expect):
-            self._line(f"{statement.line}: {statement.text}", _DIM)
-
-    def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """What was asked, and whether it is so."""
-        if isinstance(statement, When):
-            said = "yes" if found is None else f"no, {found}"
-            self._line(f"{statement.line}: when {statement.condition_text}: {said}", _DIM)
-            return
-        said = "holds" if found is None else f"does not hold, {found}"
-        self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if found is None else _ALARM)
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """The answer, and an empty line under it. One without rows says so, where its format would not."""
-        super().on_answer(outcome)
-        if outcome.without is not None and not outcome.for_people:
-            self._line(f"no {outcome.without.replace('_', ' ')}", _DIM)
-        if outcome.answer is not None:
-            write_answer("\n")
-
-    def _line(self, text: str, style: str) -> None:
-        line = clean(text, ascii_only=self.look.ascii_only)
-        write_answer(f"{style}{line}{_PLAIN}\n" if self.look.color else f"{line}\n")
-
-
-class ErrorPrinter(StatementPrinter):
-    """Prints only errors; results go into the final document."""
-
-    def on_answer(self, outcome: "Outcome") -> None:
-        """It will be in the document."""

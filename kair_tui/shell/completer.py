@@ -15,7 +15,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.app import parameters
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.fields import COUNT
-from kair_tui.cli.registry import COMMANDS, Entry, find
+from kair_tui.cli.registry import COMMANDS, find
 from kair_tui.render.text import clean
 from kair_tui.shell.language import KEYWORDS
 from kair_tui.shell.session import ShellState
@@ -33,7 +33,7 @@ class ShellCompleter(Completer):
         self._operators: tuple[Path, list[str]] | None = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        """What goes on from the text before the cursor."""
+        """Return what goes on from the text before the cursor."""
         text = document.text_before_cursor
         for offer in offers(text, self._state, self._operators_of):
             typed = _typed(text)
@@ -48,7 +48,7 @@ class ShellCompleter(Completer):
 
 
 def offers(text: str, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> list[str]:
-    """What can take the place of the word that `text` ends with."""
+    """Return what can take the place of the word that `text` ends with."""
     if (match := _REFERENCE.search(text)) is not None:
         return _fields(match[1], state)
     typed = _typed(text)
@@ -73,7 +73,10 @@ def _known(words: list[str], state: ShellState, operators_of: Callable[[Trace], 
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):
         return _values(last, state, operators_of)
-    return [*sorted(flag for flag in options if flag.startswith("--")), *_arguments(entry)]
+    return [
+        *sorted(flag for flag in options if flag.startswith("--")),
+        *(job_names("") if entry.needs in ("trace", "file") else []),
+    ]
 
 
 def _values(option: click.Option, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
@@ -86,7 +89,7 @@ def _values(option: click.Option, state: ShellState, operators_of: Callable[[Tra
 
 
 def _of_job(what: str, state: ShellState) -> Iterable[str]:
-    """The ranks, steps or hosts of the open job; jobs of the store."""
+    """Return the ranks, steps or hosts of the open job; jobs of the store."""
     if what == "job":
         return job_names("")
     if what not in ("rank", "step", "steps"):
@@ -99,12 +102,8 @@ def _of_job(what: str, state: ShellState) -> Iterable[str]:
     return ()
 
 
-def _arguments(entry: Entry) -> list[str]:
-    return job_names("") if entry.needs in ("trace", "file") else []
-
-
 def _fields(typed: str, state: ShellState) -> list[str]:
-    """`$worst.sc` → the fields of what stands before the last dot."""
+    """Complete `$worst.sc` by the fields of what stands before the last dot."""
     before, dot, last = typed.rpartition(".")
     if not dot:
         return [f"${name}" for name in state.named if name.startswith(typed)]
@@ -123,6 +122,6 @@ def _fields(typed: str, state: ShellState) -> list[str]:
 
 
 def _typed(text: str) -> str:
-    """The unfinished word."""
+    """Return the unfinished word."""
     match = re.search(r"[^\s;|]*$", text)
     return match[0] if match else ""

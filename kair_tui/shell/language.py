@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import Condition, parse_condition
+from kair_tui.cli.fields import nearest_of
 from kair_tui.cli.registry import COMMANDS, find
-from kair_tui.cli.words import Word, split_at, unquoted
-from kair_tui.shell.lexer import without_comment, words_of
+from kair_tui.cli.words import Word, split_at, unquoted, without_comment, words_of
 
 _GIVEN = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _DEFAULT = re.compile(r"default\s+([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
@@ -118,7 +118,7 @@ class _Line:
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """The statements of a runbook, of `-c` or of a typed line. Raises LineError."""
+    """Return the statements of a runbook, of `-c` or of a typed line. Raises LineError."""
     lines = list(_lines(text))
     statements, used = _block(lines, 0, lines[0].indent if lines else 0)
     if used < len(lines):
@@ -138,7 +138,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statement, ...], int]:
-    """The statements that stand this far in, and the place of the first line that does not."""
+    """Return the statements that stand this far in, and the place of the first line that does not."""
     found: list[Statement] = []
     while at < len(lines) and lines[at].indent >= indent:
         line = lines[at]
@@ -159,7 +159,7 @@ def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statemen
 
 
 def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
-    """What stands on the line, and the condition of a `when` whose body is in the lines beneath."""
+    """Return what stands on the line, and the condition of a `when` whose body is in the lines beneath."""
     if line.text.startswith("!"):
         return [ShellCommand(line.number, line.text, line.text[1:].strip())], None
     if _first_word(line.text) == "when":
@@ -182,7 +182,7 @@ def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
 
 
 def _when(text: str) -> tuple[_Guard, str]:
-    """The condition and what stands behind its colon."""
+    """Return the condition and what stands behind its colon."""
     colons = (at for at in unquoted(text, ":") if at + 1 == len(text) or text[at + 1].isspace())
     colon = next(colons, None)
     if colon is None:
@@ -201,14 +201,11 @@ def _statement(line: int, text: str) -> Statement:
     if match := _DEFAULT.fullmatch(text):
         return Assign(line, text, match[1], _only_word(match[2], "default NAME = VALUE"), is_default=True)
     if match := _GIVEN.fullmatch(text):
-        return _given(line, text, match[1], match[2].strip())
+        value = match[2].strip()
+        if value.startswith("$"):
+            return Assign(line, text, match[1], _only_word(value, "NAME = $RESULT.FIELD"))
+        return _command(line, text, value, match[1])
     return _use(line, text) or _command(line, text, text)
-
-
-def _given(line: int, text: str, name: str, value: str) -> Statement:
-    if value.startswith("$"):
-        return Assign(line, text, name, _only_word(value, "NAME = $RESULT.FIELD"))
-    return _command(line, text, value, name)
 
 
 def _use(line: int, text: str) -> Use | None:
@@ -240,17 +237,10 @@ def _command(line: int, text: str, command: str, name: str | None = None) -> Com
 def _require_command(name: str | None) -> None:
     entry = find(name) if name else None
     if entry is None:
-        near = _nearest(name or "")
+        near = nearest_of(name or "", [*(entry.name for entry in COMMANDS if entry.is_single), *KEYWORDS])
         raise UsageError(f"no such command {name or '$…'!r}", f"did you mean {near}?" if near else "? lists them")
     if not entry.is_single:
         raise UsageError(f"{entry.name} cannot be asked here: it takes the terminal, or commands, itself")
-
-
-def _nearest(name: str) -> str | None:
-    from difflib import get_close_matches
-
-    known = [*(entry.name for entry in COMMANDS if entry.is_single), *KEYWORDS]
-    return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def _only_word(text: str, usage: str) -> Word:

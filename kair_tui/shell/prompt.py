@@ -11,13 +11,12 @@ from kair_tui.cli.app import program
 from kair_tui.cli.failures import ExitCode, report
 from kair_tui.cli.options import Presentation
 from kair_tui.cli.output import say, write_answer
-from kair_tui.cli.present import stdout_options
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.text import clean
 from kair_tui.render.units import plural
-from kair_tui.shell.batch import BatchSession, StatementPrinter, open_session
+from kair_tui.shell.batch import BatchSession, open_session
+from kair_tui.shell.checks import check
 from kair_tui.shell.language import Command, LineError, Statement, parse
-from kair_tui.shell.runner import check
 from kair_tui.shell.script import Script
 
 if TYPE_CHECKING:
@@ -43,17 +42,16 @@ Of this shell:
 
 
 def converse(wanted: JobWanted, presentation: Presentation) -> int:
-    """Talks with the person at the terminal, and returns the exit status.
+    """Talk with the person at the terminal, and return the exit status.
 
     Raises InputError where the job that was named cannot be opened.
     """
     session = open_session(wanted, presentation, place="")
     _open_first(session, wanted)
     prompt_session = _prompt(session)
-    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     while True:
         try:
-            line = prompt_session.prompt(_prompt_text(session.state, ascii_only=look.ascii_only))
+            line = prompt_session.prompt(_prompt_text(session.state, ascii_only=session.look.ascii_only))
         except KeyboardInterrupt:
             continue
         except EOFError:
@@ -61,7 +59,7 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
         if line.strip() in _LEAVING:
             return ExitCode.ANSWERED
         try:
-            _run(line, session, StatementPrinter(look, place="", quiet=presentation.quiet, debug=wanted.debug))
+            _run(line, session)
         except KeyboardInterrupt:
             say("kair: stopped")
         finally:
@@ -69,7 +67,7 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
 
 
 def _open_first(session: BatchSession, wanted: JobWanted) -> None:
-    """Opens the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
+    """Open the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
     try:
         state = session.state
         state.opened(state.job())
@@ -83,8 +81,8 @@ def _open_first(session: BatchSession, wanted: JobWanted) -> None:
         session.progress.end()
 
 
-def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
-    """A typed line: what is wrong with it is said, and the shell goes on."""
+def _run(line: str, session: BatchSession) -> None:
+    """Run a typed line; what is wrong with it is said, and the shell goes on."""
     if line.strip() in _HELP:
         write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
         return
@@ -92,13 +90,13 @@ def _run(line: str, session: BatchSession, printer: StatementPrinter) -> None:
         statements = parse(line)
         _check(statements, session.state)
     except LineError as error:
-        report(error, ascii_only=printer.look.ascii_only)
+        report(error, ascii_only=session.look.ascii_only)
         return
-    Script(session.state, printer).run(statements)
+    Script(session.state, session.printer()).run(statements)
 
 
 def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
-    """All of the line, where it is more than one command, which is checked when it is asked."""
+    """Check all of the line, where it is more than one command, which is checked when it is asked."""
     if len(statements) == 1 and isinstance(statements[0], Command):
         return
     check(
@@ -111,7 +109,7 @@ def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
 
 
 def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:
-    """`job123 20 steps rank 16> `."""
+    """Write `job123 20 steps rank 16> `."""
     if state.source is None:
         return "kair> "
     trace = state.opened(state.source).trace
@@ -137,7 +135,7 @@ def _prompt(session: BatchSession) -> "PromptSession[str]":
 
 
 def _history(store: "Path") -> "History":
-    """What was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
+    """Return what was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class _Lasting(FileHistory):

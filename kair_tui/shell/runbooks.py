@@ -1,16 +1,15 @@
 """Runbooks: those of a user's files, and those that come with Kair."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
-from kair_tui.cli.fields import NamedType
+from kair_tui.cli.fields import NamedType, nearest_of
 from kair_tui.cli.output import MOST_SIGNS, stdin_text
 from kair_tui.cli.words import literal
+from kair_tui.shell.checks import check
 from kair_tui.shell.language import LineError, Statement, parse
-from kair_tui.shell.runner import check
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"
@@ -27,17 +26,17 @@ class Runbook:
 
 
 def bundled_names() -> tuple[str, ...]:
-    """The runbooks that come with Kair."""
+    """Return the runbooks that come with Kair."""
     return tuple(sorted(file.stem for file in BUNDLED.glob(f"*{ENDING}")))
 
 
 def offered(incomplete: str) -> list[str]:
-    """The bundled ones that begin so, for completion."""
+    """Return the bundled ones that begin so, for completion."""
     return [name for name in bundled_names() if name.startswith(incomplete)]
 
 
 def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:
-    """The runbook of that file or bundled name, checked for a run with the values `given`.
+    """Return the runbook of that file or bundled name, checked for a run with the values `given`.
 
     Raises InputError where there is none or it is no text, UsageError with its line where something cannot work.
     """
@@ -52,7 +51,7 @@ def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runb
 
 
 def values_of(settings: tuple[str, ...]) -> dict[str, Any]:
-    """`--set k=v` as values by name. Raises UsageError for what is none."""
+    """Read `--set k=v` as values by name. Raises UsageError for what is none."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, is_there, value = setting.partition("=")
@@ -69,8 +68,8 @@ def _text(name: str) -> str:
     if not path.exists() and name in bundled_names():
         path = BUNDLED / f"{name}{ENDING}"
     if not path.exists():
-        near = get_close_matches(name, bundled_names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
+        near = nearest_of(name, bundled_names())
+        hint = f"did you mean {near}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
         raise InputError(f"no runbook {name!r}, and no such file", hint)
     try:
         with path.open(encoding="utf-8-sig") as file:  # a pipe too: `kair run <(…)`

@@ -1,31 +1,22 @@
-"""Statements, one at a time: checked, and run.
-
-Runs one statement: on the job in hand, narrowed to the focus, with references replaced.
-
-Checks statements before any of them runs: commands, options, names and the fields of answers.
-"""
+"""Runs one statement: on the job in hand, narrowed to the focus, with references replaced."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kair.app.jobs import JobSource, locate
-from kair.app.question import unwatched
+from kair.app.places import store_root
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
 from kair_tui.cli.app import help_text, parameters, parse
 from kair_tui.cli.asking import answer_of_job
-from kair_tui.cli.failures import ExitCode, explained
-from kair_tui.cli.field_values import check_condition
-from kair_tui.cli.fields import Named, NamedType, field_type, text_of
+from kair_tui.cli.failures import ExitCode
+from kair_tui.cli.fields import Named, text_of
 from kair_tui.cli.invoke import (
-    ask_cache,
-    ask_machine,
-    ask_store,
+    answer_without_job,
     conditions_of,
     require_sound,
     status_of,
@@ -34,10 +25,9 @@ from kair_tui.cli.invoke import (
 from kair_tui.cli.options import FilesOfJob, JobChoice, StorePlace, own_arguments, presentation_of, take
 from kair_tui.cli.present import columns_to_keep
 from kair_tui.cli.registry import Entry, find
-from kair_tui.cli.words import Reference, Word, literal
+from kair_tui.cli.words import Word
 from kair_tui.shell import language
-from kair_tui.shell.language import Assign, Command, Expect, Fail, LineError, ShellCommand, Statement, Use, When
-from kair_tui.shell.session import JOB, not_set
+from kair_tui.shell.language import Assign, Command, Use
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Document, PageOptions
@@ -72,7 +62,7 @@ class Outcome:
 
 
 def run_line(line: str, state: "ShellState") -> Outcome:
-    """Runs a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
+    """Run a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
     statements = language.parse(line)
     if len(statements) != 1:
         raise UsageError("one command at a time" if statements else "no command", "? lists them")
@@ -80,7 +70,7 @@ def run_line(line: str, state: "ShellState") -> Outcome:
 
 
 def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
-    """Runs a statement that is a command, a value or a focus. Raises UsageError for others."""
+    """Run a statement that is a command, a value or a focus. Raises UsageError for others."""
     if isinstance(statement, Command) and statement.pipe is None:
         return run_command(statement, state)
     if isinstance(statement, Assign):
@@ -91,7 +81,7 @@ def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
 
 
 def run_command(statement: Command, state: "ShellState") -> Outcome:
-    """Asks a command, and keeps the answer where it is given a name. Raises what the command raises."""
+    """Ask a command, and keep the answer where it is given a name. Raises what the command raises."""
     entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
     if set(words) & _HELP:
         return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
@@ -139,14 +129,14 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
 
 
 def assign(statement: Assign, state: "ShellState") -> Outcome:
-    """Gives a value a name; a default gives way to what has the name already."""
+    """Give a value a name; a default gives way to what has the name already."""
     if not (statement.is_default and statement.name in state.named):
         state.named[statement.name] = Named(statement.value.value(state.value_of))
     return Outcome(statement.text, _silent)
 
 
 def use(statement: Use, state: "ShellState") -> Outcome:
-    """Narrows all that follows, or takes another job."""
+    """Narrow all that follows, or take another job."""
     value = _filled(statement.value, state)
     if statement.tell_store:
         told = run_command(Command(statement.line, statement.text, (Word(("use",)), statement.value)), state)
@@ -166,14 +156,14 @@ def _silent(_: "PageOptions") -> str:
 
 
 def found(statement: Command) -> Entry:
-    """The command's entry: the parser let no other pass."""
+    """Return the command's entry: the parser let no other pass."""
     entry = find(statement.command)
     assert entry is not None
     return entry
 
 
 def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The line with the job in hand, its store and the focus, where it does not name others."""
+    """Return the line with the job in hand, its store and the focus, where it does not name others."""
     if entry.needs in ("nothing", "machine", "cache"):
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
@@ -188,7 +178,7 @@ def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[s
 
 
 def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The job in hand, where an action on a job names none."""
+    """Return the job in hand, where an action on a job names none."""
     if entry.name != MITIGATE or state.source is None:
         return []
     arguments = parse(entry, words)
@@ -197,7 +187,7 @@ def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[
 
 
 def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """The job in hand, where its evidence is to be listed and no other job is named."""
+    """Return the job in hand, where its evidence is to be listed and no other job is named."""
     if entry.name != EVIDENCE or state.source is None:
         return []
     named = parse(entry, words)["words"]
@@ -205,7 +195,7 @@ def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> l
 
 
 def require_written_out(statement: Command, words: Sequence[str]) -> None:
-    """What is done to a job stands in the line itself. Raises UsageError where a value says it, or it would not end."""
+    """Raise UsageError where a value says what is done to a job, or where it would not end."""
     entry = found(statement)
     for word, text in zip(statement.words[1:], words, strict=True):
         if word.references and not isinstance(word.parts[0], str) and text.startswith("-"):
@@ -232,27 +222,25 @@ def _has(words: Sequence[str], option: str) -> bool:
 
 
 def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
-    """Whether the command is about one rank, and the line does not say which."""
+    """Return whether the command is about one rank, and the line does not say which."""
     takes = any(one.name == "rank" and not one.multiple for one in parameters(entry))
     short = any(word.startswith("-r") and not word.startswith("--") for word in words)
     return takes and not short and not _has(words, "--rank")
 
 
 def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Document":
-    if entry.needs == "store":
-        answer = ask_store(entry, arguments, state.progress)
-        _forget_changed(entry, arguments, state)
+    if entry.needs in ("store", "cache", "machine"):
+        answer = answer_without_job(entry, arguments, state.progress)
+        if entry.name == "import":
+            folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
+            state.forget(JobSource(str(arguments["job"]), folder, stored=True))
         return answer
-    if entry.needs == "cache":
-        return ask_cache(entry, arguments)
-    if entry.needs == "machine":
-        return ask_machine(entry, arguments, unwatched)
     require_sound(entry, arguments)
     return answer_of_job(entry, arguments, state.opened(_source(arguments, state)))
 
 
 def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellState") -> Outcome:
-    """A file that was written, and what is to be said of it."""
+    """Write a file, and return what is to be said of it."""
     parse_steps(take(JobChoice, arguments).step)
     said = written_file(entry, arguments, state.opened(_source(arguments, state)))
     return Outcome(command, lambda _: said)
@@ -264,162 +252,3 @@ def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
     if name is None:
         return state.job() if store in (None, state.store) else locate(None, store)
     return state.named_source(name, store, choice.files)
-
-
-def _forget_changed(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> None:
-    """A job that was imported anew is read anew."""
-    if entry.name != "import":
-        return
-    from kair.app.places import store_root
-
-    folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
-    state.forget(JobSource(str(arguments["job"]), folder, stored=True))
-
-
-_ANY_VALUE = "0"
-"""Stands for a value that is known once the statements before have run."""
-
-
-def check(
-    statements: Iterable[Statement],
-    given: Mapping[str, NamedType] = MappingProxyType({}),
-    *,
-    allow_shell: bool,
-    pipes: bool,
-    require_use: bool = True,
-) -> None:
-    """Raises LineError for the first statement that cannot work, and UsageError for a value that nothing takes.
-
-    `given` are the names that have a value already, which with `require_use` are to be asked for; `allow_shell` lets
-    `!` pass, with `pipes` also `|`.
-    """
-    statements = tuple(statements)
-    checked = _Check(given, allow_shell, pipes)
-    checked.all_of(statements)
-    for name in given if require_use else ():
-        if name not in checked.asked_for:
-            error = not_set(name, sorted(checked.asked_for))
-            raise UsageError(f"--set {name}: nothing here asks for ${name}", error.hint)
-
-
-_UNKNOWN: Final = NamedType(None)
-_JOB_NAME: Final = NamedType(str)
-
-
-class _Check:
-    def __init__(self, given: Mapping[str, NamedType], allow_shell: bool, pipes: bool) -> None:
-        self._known: dict[str, NamedType] = {**given}
-        self._rank_in_focus = False
-        self._allow_shell = allow_shell
-        self._pipes = pipes
-        self.asked_for: set[str] = set()
-
-    def all_of(self, statements: Iterable[Statement]) -> None:
-        """Looks at each, in order."""
-        for statement in statements:
-            try:
-                self._one(statement)
-            except LineError:
-                raise
-            except (UsageError, click.UsageError) as error:
-                message, hint, _ = explained(error)
-                raise LineError(statement.line, UsageError(message, hint)) from None
-
-    def _one(self, statement: Statement) -> None:
-        if isinstance(statement, ShellCommand):
-            self._require_shell(statement.text)
-        elif isinstance(statement, When | Expect):
-            check_condition(statement.condition, self._known_of)
-            if isinstance(statement, When):
-                self._body(statement)
-        elif isinstance(statement, Assign):
-            self._assign(statement)
-        elif isinstance(statement, Use):
-            self._references(statement.value.references)
-            self._rank_in_focus |= statement.what == "rank"
-            if statement.what == "step" and (text := statement.value.text) is not None:
-                parse_steps(text)
-        elif isinstance(statement, Fail):
-            self._references(statement.message.references)
-        else:
-            self._command(statement)
-
-    def _body(self, statement: When) -> None:
-        """What depends on a condition may not run: a name that gets another kind of value there has either of them."""
-        before = dict(self._known)
-        self.all_of(statement.body)
-        for name, known in self._known.items():
-            if before.get(name, known) != known:
-                self._known[name] = _UNKNOWN
-
-    def _assign(self, statement: Assign) -> None:
-        self._references(statement.value.references)
-        if statement.is_default:
-            self.asked_for.add(statement.name)
-        if not (statement.is_default and statement.name in self._known):
-            self._known[statement.name] = self._worth(statement.value)
-
-    def _worth(self, word: Word) -> NamedType:
-        """What is known of a value that gets a name."""
-        if (reference := word.reference) is None:
-            text = word.text
-            if text is None:
-                return NamedType(str)
-            return NamedType(None, constant=text if word.quoted else literal(text))
-        known = self._known_of(reference)
-        return known if not reference.path else NamedType(field_type(reference, known))
-
-    def _command(self, statement: Command) -> None:
-        if statement.pipe is not None:
-            self._require_shell(f"| {statement.pipe}", pipe=True)
-        for word in statement.words:
-            self._references(word.references)
-        entry = found(statement)
-        self._options(statement, statement.words[1:])
-        if statement.name is not None:
-            if not entry.has_result:
-                raise UsageError(f"{entry.name} answers in text, which has no fields")
-            from kair_tui.cli.fail_on import described
-
-            self._known[statement.name] = described(entry.name)
-
-    def _options(self, statement: Command, words: tuple[Word, ...]) -> None:
-        """A value that is not known yet cannot be wrong yet; everything else can."""
-        entry = found(statement)
-        texts = [word.filled(lambda _: _ANY_VALUE) for word in words]
-        if {"-h", "--help"} & set(texts):
-            return
-        if entry.acts:
-            require_written_out(statement, texts)
-        if self._rank_in_focus and lacks_rank(entry, texts):
-            texts += ["--rank", "0"]
-        try:
-            arguments = parse(entry, texts)
-        except click.MissingParameter:
-            raise
-        except click.BadParameter:
-            if any(word.references for word in words):
-                return
-            raise
-        conditions_of(entry, arguments)
-        if "step" in arguments and not any(word.references for word in words):
-            parse_steps(arguments["step"])
-
-    def _references(self, references: Iterable[Reference]) -> None:
-        for reference in references:
-            field_type(reference, self._known_of(reference))
-
-    def _known_of(self, reference: Reference) -> NamedType:
-        """What is known of its name. Raises UsageError where that was given nothing."""
-        self.asked_for.add(reference.name)
-        if reference == Reference(JOB) and JOB not in self._known:
-            return _JOB_NAME
-        if reference.name not in self._known:
-            raise not_set(reference.name, list(self._known))
-        return self._known[reference.name]
-
-    def _require_shell(self, text: str, *, pipe: bool = False) -> None:
-        if pipe and not self._pipes:
-            raise UsageError(f"{text}: a runbook pipes nothing", "write the command behind a ! and --allow-shell")
-        if not self._allow_shell:
-            raise UsageError(f"{text}: the system's shell is not allowed here", "--allow-shell allows it")

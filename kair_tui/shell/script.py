@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kair_engine.errors import UsageError
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
+from kair_tui.shell.run_result import StatementRun, how_it_ended, worth_of
 from kair_tui.shell.runner import Outcome, run_one
-from kair_tui.shell.session import StatementRun, how_it_ended, worth_of
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Document, PageOptions
@@ -31,19 +31,19 @@ class StatementListener(Protocol):
     look: "PageOptions"
 
     def on_start(self, statement: Statement) -> None:
-        """A statement is about to run."""
+        """Hear that a statement is about to run."""
 
     def on_answer(self, outcome: Outcome) -> None:
-        """A command, a value or a focus is through."""
+        """Hear that a command, a value or a focus is through."""
 
     def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """A condition was looked at; `found` is what it found where it does not hold, else None."""
+        """Hear of a condition; `found` is what it found where it does not hold, else None."""
 
     def on_error(self, line: int, error: BaseException) -> None:
-        """A statement went wrong, which ends the script."""
+        """Hear that a statement went wrong, which ends the script."""
 
     def on_fail(self, line: int, message: str) -> None:
-        """A `fail` ends the script."""
+        """Hear that a `fail` ends the script."""
 
 
 class Script:
@@ -72,7 +72,7 @@ class Script:
         return how_it_ended(self.runs, self.status, self._verdict or self._asked)
 
     def run(self, statements: Iterable[Statement]) -> bool:
-        """Runs them, and tells whether what follows may run. Raises KeyboardInterrupt and BrokenPipeError."""
+        """Run them, and tell whether what follows may run. Raises KeyboardInterrupt and BrokenPipeError."""
         return all(self._one(statement) for statement in statements)
 
     def _one(self, statement: Statement) -> bool:
@@ -130,7 +130,7 @@ class Script:
         self._listener.on_condition(statement, found)
 
     def _found(self, statement: When | Expect) -> str:
-        """What the condition compares, as far as it is there."""
+        """Return what the condition compares, as far as it is there."""
         told: list[str] = []
         for reference in dict.fromkeys(statement.condition.references):
             with suppress(UsageError):  # of a part that was not looked at
@@ -164,7 +164,7 @@ class Script:
         )
 
     def _keep_sentence(self, statement: Command | Assign | Use, outcome: Outcome) -> None:
-        """What the run's last sentence may say of the answer."""
+        """Keep what the run's last sentence may say of the answer."""
         if outcome.answer is None or outcome.headline is None:
             return
         if outcome.answer.command == TRIAGE:
@@ -181,7 +181,7 @@ class Script:
 
 
 def planned(statements: Iterable[Statement]) -> list[StatementRun]:
-    """What would run, without running any of it."""
+    """Return what would run, without running any of it."""
     runs: list[StatementRun] = []
     for statement in statements:
         runs.append(StatementRun(statement.line, statement.text, "planned", _condition(statement)))
@@ -190,7 +190,7 @@ def planned(statements: Iterable[Statement]) -> list[StatementRun]:
 
 
 def _condition(statement: Statement) -> str | None:
-    """The condition as it was written."""
+    """Return the condition as it was written."""
     return statement.condition_text if isinstance(statement, When | Expect) else None
 
 
@@ -201,20 +201,20 @@ def _document(answer: "Document") -> dict[str, Any]:
 
 
 def call_system(command: str, state: "ShellState") -> int:
-    """Runs a line as typed, and returns its exit status."""
+    """Run a line as typed, and return its exit status."""
     sys.stdout.flush()
     return subprocess.run(command, shell=True, check=False, env=_environment(state)).returncode
 
 
 def pipe_to(command: str, text: str, state: "ShellState") -> int:
-    """Lets a program read `text`; it need not read all of it. Returns its exit status."""
+    """Let a program read `text`; it need not read all of it. Return its exit status."""
     sys.stdout.flush()
     data = text.encode(errors="backslashreplace")
     return subprocess.run(command, shell=True, check=False, input=data, env=_environment(state)).returncode
 
 
 def _environment(state: "ShellState") -> dict[str, str]:
-    """The job in hand is that of every `kair` behind the `!`."""
+    """Return the variables by which `kair` behind the `!` takes the job in hand."""
     job = {} if state.source is None else {"KAIR_JOB": state.source.name}
     store = {} if state.store is None else {"KAIR_STORE": str(state.store)}
     return {**os.environ, **job, **store}

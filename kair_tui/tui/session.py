@@ -16,7 +16,7 @@ from kair_engine.trace.model import Trace
 from kair_tui.cli.asking import in_words, shown
 from kair_tui.render.answer import PageOptions
 from kair_tui.render.written import Format, written
-from kair_tui.shell.session import Recorder
+from kair_tui.shell.recorder import Recorder
 from kair_tui.tui.fix_selection import FixSelection
 from kair_tui.tui.question import entry_of, line_of
 
@@ -56,7 +56,7 @@ class Session(app.Session):
         self.steps: tuple[int, ...] | None = None
         """The steps that every question is about; None for all."""
         self.recorder = recorder or Recorder()
-        self.bookmarks = Bookmarks.of(source)
+        self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
         self.gpu_cost: float | None = None
         """What a GPU hour costs, where that was said."""

@@ -7,9 +7,8 @@ import pytest
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import parse_condition
 from kair_tui.cli.fields import Named, field_of, text_of
-from kair_tui.cli.words import Reference
+from kair_tui.cli.words import Reference, words_of
 from kair_tui.shell.language import Assign, Command, Expect, LineError, ShellCommand, When, parse
-from kair_tui.shell.lexer import words_of
 
 VALUES: dict[str, Named] = {
     "t": Named({"verdict": "straggler", "findings": [{"cause": "compute", "ranks": [1, 3], "edge": None, "p": 0.01}]}),
@@ -60,6 +59,8 @@ def test_a_value_stays_one_word_whatever_is_in_it(line: str, words: list[str]) -
         ("$t.findings[0].cause in (communication, compute)", True),
         ("$w.rank in (1,2) or $w.rank in ( 15 , 16 )", True),
         ("$w.rank in (1, 2)", False),
+        ("$t.verdict in (job_wide, 'straggler',)", True),
+        ("lambda == lambda and if != else", True),
         ("$t.findings[0].ranks contains 3", True),
         ("$t.findings[0].cause contains put", True),
         ("3 in $t.findings[0].ranks", True),
@@ -81,8 +82,14 @@ def test_conditions(condition: str, holds: bool) -> None:
         ("$t.findings[1].edge", "$t.findings has 1 entry: $t.findings[1] is not there"),
         ("$t.verdict.x", "$t.verdict is a plain value, and has no 'x'"),
         ("$t.findings[0].edge.from", "$t.findings[0].edge is null, and has no from"),
-        ("$w.rank in (1, 2", "a value is missing in the condition '$w.rank in (1, 2'"),
-        ("$w.rank in ($limit)", "values in brackets are written out in '$w.rank in ($limit)'"),
+        ("$w.rank in (1, 2", "a bracket is not closed in '$w.rank in (1, 2'"),
+        ("$w.rank in (1, $limit)", "several values in brackets are written out"),
+        ("$w.rank in (1, not 2)", "the condition '$w.rank in (1, not 2)' goes on after it is complete"),
+        ("$w.rank in ()", "a value is missing in the condition '$w.rank in ()'"),
+        ("$w.rank == (1, 2)", "the condition '$w.rank == (1, 2)' goes on after it is complete"),
+        ("1 < 2 < 3", "the condition '1 < 2 < 3' goes on after it is complete"),
+        ("1 == 1)", "the condition '1 == 1)' goes on after it is complete"),
+        ("1 = 1", "'=' is no comparison in '1 = 1'"),
         ("(1 == 1", "a bracket is not closed in '(1 == 1'"),
         ("1 ==", "a value is missing in the condition '1 =='"),
         ("1 == 1 1", "the condition '1 == 1 1' goes on after it is complete"),

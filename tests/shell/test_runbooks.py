@@ -15,8 +15,8 @@ from support.places import SAMPLES
 
 from kair_engine.triage import analysis
 from kair_tui.cli.registry import RUNBOOK_NOTES
+from kair_tui.shell.recorder import Recorder, from_anywhere
 from kair_tui.shell.runbooks import bundled_names
-from kair_tui.shell.session import Recorder, from_anywhere
 
 SAMPLE = SAMPLES / "slow_operator"
 HEALTHY = SAMPLES / "healthy"

@@ -20,8 +20,8 @@ from kair_tui.cli.field_values import check_condition
 from kair_tui.cli.fields import fields_of, item_of
 from kair_tui.cli.registry import COMMANDS, find
 from kair_tui.commands.schema import schema_of
+from kair_tui.shell.checks import check
 from kair_tui.shell.language import LineError, parse
-from kair_tui.shell.runner import check
 
 ANSWERING = [entry.name for entry in COMMANDS if entry.has_result]
 ASKED_BY_FAIL_ON = [entry.name for entry in COMMANDS if entry.fails_on]

@@ -1,10 +1,10 @@
 """What a person made of a job, kept with it: notes, and bookmarks of screens worth coming back to."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
-from kair.app.jobs import JobSource
-from kair.app.places import kept_with
+from kair.app.places import OfTraces, kept_with
 from kair.app.question import Note
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import Job
@@ -29,10 +29,18 @@ Kept = TypeVar("Kept", Note, Bookmark)
 class _KeptWithJob(Generic[Kept]):
     """Keep what was made of one job in one file."""
 
-    of_what: type[Kept]
+    kind: type[Kept]
+    name: OfTraces
 
     def __init__(self, file: Path, *, in_store: bool = False) -> None:
         self.file, self._in_store = file, in_store
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
+        if job.stored_in is not None:
+            return cls(Path(job.stored_in).with_name(f"{cls.name}.json"), in_store=True)
+        return cls(kept_with(Path(job.source), cls.name))
 
     def all(self) -> tuple[Kept, ...]:
         """Return them in the order they were made; none where the file is missing or damaged."""
@@ -41,61 +49,45 @@ class _KeptWithJob(Generic[Kept]):
         from kair_engine.trace.files import read_kept
 
         try:
-            return msgspec.json.decode(read_kept(self.file), type=tuple[self.of_what, ...])  # type: ignore[name-defined]
+            return msgspec.json.decode(read_kept(self.file), type=tuple[self.kind, ...])  # type: ignore[name-defined]
         except (OSError, ValueError, RecursionError):
             return ()
 
-    def _write(self, kept: tuple[Kept, ...]) -> None:
+    def _replace(self, old: Callable[[Kept], bool], new: Kept | None) -> None:
+        """Put `new` in the place of what is `old`. Raises OSError."""
         from kair_engine.trace.files import make_folder, modes_below, write_whole
         from kair_engine.trace.json_text import encode_json
 
         if not self._in_store:  # There the folder of a job that was deleted is not made again.
             make_folder(self.file.parent)
+        kept = (*(one for one in self.all() if not old(one)), *(() if new is None else (new,)))
         write_whole(self.file, encode_json(kept), modes_below(self.file.parent))
 
 
 class Notes(_KeptWithJob[Note]):
     """Keep what a person wrote about one job."""
 
-    of_what = Note
-
-    @classmethod
-    def of(cls, job: Job) -> "Notes":
-        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
-        from kair_engine.recording.job_file import NOTES
-
-        if job.stored_in is not None:
-            return cls(Path(job.stored_in).parent / NOTES, in_store=True)
-        return cls(kept_with(Path(job.source), "notes"))
+    kind = Note
+    name = "notes"
 
     def on(self, about: str, screen: str) -> str:
         """Return what is noted on that already."""
-        return next((one.text for one in self.all() if (one.about, one.screen) == (about, screen)), "")
+        return next((note.text for note in self.all() if (note.about, note.screen) == (about, screen)), "")
 
     def write(self, note: Note) -> None:
         """Put a note in the place of the one on the same; one without text takes it away. Raises OSError."""
-        kept = tuple(one for one in self.all() if (one.about, one.screen) != (note.about, note.screen))
-        self._write((*kept, note) if note.text else kept)
+        subject = note.about, note.screen
+        self._replace(lambda other: (other.about, other.screen) == subject, note if note.text else None)
 
 
 class Bookmarks(_KeptWithJob[Bookmark]):
     """Keep the bookmarks of one job."""
 
-    of_what = Bookmark
-
-    @classmethod
-    def of(cls, source: JobSource) -> "Bookmarks":
-        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
-        from kair_engine.recording.job_file import BOOKMARKS
-
-        if source.stored:
-            return cls(source.path / BOOKMARKS, in_store=True)
-        return cls(kept_with(source.path, "bookmarks"))
+    kind = Bookmark
+    name = "bookmarks"
 
     def toggle(self, bookmark: Bookmark) -> bool:
         """Set a bookmark, or take it away where it was set; True where it is set now. Raises OSError."""
-        known = self.all()
-        kept = tuple(one for one in known if one != bookmark)
-        is_set = len(kept) == len(known)
-        self._write((*kept, bookmark) if is_set else kept)
+        is_set = bookmark not in self.all()
+        self._replace(lambda other: other == bookmark, bookmark if is_set else None)
         return is_set

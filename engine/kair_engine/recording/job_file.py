@@ -34,9 +34,6 @@ from kair_engine.trace.json_text import encode_json
 from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace, short_warning
 
 JOB_FILE: Final = "job.json"
-BOOKMARKS: Final = "bookmarks.json"
-NOTES: Final = "notes.json"
-"""The user's own, as are the bookmarks: they stay when the job is replaced."""
 RECORDING: Final = "recording-"
 """How the names of recordings' folders begin."""
 SCHEMA: Final = "kair.job"
