@@ -27,6 +27,7 @@ LATE = {
     "prompt_toolkit",
     "pyarrow",
     "pydantic",
+    "pynvml",
     "rich",
     "scipy",
     "textual",
