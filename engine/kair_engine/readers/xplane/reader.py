@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of, rank_from_name
@@ -145,7 +145,7 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     NotATraceError where it is no profile of XLA, InputError where it holds no operations of a device, OSError when the
     disk is full.
     """
-    content, is_damaged = _content(source)
+    content, is_damaged = read_whole(source, _LARGEST)
     space = read_space(content)
     del content
     if not space.planes:
@@ -190,17 +190,6 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         warnings=warnings,
     )
     return write_recording(source, out, recordings, about)
-
-
-def _content(source: Path) -> tuple[bytes, bool]:
-    """The file's bytes, decompressed, and whether it was cut off."""
-    blocks, held, size = BlockReader(source), [], 0
-    for block in blocks:
-        held.append(block)
-        size += len(block)
-        if size > _LARGEST:
-            raise InputError(f"{source.name} holds more than 2 GiB: no profile is as large")
-    return b"".join(held), blocks.damaged
 
 
 def _module_contents(space: Space) -> list[bytes]:
