@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import RECORDINGS
-from support.xplane_builder import BEGIN_NS, PlaneBuilder, message, number, tpu_host, varint, write_pod
+from support.xplane_builder import BEGIN_NS, PlaneBuilder, message, module, number, tpu_host, varint, write_pod
 
 from kair_engine.errors import InputError
-from kair_engine.readers.xplane.hlo import Groups, device_groups, mesh_groups
+from kair_engine.readers.xplane.hlo import Groups, device_groups, mesh_groups, read_module
 from kair_engine.readers.xplane.messages import MESSAGES
 from kair_engine.readers.xplane.reader import read_xplane
 from kair_engine.recording.opening import open_trace
@@ -231,6 +231,19 @@ def test_groups_as_lists_iotas_and_mesh_axes() -> None:
         assert groups_of(refused) == ()
     assert mesh_groups_of([0, 0]) == mesh_groups_of([2]) == mesh_groups_of([]) == ()
     assert mesh_groups_of([0], [1] * 99) == mesh_groups_of([0], order=number(2, 1)) == ()
+
+
+def test_sizes_of_tuples_and_of_what_no_array_can_be() -> None:
+    def size_of(*shape: bytes) -> int | None:
+        content = module("m", 1, 1, [message(2, message(1, "x"), message(3, *shape))])
+        return read_module(content).instructions["x"].size
+
+    floats = number(2, 11)
+    assert size_of(floats, message(3, varint(10), varint(3))) == 120
+    assert size_of(message(4, floats, message(3, varint(10))), message(4, floats)) == 44
+    huge = message(4, floats, message(3, varint(-1)))
+    assert size_of(huge, huge, huge) == 1 << 62
+    assert size_of(floats, message(3, *[varint(-1)] * 100_000)) is None
 
 
 def test_a_profile_that_is_cut_off_keeps_the_planes_before(tmp_path: Path) -> None:

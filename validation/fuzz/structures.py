@@ -71,14 +71,14 @@ def _message(data: bytes, depth: int) -> "list[Field] | None":
     """The fields of a message, nested as far as what they hold can be read as a message; else None."""
     found: list[Field] = []
     try:
-        for told in UnknownFieldSet(Empty.FromString(data)):
-            value: int | bytes | list[Field] | None = told.data
+        for field in UnknownFieldSet(Empty.FromString(data)):
+            value: int | bytes | list[Field] | None = field.data
             if isinstance(value, bytes):
                 value = _message(value, depth + 1) if value and depth < _DEEPEST else None
-                value = told.data if value is None else value
+                value = field.data if value is None else value
             elif not isinstance(value, int):
                 return None
-            found.append(Field(told.field_number, told.wire_type, value))
+            found.append(Field(field.field_number, field.wire_type, value))
     except DecodeError:
         return None
     return found

@@ -22,7 +22,8 @@ _ELEMENT_BYTES: Final = {
 }
 _MOST_DEVICES: Final = 1 << 20
 _MOST_AXES: Final = 16
-"""NumPy reshapes to 32 at least."""
+"""NumPy reshapes to 32 at least; arrays of XLA have fewer."""
+_MOST_SIZE: Final = 1 << 62
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -58,42 +59,47 @@ class Module:
 def read_module(content: bytes) -> Module:
     """Return the module of an HloProto; an empty one where it is damaged."""
     try:
-        told = MESSAGES["Hlo"].FromString(content).module
+        message = MESSAGES["Hlo"].FromString(content).module
     except DecodeError:
         return Module()
-    of = told.assignment
-    devices = of.replicas * of.computations
+    devices = message.assignment.replicas * message.assignment.computations
     return Module(
-        text(told.name),
-        told.id if told.HasField("id") else None,
+        text(message.name),
+        message.id if message.HasField("id") else None,
         devices if 0 < devices <= _MOST_DEVICES else None,
-        {text(one.name): _instruction(one) for computation in told.computations for one in computation.instructions},
+        {
+            text(each.name): _instruction(each)
+            for computation in message.computations
+            for each in computation.instructions
+        },
     )
 
 
-def _instruction(told: Any) -> Instruction:  # noqa: ANN401  (a message's class is made by the protobuf package)
-    groups = _listed(told.groups) or mesh_groups(told.mesh_axes) or device_groups(told.device_list)
-    size = _shape_bytes(told.shape) if told.HasField("shape") else None
-    return Instruction(text(told.opcode), text(told.metadata.op_name), groups, size)
+def _instruction(message: Any) -> Instruction:  # noqa: ANN401  (a message's class is made by the protobuf package)
+    groups = _listed(message.groups) or mesh_groups(message.mesh_axes) or device_groups(message.device_list)
+    size = _shape_bytes(message.shape) if message.HasField("shape") else None
+    return Instruction(text(message.opcode), text(message.metadata.op_name), groups, size)
 
 
 def _shape_bytes(shape: Any) -> int | None:  # noqa: ANN401
     """Return the bytes of an array, or of all arrays of a tuple; None where the type is none of the known."""
     if shape.parts:
-        return sum(_shape_bytes(part) or 0 for part in shape.parts)
+        return min(sum(_shape_bytes(part) or 0 for part in shape.parts), _MOST_SIZE)
     size = _ELEMENT_BYTES.get(shape.element_type)
-    return None if size is None else min(size * prod(shape.dimensions), 1 << 62)
+    return (
+        None if size is None or len(shape.dimensions) > _MOST_AXES else min(size * prod(shape.dimensions), _MOST_SIZE)
+    )
 
 
 def _listed(groups: Any) -> Groups:  # noqa: ANN401
     return tuple(tuple(group.ids) for group in groups if group.ids)
 
 
-def device_groups(told: Any) -> Groups:  # noqa: ANN401
+def device_groups(message: Any) -> Groups:  # noqa: ANN401
     """Return the groups of a CollectiveDeviceListProto: in full, or an iota that is reshaped and transposed."""
-    if not told.HasField("iota"):
-        return _listed(told.groups)
-    count, size, shape, order = told.iota.count, told.iota.size, told.iota.shape, told.iota.order
+    if not message.HasField("iota"):
+        return _listed(message.groups)
+    count, size, shape, order = message.iota.count, message.iota.size, message.iota.shape, message.iota.order
     if not 0 < count * size <= _MOST_DEVICES or len(shape) > _MOST_AXES or prod(shape) != count * size:
         return ()
     if sorted(order) != list(range(len(shape))):
@@ -102,15 +108,15 @@ def device_groups(told: Any) -> Groups:  # noqa: ANN401
     return tuple(tuple(row) for row in devices.tolist())
 
 
-def mesh_groups(told: Any) -> Groups:  # noqa: ANN401
+def mesh_groups(message: Any) -> Groups:  # noqa: ANN401
     """Return the groups along axes of a mesh with named axes.
 
     Only whole axes of a mesh in its plain order: what else can be said of one is not known to mean.
     """
-    if any(map(len, map(UnknownFieldSet, (told.mesh, *told.axes)))):
+    if any(map(len, map(UnknownFieldSet, (message.mesh, *message.axes)))):
         return ()
-    sizes = [one.size if one.HasField("size") else 1 for one in told.mesh.axes]
-    axes = [one.axis for one in told.axes]
+    sizes = [axis.size if axis.HasField("size") else 1 for axis in message.mesh.axes]
+    axes = [axis.axis for axis in message.axes]
     if not axes or len(sizes) > _MOST_AXES or not 0 < prod(sizes) <= _MOST_DEVICES:
         return ()
     if max(axes) >= len(sizes) or len(set(axes)) < len(axes):

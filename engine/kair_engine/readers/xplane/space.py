@@ -65,7 +65,8 @@ class Plane:
         }
         self.stats: Final = self._stats_of(message.stats)
         self.lines: Final = tuple(
-            Line(text(one.name or one.display_name), one.id, one.timestamp_ns, one.events) for one in message.lines
+            Line(text(line.name or line.display_name), line.id, line.timestamp_ns, line.events)
+            for line in message.lines
         )
 
     def events(self, line: Line) -> Iterator[Event]:
