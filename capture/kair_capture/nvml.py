@@ -1,9 +1,7 @@
-"""What NVIDIA's driver says of the devices of this host: readings, settings and processes, by libnvidia-ml.
+"""What NVIDIA's driver says of the devices of this host: readings, settings and processes, by nvidia-ml-py (`pynvml`).
 
-Nothing but ctypes is used: the training process, which has not what the engine needs, may ask as well. What a device
-does not support, or does not let this user read, is left out and not asked for again; no question raises.
-
-Functions, fields and structures are those of NVIDIA's nvml.h (versions 11.8 to 13.3).
+The agent asks; the training process never does. What a device does not support, or does not let this user read, is left
+out and not asked for again; no question raises.
 """
 
 import ctypes
@@ -11,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-LIBRARY: Final = "libnvidia-ml.so.1"
 DEAR_S: Final = 10.0
 """What takes the driver long is asked for so seldom, s."""
 DEAR: Final = frozenset(
@@ -35,10 +32,8 @@ DEAR: Final = frozenset(
 )
 """Names among `Device.readings` that are asked for every DEAR_S alone."""
 
-_OK: Final = 0
 _HOPELESS: Final = frozenset({2, 3, 4, 13, 25, 26})
 """Invalid argument, not supported, no permission, no such function, another version, deprecated: asked once."""
-_TOO_SMALL: Final = 7
 _NO_PERMISSION: Final = 4
 _NO_VALUE: Final = frozenset({2**32 - 1, 2**64 - 1})
 _BLANK_FROM: Final = 2**63 - 32
@@ -46,7 +41,6 @@ _BLANK_FROM: Final = 2**63 - 32
 _SM, _MEMORY = 1, 2
 _ALL_LINKS: Final = 2**32 - 1
 _MOST_LINKS: Final = 18
-_MOST_PROCESSES: Final = 1024
 _UNSIGNED_LONG_LONG: Final = 3
 
 # Fields of nvmlDeviceGetFieldValues.
@@ -67,88 +61,8 @@ _LINK_COUNTERS: Final[Sequence[tuple[str, Sequence[tuple[bool, tuple[int, ...]]]
 """name → what tells it, the newest devices' first: whether it is asked of each link, and fields, which are summed."""
 
 
-class _Value(ctypes.Union):
-    _fields_ = (
-        ("double", ctypes.c_double),
-        ("uint", ctypes.c_uint),
-        ("ulong", ctypes.c_ulong),
-        ("ulonglong", ctypes.c_ulonglong),
-        ("longlong", ctypes.c_longlong),
-        ("int", ctypes.c_int),
-        ("ushort", ctypes.c_ushort),
-    )
-
-
-_TYPES: Final = ("double", "uint", "ulong", "ulonglong", "longlong", "int", "ushort")
+_TYPES: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """nvmlValueType_t → the member that has the value."""
-
-
-class FieldValue(ctypes.Structure):
-    """nvmlFieldValue_t."""
-
-    _fields_ = (
-        ("field", ctypes.c_uint),
-        ("scope", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latency", ctypes.c_longlong),
-        ("type", ctypes.c_uint),
-        ("result", ctypes.c_uint),
-        ("value", _Value),
-    )
-
-
-class ProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_v2_t."""
-
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("memory", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    )
-
-
-class ProcessUtilization(ctypes.Structure):
-    """nvmlProcessUtilizationSample_t."""
-
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("timestamp", ctypes.c_ulonglong),
-        ("sm", ctypes.c_uint),
-        ("memory", ctypes.c_uint),
-        ("encoder", ctypes.c_uint),
-        ("decoder", ctypes.c_uint),
-    )
-
-
-class PciInfo(ctypes.Structure):
-    """nvmlPciInfo_t."""
-
-    _fields_ = (
-        ("legacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("device_id", ctypes.c_uint),
-        ("subsystem_id", ctypes.c_uint),
-        ("address", ctypes.c_char * 32),
-    )
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class _Utilization(ctypes.Structure):
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
-class _Violation(ctypes.Structure):
-    _fields_ = (("reference", ctypes.c_ulonglong), ("time", ctypes.c_ulonglong))
-
-
-class _Margin(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint), ("celsius", ctypes.c_int))
 
 
 class _Field(NamedTuple):
@@ -157,52 +71,45 @@ class _Field(NamedTuple):
 
 
 class _Asking:
-    """Calls of the library about one thing, which remembers what is hopeless."""
+    """Calls of pynvml about one thing, which remembers what is hopeless."""
 
-    def __init__(self, library: Any) -> None:  # noqa: ANN401  (a shared library, or what stands in for one)
-        self._library = library
+    def __init__(self, api: Any, *about: object) -> None:  # noqa: ANN401  (pynvml has no types)
+        self._api, self._about = api, about
         self._hopeless: set[object] = set()
         self.was_refused = False
         """Whether something was not permitted."""
 
-    def call(self, name: str, *arguments: object, of: object = None) -> int | None:
-        """What the function `name` returned; None where it is not there, or is known to say nothing.
+    def __call__(self, name: str, *arguments: object, of: object = None) -> Any:  # noqa: ANN401
+        """Return what the function `nvml…` of that name returns; None where it fails, or is known to say nothing.
 
-        `of` tells calls of one function apart.
+        `of` separates calls of one function.
         """
         key = (name, of)
         if key in self._hopeless:
             return None
         try:
-            status = int(getattr(self._library, name)(*arguments))
+            return getattr(self._api, f"nvml{name}")(*self._about, *arguments)
+        except self._api.NVMLError as error:
+            if error.value in _HOPELESS:
+                self._hopeless.add(key)
+                self.was_refused |= error.value == _NO_PERMISSION
         except (AttributeError, ctypes.ArgumentError, TypeError, ValueError):
             self._hopeless.add(key)
-            return None
-        if status in _HOPELESS:
-            self._hopeless.add(key)
-            self.was_refused |= status == _NO_PERMISSION
-        return status
-
-    def text(self, name: str, *arguments: object, most: int = 96) -> str | None:
-        """Of a function whose last arguments are a buffer and its length."""
-        buffer = ctypes.create_string_buffer(most)
-        if self.call(name, *arguments, buffer, ctypes.c_uint(most)) != _OK:
-            return None
-        return buffer.value.decode("utf-8", "replace") or None
+        return None
 
 
 class Device:
     """One device, as the driver numbers it. None of its methods raises."""
 
-    def __init__(self, library: Any, handle: ctypes.c_void_p, index: int, driver: str | None) -> None:  # noqa: ANN401
-        self._asking = _Asking(library)
-        self._handle = handle
+    def __init__(self, api: Any, handle: object, index: int, driver: str | None) -> None:  # noqa: ANN401
+        self._ask = _Asking(api, handle)
         self.index: Final = index
-        self.uuid: Final = self._asking.text("nvmlDeviceGetUUID", handle)
+        self.uuid: Final[str | None] = self._ask("DeviceGetUUID") or None
         """`GPU-…`."""
-        self.pci: Final = self._address()
+        info = self._ask("DeviceGetPciInfo")
+        self.pci: Final[str | None] = (info and info.busId) or None
         """`00000000:1B:00.0`, as the driver writes it."""
-        self.model: Final = self._asking.text("nvmlDeviceGetName", handle)
+        self.model: Final[str | None] = self._ask("DeviceGetName") or None
         self._reason_fields = _reason_fields(driver)
         self._dead_fields: set[_Field] = set()
         self._dear_at = float("-inf")
@@ -215,7 +122,7 @@ class Device:
     @property
     def was_refused(self) -> bool:
         """Whether something may not be read by this user."""
-        return self._asking.was_refused
+        return self._ask.was_refused
 
     def readings(self, now_s: float | None = None) -> dict[str, float]:
         """What it says now, by the names and in the units of the engine's MEASURES.
@@ -240,15 +147,11 @@ class Device:
                 found[key] = f"{limits[name]:.0f}"
         if "gpu_power_limit" in limits:
             found["power_limit_w"] = f"{limits['gpu_power_limit']:g}"
-        for key, function, has_pending in (
-            ("ecc", "nvmlDeviceGetEccMode", True),
-            ("persistence", "nvmlDeviceGetPersistenceMode", False),
-            ("mig", "nvmlDeviceGetMigMode", True),
-        ):
-            mode, pending = ctypes.c_uint(), ctypes.c_uint()
-            more = (ctypes.byref(pending),) if has_pending else ()
-            if self._asking.call(function, self._handle, ctypes.byref(mode), *more) == _OK and mode.value in (0, 1):
-                found[key] = ("off", "on")[mode.value]
+        for key, function in (("ecc", "EccMode"), ("persistence", "PersistenceMode"), ("mig", "MigMode")):
+            told = self._ask(f"DeviceGet{function}")
+            mode = told[0] if isinstance(told, list) else told  # and what it will be from the next start on
+            if mode in (0, 1):
+                found[key] = ("off", "on")[mode]
         return found
 
     def processes(self) -> tuple[int, ...]:
@@ -258,58 +161,36 @@ class Device:
     def memory_of_processes(self) -> dict[int, float | None]:
         """Process → its device memory in bytes, None where that is not told."""
         for version in ("v2", "v3"):
-            count = ctypes.c_uint(64)
-            while count.value <= _MOST_PROCESSES:
-                asked = count.value
-                of = (ProcessInfo * asked)()
-                name = f"nvmlDeviceGetComputeRunningProcesses_{version}"
-                status = self._asking.call(name, self._handle, ctypes.byref(count), of)
-                if status == _OK:
-                    told = of[: min(count.value, asked)]
-                    return {int(one.pid): _known(one.memory) for one in told if one.pid}
-                if status != _TOO_SMALL:
-                    break
-                count.value = max(2 * asked, count.value + 8)
+            told = self._ask(f"DeviceGetComputeRunningProcesses_{version}")
+            if told is not None:
+                return {one.pid: one.usedGpuMemory and _known(one.usedGpuMemory) for one in told if one.pid}
         return {}
 
     def utilization_of(self, is_meant: Callable[[int], bool]) -> float | None:
         """The share of its SMs' time that the processes meant have used since the last call; None where unknown."""
-        count = ctypes.c_uint(0)
-        since = ctypes.c_ulonglong(self._seen_until)
-        name = "nvmlDeviceGetProcessUtilization"
-        if self._asking.call(name, self._handle, None, ctypes.byref(count), since) not in (_OK, _TOO_SMALL):
-            return None
-        if not 0 < count.value <= _MOST_PROCESSES:
-            return None
-        samples = (ProcessUtilization * count.value)()
-        if self._asking.call(name, self._handle, samples, ctypes.byref(count), since) != _OK:
-            return None
-        told = [one for one in samples[: count.value] if one.timestamp and one.sm <= 100]
-        self._seen_until = max([self._seen_until, *(one.timestamp for one in told)])
+        samples = self._ask("DeviceGetProcessUtilization", self._seen_until) or ()
+        told = [one for one in samples if one.timeStamp and one.smUtil <= 100]
+        self._seen_until = max([self._seen_until, *(one.timeStamp for one in told)])
         by_process: dict[int, list[int]] = {}
         for one in told:
             if is_meant(one.pid):
-                by_process.setdefault(one.pid, []).append(one.sm)
+                by_process.setdefault(one.pid, []).append(one.smUtil)
         return min(sum(sum(of) / len(of) for of in by_process.values()) / 100, 1.0) if told else None
 
     def _cheap(self, now: float) -> Iterable[tuple[str, float]]:
         for name, kind in (("gpu_sm_clock", _SM), ("gpu_memory_clock", _MEMORY)):
-            yield from _named(name, self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(kind), of=kind))
-        yield from _named("gpu_power", self._number("nvmlDeviceGetPowerUsage"), 1e-3)
-        yield from _named("gpu_temperature", self._number("nvmlDeviceGetTemperature", ctypes.c_uint(0)))
-        yield from _named("gpu_pcie_generation", self._number("nvmlDeviceGetCurrPcieLinkGeneration"))
-        yield from _named("gpu_pcie_width", self._number("nvmlDeviceGetCurrPcieLinkWidth"))
-        margin = _Margin(version=ctypes.sizeof(_Margin) | 1 << 24)
-        if self._asking.call("nvmlDeviceGetMarginTemperature", self._handle, ctypes.byref(margin)) == _OK:
-            yield "gpu_temperature_margin", float(margin.celsius)
-        busy = _Utilization()
-        if self._asking.call("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(busy)) == _OK:
-            yield from _named("gpu_utilization", busy.gpu if busy.gpu <= 100 else None, 1e-2)
-        for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-            bits = ctypes.c_ulonglong()
-            if self._asking.call(function, self._handle, ctypes.byref(bits)) == _OK:
-                yield from _named("gpu_throttle_reasons", bits.value)
-                break
+            yield from _named(name, self._ask("DeviceGetClockInfo", kind, of=kind))
+        yield from _named("gpu_power", self._ask("DeviceGetPowerUsage"), 1e-3)
+        yield from _named("gpu_temperature", self._ask("DeviceGetTemperature", 0))
+        yield from _named("gpu_pcie_generation", self._ask("DeviceGetCurrPcieLinkGeneration"))
+        yield from _named("gpu_pcie_width", self._ask("DeviceGetCurrPcieLinkWidth"))
+        yield from _named("gpu_temperature_margin", self._ask("DeviceGetMarginTemperature"))
+        busy = self._ask("DeviceGetUtilizationRates")
+        yield from _named("gpu_utilization", busy.gpu if busy and busy.gpu <= 100 else None, 1e-2)
+        bits = self._ask("DeviceGetCurrentClocksEventReasons")
+        if bits is None:
+            bits = self._ask("DeviceGetCurrentClocksThrottleReasons")  # as it is called by older drivers
+        yield from _named("gpu_throttle_reasons", bits)
         yield from self._times_and_counters(now)
 
     def _times_and_counters(self, now: float) -> Iterable[tuple[str, float]]:
@@ -324,10 +205,8 @@ class Device:
             if all(one in told for one in thermal):
                 yield "gpu_throttle_thermal_time", sum(told[one] for one in thermal) * 1e-9
         else:
-            so_far, of_temperature = _Violation(), ctypes.c_uint(1)
-            name = "nvmlDeviceGetViolationStatus"
-            if self._asking.call(name, self._handle, of_temperature, ctypes.byref(so_far)) == _OK:
-                yield from _named("gpu_throttle_thermal_time", so_far.time, 1e-9)
+            of_temperature = self._ask("DeviceGetViolationStatus", 1)
+            yield from _named("gpu_throttle_thermal_time", of_temperature and of_temperature.violationTime, 1e-9)
         for one in reasons[2:]:
             yield from _named("gpu_throttle_brake_time", told.get(_Field(one)), 1e-9)
         for name, field in (("gpu_pcie_sent", _PCIE_SENT), ("gpu_pcie_received", _PCIE_RECEIVED)):
@@ -336,20 +215,15 @@ class Device:
     def _memory_errors(self) -> dict[str, float]:
         found: dict[str, float] = {}
         for name, kind in (("gpu_ecc_corrected", 0), ("gpu_ecc_uncorrected", 1)):
-            count, since_load = ctypes.c_ulonglong(), ctypes.c_uint(0)
-            arguments = (self._handle, ctypes.c_uint(kind), since_load, ctypes.byref(count))
-            if self._asking.call("nvmlDeviceGetTotalEccErrors", *arguments, of=kind) == _OK:
-                found |= dict(_named(name, count.value))
-        rows = [ctypes.c_uint() for _ in range(4)]
+            found |= dict(_named(name, self._ask("DeviceGetTotalEccErrors", kind, 0, of=kind)))
         names = (
             "gpu_remapped_rows_correctable",
             "gpu_remapped_rows_uncorrectable",
             "gpu_row_remap_pending",
             "gpu_row_remap_failure",
         )
-        if self._asking.call("nvmlDeviceGetRemappedRows", self._handle, *map(ctypes.byref, rows)) == _OK:
-            for name, one in zip(names, rows, strict=True):
-                found |= dict(_named(name, one.value))
+        for name, count in zip(names, self._ask("DeviceGetRemappedRows") or (), strict=False):
+            found |= dict(_named(name, count))
         return found
 
     def _link_readings(self, now: float) -> dict[str, float]:
@@ -374,7 +248,7 @@ class Device:
         """How many are active; from the first look on, those that answer are asked alone."""
         states: dict[int, int] = {}
         for link in range(_MOST_LINKS) if self._links is None else self._links:
-            state = self._number("nvmlDeviceGetNvLinkState", after=ctypes.c_uint(link), of=link)
+            state = self._ask("DeviceGetNvLinkState", link, of=link)
             if state is not None:
                 states[link] = state
         if self._links is None:
@@ -391,37 +265,24 @@ class Device:
 
     def _limits(self) -> dict[str, float]:
         found: dict[str, float] = {}
-        found |= dict(_named("gpu_power_limit", self._number("nvmlDeviceGetEnforcedPowerLimit"), 1e-3))
-        found |= dict(_named("gpu_pcie_generation_max", self._number("nvmlDeviceGetMaxPcieLinkGeneration")))
-        found |= dict(_named("gpu_pcie_width_max", self._number("nvmlDeviceGetMaxPcieLinkWidth")))
-        memory = _Memory()
-        if self._asking.call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory)) == _OK:
-            found |= dict(_named("gpu_memory_used", memory.used))
-        return found
-
-    def _number(self, function: str, *before: object, after: object = None, of: object = None) -> int | None:
-        """Of a function whose last argument is where the number goes."""
-        number = ctypes.c_uint()
-        between = before if after is None else (after,)
-        status = self._asking.call(function, self._handle, *between, ctypes.byref(number), of=of)
-        return number.value if status == _OK and number.value not in _NO_VALUE else None
+        found |= dict(_named("gpu_power_limit", self._ask("DeviceGetEnforcedPowerLimit"), 1e-3))
+        found |= dict(_named("gpu_pcie_generation_max", self._ask("DeviceGetMaxPcieLinkGeneration")))
+        found |= dict(_named("gpu_pcie_width_max", self._ask("DeviceGetMaxPcieLinkWidth")))
+        memory = self._ask("DeviceGetMemoryInfo")
+        return found | dict(_named("gpu_memory_used", memory and memory.used))
 
     def _fields(self, asked: Sequence[_Field], long_alone: frozenset[int] = frozenset()) -> dict[_Field, int]:
         """In one call, those that it tells; of `long_alone` only what is a long number, as times in ns are."""
         living = [one for one in asked if one not in self._dead_fields]
         if not living:
             return {}
-        values = (FieldValue * len(living))(*(FieldValue(field=one.number, scope=one.scope) for one in living))
-        status = self._asking.call("nvmlDeviceGetFieldValues", self._handle, ctypes.c_int(len(living)), values)
-        if status != _OK:
-            return {}
         found: dict[_Field, int] = {}
-        for one, value in zip(living, values, strict=True):
-            is_other = one.number in long_alone and value.type != _UNSIGNED_LONG_LONG
-            if value.result in _HOPELESS or (value.result == _OK and is_other):
+        for one, value in zip(living, self._ask("DeviceGetFieldValues", living) or (), strict=False):
+            is_other = one.number in long_alone and value.valueType != _UNSIGNED_LONG_LONG
+            if value.nvmlReturn in _HOPELESS or (value.nvmlReturn == 0 and is_other):
                 self._dead_fields.add(one)
-            elif value.result == _OK and value.type < len(_TYPES):
-                number = getattr(value.value, _TYPES[value.type])
+            elif value.nvmlReturn == 0 and value.valueType < len(_TYPES):
+                number = getattr(value.value, _TYPES[value.valueType])
                 if _known(number) is not None and number >= 0:
                     found[one] = int(number)
         return found
@@ -435,32 +296,33 @@ class Device:
         if before is not None and now > before[0] and count >= before[1]:
             yield name, (count - before[1]) * unit / (now - before[0])
 
-    def _address(self) -> str | None:
-        info = PciInfo()
-        if self._asking.call("nvmlDeviceGetPciInfo_v3", self._handle, ctypes.byref(info)) != _OK:
-            return None
-        return bytes(info.address).decode("ascii", "replace") or None
-
 
 class Nvml:
     """The driver's library, begun. None of its methods raises."""
 
-    def __init__(self, library: Any) -> None:  # noqa: ANN401
-        """`library` has the functions of nvml.h as attributes. Raises OSError where it cannot begin."""
-        self._asking = _Asking(library)
-        status = self._asking.call("nvmlInit_v2")
-        if status != _OK:
-            raise OSError(_BEGIN_ERRORS.get(status or 0, f"its error {status}" if status else "it is another library"))
-        self._devices = tuple(self._found(library))
+    def __init__(self, api: Any) -> None:  # noqa: ANN401
+        """`api`: pynvml. Raises its NVMLError where the library cannot begin."""
+        api.nvmlInit()
+        self._ask = _Asking(api)
+        driver = self.driver_version()
+        # A device that fell off its bus has no handle; that of another index may.
+        handles = [
+            self._ask("DeviceGetHandleByIndex", index, of=index)
+            for index in range(min(self._ask("DeviceGetCount") or 0, 256))
+        ]
+        self._devices = tuple(
+            Device(api, handle, index, driver) for index, handle in enumerate(handles) if handle is not None
+        )
 
     @classmethod
-    def open(cls, path: str = LIBRARY) -> "Nvml | None":
+    def open(cls) -> "Nvml | None":
         """The library of this host; None where there is none, or it cannot begin."""
-        return opened(path)[0]
+        return opened()[0]
 
     def driver_version(self) -> str | None:
         """`580.65.06`."""
-        return self._asking.text("nvmlSystemGetDriverVersion")
+        version: str | None = self._ask("SystemGetDriverVersion")
+        return version or None
 
     def devices(self) -> tuple[Device, ...]:
         """Those that this process may see, in the driver's order: not the order of CUDA_VISIBLE_DEVICES."""
@@ -469,37 +331,28 @@ class Nvml:
     def close(self) -> None:
         """Ends it; devices say nothing any more."""
         self._devices = ()
-        self._asking.call("nvmlShutdown")
-
-    def _found(self, library: Any) -> Iterable[Device]:  # noqa: ANN401
-        count, driver = ctypes.c_uint(), self.driver_version()
-        if self._asking.call("nvmlDeviceGetCount_v2", ctypes.byref(count)) != _OK:
-            return
-        for index in range(min(count.value, 256)):
-            handle = ctypes.c_void_p()
-            name = "nvmlDeviceGetHandleByIndex_v2"
-            # A device that fell off its bus has none; that of another index may.
-            if self._asking.call(name, ctypes.c_uint(index), ctypes.byref(handle), of=index) == _OK:
-                yield Device(library, handle, index, driver)
+        self._ask("Shutdown")
 
 
-def opened(path: str = LIBRARY) -> tuple[Nvml | None, str]:
-    """The library, or None and why there is none, in words; the text is empty where there is one."""
+def opened(api: Any = None) -> tuple[Nvml | None, str]:  # noqa: ANN401
+    """Return the library, or None and why there is none, in words; the text is empty where there is one."""
+    if api is None:
+        import pynvml  # takes 5 MB, in a host's agent alone
+
+        api = pynvml
     try:
-        return Nvml(ctypes.CDLL(path)), ""
-    except OSError as error:
-        missing = "No such file" in str(error) or "cannot open shared object" in str(error)
-        return None, f"no NVML: {path} is not there" if missing else f"no NVML: {str(error)[:120]}"
+        return Nvml(api), ""
+    except api.NVMLError as error:
+        return None, f"no NVML: {_BEGIN_ERRORS.get(error.value) or str(error)[:120]}"
 
 
 _BEGIN_ERRORS: Final = {
     4: "no permission",
     9: "NVIDIA's driver is not loaded",
-    12: "the driver's library is not there",
+    12: "libnvidia-ml.so.1 is not there",
     18: "the library and the driver are of different versions",
-    999: "its error is unknown to itself",
 }
-"""What nvmlInit_v2 returns → in words."""
+"""What nvmlInit fails with → in words."""
 
 
 def _reason_fields(driver: str | None) -> _ReasonFields | None:

@@ -74,7 +74,7 @@ class Host:
         self.root = root
         self.put: list[str] = []
         self.files: list[Path] = []
-        opened = (None, NO_NVML) if nvml is None else (Nvml(nvml), "")
+        opened = (None, NO_NVML) if nvml is None else (Nvml(nvml.api), "")
         self.now_s = 0.0
         self.telemetry = Telemetry(
             root / "spool", "node-7", self.keep, self.remove, lambda: opened,

@@ -18,6 +18,7 @@ from kair_tui.cli.registry import COMMANDS
 
 SAMPLE = SAMPLES / "slow_operator"
 LATE = {
+    "google",
     "msgspec",
     "networkx",
     "numpy",
@@ -26,6 +27,7 @@ LATE = {
     "prompt_toolkit",
     "pyarrow",
     "pydantic",
+    "pynvml",
     "rich",
     "scipy",
     "textual",

@@ -2,16 +2,18 @@
 
 import gzip
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import RECORDINGS
-from support.xplane_builder import BEGIN_NS, PlaneBuilder, message, number, tpu_host, varint, write_pod
+from support.xplane_builder import BEGIN_NS, PlaneBuilder, message, module, number, tpu_host, varint, write_pod
 
 from kair_engine.errors import InputError
-from kair_engine.readers.xplane.hlo import _device_list, _mesh_axes
+from kair_engine.readers.xplane.hlo import Groups, device_groups, mesh_groups, read_module
+from kair_engine.readers.xplane.messages import MESSAGES
 from kair_engine.readers.xplane.reader import read_xplane
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
@@ -204,13 +206,52 @@ def test_a_number_in_the_name_of_a_profile_of_several_devices_is_no_rank(
     assert (info.ranks, info.rank_known) == (ranks, known)
 
 
+def groups_of(content: bytes) -> Groups:
+    return device_groups(MESSAGES["DeviceList"].FromString(content))
+
+
+def mesh_groups_of(axes: Sequence[int], sizes: Sequence[int] = (2, 2), *, order: bytes = b"") -> Groups:
+    mesh = message(1, *(message(1, message(1, f"axis{at}"), number(2, size)) for at, size in enumerate(sizes)), order)
+    chosen = b"".join(message(2, number(1, axis) if axis else b"") for axis in axes)
+    return mesh_groups(MESSAGES["MeshAxes"].FromString(mesh + chosen))
+
+
 def test_groups_as_lists_iotas_and_mesh_axes() -> None:
+    def iota(count: int, size: int, shape: Sequence[int], order: Sequence[int]) -> bytes:
+        packed = (message(at, *map(varint, values)) for at, values in ((3, shape), (4, order)))
+        return message(2, number(1, count), number(2, size), *packed)
+
     # [2,2]<=[2,2]T(1,0): the second half of each pair.
-    iota = message(2, number(1, 2), number(2, 2), message(3, varint(2), varint(2)), message(4, varint(1), varint(0)))
-    assert _device_list(iota, (0, len(iota))) == ((0, 2), (1, 3))
-    mesh = message(1, *(message(1, message(1, name), number(2, 2)) for name in ("data", "model"))) + message(2, b"")
-    assert _mesh_axes(mesh, (0, len(mesh))) == ((0, 2), (1, 3))
-    assert _device_list(b"", (0, 0)) == ()
+    assert groups_of(iota(2, 2, (2, 2), (1, 0))) == ((0, 2), (1, 3))
+    assert groups_of(message(1, message(1, varint(0), varint(5)))) == ((0, 5),)
+    assert groups_of(b"") == ()
+    assert mesh_groups_of([0]) == ((0, 2), (1, 3))
+    # What gives no groups: other numbers of devices, negative and too many axes, one axis twice, an order of its own.
+    for refused in (iota(2, 3, (2, 2), (1, 0)), iota(-2, -2, (2, 2), (1, 0)), iota(1, 1, [1] * 99, range(99))):
+        assert groups_of(refused) == ()
+    assert mesh_groups_of([0, 0]) == mesh_groups_of([2]) == mesh_groups_of([]) == ()
+    assert mesh_groups_of([0], [1] * 99) == mesh_groups_of([0], order=number(2, 1)) == ()
+
+
+def test_sizes_of_tuples_and_of_what_no_array_can_be() -> None:
+    def size_of(*shape: bytes) -> int | None:
+        content = module("m", 1, 1, [message(2, message(1, "x"), message(3, *shape))])
+        return read_module(content).instructions["x"].size
+
+    floats = number(2, 11)
+    assert size_of(floats, message(3, varint(10), varint(3))) == 120
+    assert size_of(message(4, floats, message(3, varint(10))), message(4, floats)) == 44
+    huge = message(4, floats, message(3, varint(-1)))
+    assert size_of(huge, huge, huge) == 1 << 62
+    assert size_of(floats, message(3, *[varint(-1)] * 100_000)) is None
+
+
+def test_a_profile_that_is_cut_off_keeps_the_planes_before(tmp_path: Path) -> None:
+    content, source = tpu_host((0, 1)), tmp_path / "a.xplane.pb"
+    second = content.index(b"/device:TPU:1")
+    source.write_bytes(content[: second + 300])
+    info = read_xplane(source, tmp_path / "out.parquet")
+    assert (info.ranks, [one.code for one in info.warnings]) == ((0,), ["truncated_file"])
 
 
 def test_a_compressed_profile_is_the_same(tmp_path: Path) -> None:

@@ -1,10 +1,27 @@
-# ruff: noqa: ANN401, N802, N815  (what stands in for C functions has their names, and takes whatever they take)
-"""NVIDIA's library, as far as Kair asks it: what stands in for it, with one device."""
+# ruff: noqa: ANN401, N802  (what stands in for C functions has their names, and takes whatever they take)
+"""NVIDIA's library, as far as Kair asks it by pynvml: what stands in for it, with one device."""
 
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import Any
 
-from kair_capture.nvml import ProcessInfo
+
+def pynvml_of(library: Any) -> Any:
+    """A pynvml of its own, whose functions call those of `library`."""
+    known = find_spec("pynvml")
+    assert known is not None and known.origin is not None
+    spec = spec_from_file_location(f"pynvml_{id(library)}", known.origin)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # while it is read: it looks itself up
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    module.nvmlLib = library
+    return module
+
 
 NOT_SUPPORTED, NO_PERMISSION, TOO_SMALL, LOST = 3, 4, 7, 15
 UINT_BLANK, LONG_BLANK = 2**32 - 1, 9223372036854775794
@@ -38,6 +55,9 @@ class NvmlLibrary:
         self.links = {0: 1, 1: 0}
         self.ecc = [7, 0]
         self.processes = [(100, 1 << 30), (200, 2**64 - 1)]
+        self.utilization = [(100, 5_000, 40), (100, 6_000, 60), (200, 6_000, 30), (200, 7_000, 255)]
+        """(process, µs, %) of each sample."""
+        self.api = pynvml_of(self)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml"):
@@ -61,10 +81,11 @@ class NvmlLibrary:
 
         return call
 
-    def do_nvmlInit_v2(self) -> int:
+    def do_nvmlInitWithFlags(self, _flags: Any) -> int:
         return 0
 
-    do_nvmlShutdown = do_nvmlInit_v2
+    def do_nvmlShutdown(self) -> int:
+        return 0
 
     def do_nvmlSystemGetDriverVersion(self, buffer: Any, _length: Any) -> int:
         buffer.value = self.driver.encode()
@@ -75,8 +96,8 @@ class NvmlLibrary:
         return 0
 
     def do_nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
-        handle._obj.value = 4096 + index.value
-        return 0
+        handle._obj.contents = handle._obj._type_()
+        return 2 if index.value else 0
 
     def do_nvmlDeviceGetUUID(self, _handle: Any, buffer: Any, _length: Any) -> int:
         buffer.value = b"GPU-5f3e0000-0000-0000-0000-000000000000"
@@ -95,11 +116,11 @@ class NvmlLibrary:
         return 0
 
     def do_nvmlDeviceGetFieldValues(self, _handle: Any, count: Any, values: Any) -> int:
-        self.asked_together.append({one.field for one in values})
-        for one in values[: count.value]:
-            number = self.fields.get((one.field, one.scope))
-            one.result = NOT_SUPPORTED if number is None else 0
-            one.type, one.value.ulonglong = 3, number or 0
+        self.asked_together.append({one.fieldId for one in values._obj})
+        for one in values._obj[: count.value]:
+            number = self.fields.get((one.fieldId, one.scopeId))
+            one.nvmlReturn = NOT_SUPPORTED if number is None else 0
+            one.valueType, one.value.ullVal = 3, number or 0
         return 0
 
     def do_nvmlDeviceGetTotalEccErrors(self, _handle: Any, kind: Any, _counter: Any, count: Any) -> int:
@@ -107,9 +128,9 @@ class NvmlLibrary:
         return 0
 
     def do_nvmlDeviceGetNvLinkState(self, _handle: Any, link: Any, state: Any) -> int:
-        if link.value not in self.links:
+        if link not in self.links:
             return NOT_SUPPORTED
-        state._obj.value = self.links[link.value]
+        state._obj.value = self.links[link]
         return 0
 
     def do_nvmlDeviceGetComputeRunningProcesses_v2(self, _handle: Any, count: Any, found: Any) -> int:
@@ -117,5 +138,14 @@ class NvmlLibrary:
         if room < len(self.processes):
             return TOO_SMALL
         for place, (pid, memory) in enumerate(self.processes):
-            found[place] = ProcessInfo(pid=pid, memory=memory)
+            found[place].pid, found[place].usedGpuMemory = pid, memory
+        return 0
+
+    def do_nvmlDeviceGetProcessUtilization(self, _handle: Any, found: Any, count: Any, since: Any) -> int:
+        told = [one for one in self.utilization if one[1] > since.value]
+        count._obj.value = len(told)
+        if found is None:
+            return TOO_SMALL if told else 0
+        for place, (pid, time_us, percent) in enumerate(told):
+            found[place].pid, found[place].timeStamp, found[place].smUtil = pid, time_us, percent
         return 0

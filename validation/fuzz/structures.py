@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz import damage
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from support.xplane_builder import varint
 
 from kair_engine.readers.plain_pickle import NotPlainError, load_plain
-from kair_engine.readers.xplane import space as wire
 
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
 _TIMES = (1, 3, 10, 50)
 _DEEPEST = 12
 _NUMBERS = tuple(number for number in damage.NUMBERS if isinstance(number, int))
@@ -56,7 +59,7 @@ class Field:
 
 
 def _message_changed(data: bytes, chance: random.Random) -> bytes | None:
-    root = _message(data, 0, len(data), 0)
+    root = _message(data, 0)
     if root is None:
         return None
     for _ in range(chance.choice(_TIMES)):
@@ -64,19 +67,21 @@ def _message_changed(data: bytes, chance: random.Random) -> bytes | None:
     return _written(root)[:_LARGEST]
 
 
-def _message(data: bytes, begin: int, end: int, depth: int) -> "list[Field] | None":
-    """The fields in data[begin:end], nested as far as what they hold can be read as a message; else None."""
+def _message(data: bytes, depth: int) -> "list[Field] | None":
+    """The fields of a message, nested as far as what they hold can be read as a message; else None."""
     found: list[Field] = []
     try:
-        for number, kind, a, b in wire.fields(data, begin, end):
-            value: int | bytes | list[Field] | None = a
-            if kind == wire.BYTES:
-                value = _message(data, a, b, depth + 1) if b > a and depth < _DEEPEST else None
-                value = data[a:b] if value is None else value
-            found.append(Field(number, kind, value))
-    except wire.WireError:
+        for field in UnknownFieldSet(Empty.FromString(data)):
+            value: int | bytes | list[Field] | None = field.data
+            if isinstance(value, bytes):
+                value = _message(value, depth + 1) if value and depth < _DEEPEST else None
+                value = field.data if value is None else value
+            elif not isinstance(value, int):
+                return None
+            found.append(Field(field.field_number, field.wire_type, value))
+    except DecodeError:
         return None
-    return found if all(field.number for field in found) else None
+    return found
 
 
 def _change(root: "list[Field]", chance: random.Random) -> None:
@@ -109,7 +114,7 @@ def _change(root: "list[Field]", chance: random.Random) -> None:
 
 def _another(field: Field, chance: random.Random) -> "int | bytes | list[Field]":
     """A value of the same wire type that is off."""
-    if field.kind != wire.BYTES:
+    if field.kind != _BYTES:
         assert isinstance(field.value, int)
         off = damage.near(field.value, chance)
         return int(off) if isinstance(off, int | float) and abs(off) < 1 << 70 else chance.choice(_NUMBERS)
@@ -135,9 +140,9 @@ def _written(fields: "list[Field]") -> bytes:
 def _key_and_value(field: Field) -> bytes:
     key = varint(field.number << 3 | field.kind)
     if isinstance(field.value, int):
-        if field.kind == wire.VARINT:
+        if field.kind == _VARINT:
             return key + varint(field.value)
-        width = 8 if field.kind == wire.FIXED64 else 4
+        width = 8 if field.kind == _FIXED64 else 4
         return key + (field.value & (1 << 8 * width) - 1).to_bytes(width, "little")
     content = _written(field.value) if isinstance(field.value, list) else field.value
     return key + varint(len(content)) + content

@@ -23,7 +23,6 @@ from kair_capture.agent.step_rows import ScopeSums
 from kair_capture.clocks import ClockFit
 from kair_engine.errors import InputError
 from kair_engine.readers.kineto.reader import read_kineto
-from kair_engine.readers.xplane.reader import read_xplane
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, sent_of_all
 
@@ -105,6 +104,8 @@ def convert(
 def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
     """Raises InputError where the file is no trace, or states to be of another rank than its name."""
     if file.path.suffix == ".pb":
+        from kair_engine.readers.xplane.reader import read_xplane  # with protobuf, which few jobs need
+
         info = read_xplane(file.path, out, rank_hint=file.rank)
         # A device is a rank: those of processes with several each count on from the ones before.
         if len(info.ranks) > 1:

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Final
 
@@ -119,3 +120,18 @@ class BlockReader:
             if not block:
                 return
             yield block
+
+
+def read_whole(path: Path, most_bytes: int, hint: str | None = None) -> tuple[bytes, bool]:
+    """Return a file's decompressed content, and whether it is cut off or damaged.
+
+    Raises InputError with `hint` where it is larger than `most_bytes`, or cannot be read.
+    """
+    blocks, held = BlockReader(path), []
+    with closing(iter(blocks)) as told:
+        for block in told:
+            held.append(block)
+            if blocks.bytes_read > most_bytes:
+                text = f"{path.name} holds more than {most_bytes >> 20:,} MiB, the most that is read of such a file"
+                raise InputError(text, hint)
+    return b"".join(held), blocks.damaged

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of
@@ -108,19 +108,14 @@ class ChromeTrace:
 
 def load(source: Path) -> ChromeTrace:
     """The events of a file. Raises NotATraceError where there are none, InputError where it is too large."""
-    blocks, held, size = BlockReader(source), [], 0
-    for block in blocks:
-        held.append(block)
-        size += len(block)
-        if size > _LARGEST:
-            raise InputError(f"{source.name} holds more than 2 GiB of text", "record fewer steps")
-    text = b"".join(held).removeprefix(b"\xef\xbb\xbf").strip()
+    text, is_cut = read_whole(source, _LARGEST, "record fewer steps")
+    text = text.removeprefix(b"\xef\xbb\xbf").strip()
     try:
         if text.startswith(b"{"):
-            return ChromeTrace(msgspec.json.decode(text, type=_Wrapped).traceEvents, 0, blocks.damaged)
+            return ChromeTrace(msgspec.json.decode(text, type=_Wrapped).traceEvents, 0, is_cut)
         # Horovod never closes its list; Chrome's format lets it go.
         closed = text if text.endswith(b"]") else text.rstrip(b", \r\n") + b"]"
-        return ChromeTrace(msgspec.json.decode(closed, type=list[ChromeEvent]), 0, blocks.damaged)
+        return ChromeTrace(msgspec.json.decode(closed, type=list[ChromeEvent]), 0, is_cut)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _by_lines(text.splitlines())
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.plain_pickle import CutError, NotPlainError, load_plain
@@ -70,13 +70,7 @@ def _world_size(progress: tuple[GroupProgress, ...]) -> int | None:
 
 def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool]:
     """The dump, what is to be said of it, and whether its end is missing."""
-    held, size = [], 0
-    for block in BlockReader(source):
-        held.append(block)
-        size += len(block)
-        if size > _LARGEST:
-            raise InputError(f"{source.name} holds more than 1 GiB: no Flight Recorder dump is as large")
-    content = b"".join(held)
+    content, _ = read_whole(source, _LARGEST)
     try:
         value = load_plain(content) if content.startswith(b"\x80") else json.loads(content)
     except CutError as error:

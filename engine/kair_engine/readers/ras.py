@@ -1,7 +1,6 @@
-"""What NCCL's RAS prints of a job (`ncclras -v`, or as JSON): how far each rank of it came in each communicator.
+"""What NCCL's RAS prints of a job (`ncclras -v`, or as JSON), as a recording of a hang; beside one it is evidence.
 
-NCCL's RAS tells, of each communicator, how many operations of each kind its ranks have launched, and who is silent.
-
+It tells of each communicator how many operations of each kind its ranks have launched, and who does not answer.
 Its text lists only ranks that differ from most: whoever is not listed is in the one class of ranks that is not. Its
 JSON lists all. Ranks are those in the communicator; they are the job's where that has as many as the job has GPUs.
 """
@@ -16,13 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, listed, short_warning
 
+_LARGEST: Final = 256 << 20
 _ROW: Final = re.compile(r"^ *(\d+) +(\d+) +\d+ +\d+(?:-\d+)? +(\d+) +\d+ +[A-Z]+ +[A-Z,]+ *$")
 _TOTALS: Final = re.compile(r"^ *\d+(?: +\d+){1,4} *$")
 _BLOCK: Final = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) ([A-Z]+)")
@@ -47,6 +47,29 @@ class Communicator:
     """Ranks whose process did not answer, and what that is."""
     devices: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     """Rank → its host, process and device, where all are listed."""
+
+    def behind(self) -> Iterator[tuple[str, dict[int, int], int]]:
+        """Yield kinds of operations with the ranks that have launched fewer, how many, and how many the others have."""
+        for kind, counts in self.counts.items():
+            most = max(counts.values(), default=0)
+            if fewer := {rank: count for rank, count in counts.items() if 0 <= count < most}:
+                yield kind, fewer, most
+
+
+def answer_of(source: Path) -> tuple[list[Communicator], int]:
+    """Return the communicators of a file of which something is told, and how many GPUs the job has (0: not told).
+
+    Raises InputError where it is too large or damaged.
+    """
+    content, is_cut = read_whole(source, _LARGEST)
+    damaged = InputError(f"{source.name} is cut off or damaged", "ask RAS again: ncclras -v -f json")
+    if is_cut:
+        raise damaged
+    try:
+        is_json = content.lstrip()[:1] == b"{"
+        return of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
+    except (ValueError, AttributeError, TypeError, IndexError, OverflowError, RecursionError) as error:
+        raise damaged from error
 
 
 def of_text(text: str) -> tuple[list[Communicator], int]:
@@ -144,7 +167,6 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else 0
 
 
-_LARGEST: Final = 256 << 20
 _KEPT_CALLS: Final = 64
 _ONE_QUERY: Final = (
     "one answer of RAS does not tell a hang from a job that runs: ask again, and see whether the counts stand still"
@@ -157,19 +179,14 @@ def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragme
     Ranks are the job's where a communicator has all its GPUs, and are translated to these where RAS lists all; of
     others a warning tells. Raises InputError where JSON is damaged, NotATraceError where no communicator is told.
     """
-    content = _content(source)
-    try:
-        is_json = content.lstrip()[:1] == b"{"
-        communicators, gpus = of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{source.name} is cut off or damaged", "ask RAS again: ncclras -v -f json") from error
+    communicators, gpus = answer_of(source)
     if not gpus or gpus > MAX_RANKS:
         raise NotATraceError("it is no answer of RAS: it does not say how many GPUs the job has")
     progress: dict[int, list[GroupProgress]] = {rank: [] for rank in range(gpus)}
     warnings = (
         [short_warning("one_query", _ONE_QUERY)] if any(one.counts or one.missing for one in communicators) else []
     )
-    names = _job_ranks(communicators, gpus)
+    names = job_ranks(communicators, gpus)
     for one in communicators:
         if all(rank in names.get(one.name, {}) for rank in range(one.size)):
             for rank, groups in _progress(one, names[one.name]).items():
@@ -197,22 +214,12 @@ def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragme
     return info
 
 
-def _content(source: Path) -> bytes:
-    held, size = [], 0
-    for block in BlockReader(source):
-        held.append(block)
-        size += len(block)
-        if size > _LARGEST:
-            raise InputError(f"{source.name} is too large for an answer of RAS")
-    return b"".join(held)
-
-
-def _job_ranks(communicators: Sequence[Communicator], gpus: int) -> dict[str, dict[int, int]]:
-    """Communicator → its ranks → the job's."""
+def job_ranks(communicators: Sequence[Communicator], gpus: int) -> dict[str, dict[int, int]]:
+    """Return communicator → its ranks → the job's, which are those of a communicator of all GPUs."""
     of_all = next((one for one in communicators if one.size == gpus), None)
     if of_all is None:
         return {}
-    job_rank = {device: rank for rank, device in of_all.devices.items()}
+    job_rank = {device: rank for rank, device in of_all.devices.items() if any(device)}
     found = {one.name: {rank: rank for rank in range(gpus)} for one in communicators if one.size == gpus}
     for one in communicators:
         if one.name not in found:
@@ -254,15 +261,12 @@ def _unclear(one: Communicator, kind: str) -> KairWarning:
 
 def _untranslated(one: Communicator) -> Iterator[KairWarning]:
     """Who is behind in a communicator whose ranks are not known as the job's."""
-    for kind, counts in one.counts.items():
-        known = {rank: count for rank, count in counts.items() if count >= 0}
-        behind = [rank for rank, count in known.items() if count < max(known.values())]
-        if behind:
-            text = (
-                f"of communicator {one.name} rank {listed(behind)} has launched fewer {kind} than the others; "
-                "which rank of the job that is is not told (ncclras -v -f json tells)"
-            )
-            yield short_warning("ranks_untold", text)
+    for kind, fewer, _ in one.behind():
+        text = (
+            f"of communicator {one.name} rank {listed(list(fewer))} has launched fewer {kind} than the others; "
+            "which rank of the job that is is not told (ncclras -v -f json tells)"
+        )
+        yield short_warning("ranks_untold", text)
     if one.missing:
         what = ", ".join(filter(None, one.missing.values()))[:100]
         text = f"of communicator {one.name} rank {listed(list(one.missing))} does not answer ({what})"

@@ -3,24 +3,21 @@
 As a recording of a hang it is read by kair_engine.readers.ras; here it stands beside one.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import modified_ns
-from kair_engine.readers.evidence.opening import read_bounded
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.readers.ras import Communicator, of_json, of_text
+from kair_engine.readers.ras import Communicator, answer_of, job_ranks
 from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
 from kair_engine.trace.measures import HOST, EvidenceSource, of_rank, process
 
 KIND: Final = "ncclras"
 
-_MOST_BYTES: Final = 64 << 20
 _MOST_SAID: Final = 10_000
 """Ranks of a file of which something is said."""
 _PROCESS: Final = re.compile(r"GPU (\d{1,3}) managed by process (\d{1,7}) on node (\S{1,253})")
@@ -49,17 +46,12 @@ def read(path: Path) -> EvidenceFile:
     Of a communicator of all GPUs its ranks are the job's; of others the process is named where RAS names it. Raises
     InputError where it is damaged, or no answer of RAS.
     """
-    content = read_bounded(path, _MOST_BYTES)
-    is_json = content.lstrip()[:1] == b"{"
-    try:
-        communicators, gpus = of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
-    except (ValueError, AttributeError, TypeError, IndexError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path} is cut off or damaged", "ask RAS again: ncclras -v -f json") from error
+    communicators, gpus = answer_of(path)
     if not 0 < gpus <= MAX_RANKS:
         raise InputError(f"{path} is no answer of RAS: it does not say how many GPUs the job has")
     rows = EvidenceRows()
     time_ns = modified_ns(path)
-    ranks = _job_ranks(communicators, gpus)
+    names = job_ranks(communicators, gpus)
     left_out = 0
     for one in communicators:
         for said in _said(one):
@@ -67,9 +59,8 @@ def read(path: Path) -> EvidenceFile:
                 left_out += 1
                 continue
             host, pid = _process(one, said)
-            rank = said.rank if one.size == gpus else ranks.get(one.devices.get(said.rank, ()))
-            known = rank is not None and 0 <= rank < gpus
-            entity = of_rank(rank) if known and rank is not None else process(pid) if pid else HOST
+            rank = names.get(one.name, {}).get(said.rank)
+            entity = of_rank(rank) if rank is not None else process(pid) if pid else HOST
             text = f"rank {said.rank} of {one.size} in communicator {one.name}: {said.text}"
             rows.add(
                 time_ns,
@@ -77,7 +68,7 @@ def read(path: Path) -> EvidenceFile:
                 "nccl_report",
                 said.value,
                 host=host,
-                rank=rank if known else None,
+                rank=rank,
                 text=text,
                 raw=path.name,
             )
@@ -89,21 +80,12 @@ def read(path: Path) -> EvidenceFile:
     return described(rows, source)
 
 
-def _job_ranks(communicators: Sequence[Communicator], gpus: int) -> Mapping[tuple[object, ...], int]:
-    """Host, process and device → the job's rank, where a communicator lists all of them."""
-    of_all = next((one for one in communicators if one.size == gpus), None)
-    return {device: rank for rank, device in of_all.devices.items() if any(device)} if of_all else {}
-
-
 def _said(one: Communicator) -> Iterator[_Said]:
     for rank, words in sorted(one.missing.items()):
         yield _Said(rank, f"does not answer{words and f' ({words[:200]})'}")
-    for kind, counts in one.counts.items():
-        known = {rank: count for rank, count in counts.items() if count >= 0}
-        most = max(known.values(), default=0)
-        for rank, count in sorted(known.items()):
-            if count < most:
-                yield _Said(rank, f"has launched {count} {kind}, others {most}", count)
+    for kind, fewer, most in one.behind():
+        for rank, count in sorted(fewer.items()):
+            yield _Said(rank, f"has launched {count} {kind}, others {most}", count)
 
 
 def _process(one: Communicator, said: _Said) -> tuple[str | None, int | None]:

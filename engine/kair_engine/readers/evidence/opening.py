@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import BlockReader, read_whole
 
 LONGEST_LINE: Final = 64 << 10
 """Bytes of a line that are handed out."""
@@ -72,16 +72,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """The whole content of a file, decompressed. Raises InputError where that is more than `most_bytes`, or damaged."""
-    reader = BlockReader(path)
-    blocks = []
-    with closing(iter(reader)) as told:
-        for block in told:
-            blocks.append(block)
-            if reader.bytes_read > most_bytes:
-                raise InputError(
-                    f"{path} holds more than {most_bytes} bytes, the most that is read of such a file",
-                    "cut it to the time of the recording",
-                )
-    if reader.damaged:
+    content, is_damaged = read_whole(path, most_bytes, "cut it to the time of the recording")
+    if is_damaged:
         raise InputError(f"{path} is compressed, and cut off or damaged")
-    return b"".join(blocks)
+    return content

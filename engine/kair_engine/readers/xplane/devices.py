@@ -111,7 +111,7 @@ class Modules:
 
 
 def devices_of(space: Space, modules: Modules) -> list[Device]:
-    """The devices that have operations, by their numbers. Raises WireError where an event is damaged."""
+    """The devices that have operations, by their numbers. Raises DecodeError where an event is damaged."""
     found = []
     for plane in space.planes:
         match = _DEVICE.match(plane.name)
@@ -286,7 +286,7 @@ _VERSION: Final = re.compile(r"V\d+$")
 
 
 def operators_on(plane: Plane) -> list[Operation]:
-    """The operators of a host's plane. Raises WireError where an event is damaged."""
+    """The operators of a host's plane. Raises DecodeError where an event is damaged."""
     found = _asynchronous(plane)
     waits = {one.name for one in found}
     for number, line in enumerate(plane.lines):

@@ -1,23 +1,17 @@
-"""What compiled HLO modules say of their instructions: operation names, collectives' groups and sizes.
-
-Field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
-
-One operation on a device, as a profile of XLA tells it.
-
-Kinds and phases of XLA's operations, by opcode and by where they come from.
-"""
+"""What compiled HLO modules say of their instructions, and the kinds and phases of operations that a profile shows."""
 
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
-from kair_engine.readers.xplane.space import BYTES, Span, WireError, fields, packed, text
+from kair_engine.readers.xplane.messages import MESSAGES, DecodeError, UnknownFieldSet
+from kair_engine.readers.xplane.space import text
 
 _ELEMENT_BYTES: Final = {
     **dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29), 1),  # PRED, S8, U8, F8…
@@ -27,6 +21,9 @@ _ELEMENT_BYTES: Final = {
     18: 16,  # C128
 }
 _MOST_DEVICES: Final = 1 << 20
+_MOST_AXES: Final = 16
+"""NumPy reshapes to 32 at least; arrays of XLA have fewer."""
+_MOST_SIZE: Final = 1 << 62
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -59,129 +56,70 @@ class Module:
         return any("transpose(" in one.op_name for one in self.instructions.values())
 
 
-def read_module(data: bytes, span: Span) -> Module:
-    """The module of an HloProto. What is damaged in it is left out."""
-    module = Module()
+def read_module(content: bytes) -> Module:
+    """Return the module of an HloProto; an empty one where it is damaged."""
     try:
-        for number, wire, a, b in fields(data, *span):
-            if number == 1 and wire == BYTES:
-                _read_module(data, (a, b), module)
-    except WireError:
-        pass
-    return module
-
-
-def _read_module(data: bytes, span: Span, module: Module) -> None:
-    for number, wire, a, b in fields(data, *span):
-        if number == 1 and wire == BYTES:
-            module.name = text(data, a, b)
-        elif number == 3 and wire == BYTES:
-            for of, kind, begin, end in fields(data, a, b):
-                if of == 2 and kind == BYTES:
-                    name, instruction = _instruction(data, (begin, end))
-                    module.instructions[name] = instruction
-        elif number == 5 and wire == 0:
-            module.program_id = a
-        elif number == 15 and wire == BYTES:
-            module.devices = _device_count(data, (a, b))
-
-
-def _device_count(data: bytes, span: Span) -> int | None:
-    of = {number: a for number, wire, a, _ in fields(data, *span) if wire == 0}
-    count = of.get(1, 0) * of.get(2, 0)
-    return count if 0 < count <= _MOST_DEVICES else None
-
-
-def _instruction(data: bytes, span: Span) -> tuple[str, Instruction]:
-    name = opcode = op_name = ""
-    size: int | None = None
-    listed: list[tuple[int, ...]] = []
-    groups: Groups = ()
-    for number, wire, a, b in fields(data, *span):
-        if wire != BYTES:
-            continue
-        if number == 1:
-            name = text(data, a, b)
-        elif number == 2:
-            opcode = text(data, a, b)
-        elif number == 3:
-            size = _shape_bytes(data, (a, b))
-        elif number == 7:
-            op_name = next((text(data, *s) for f, w, *s in fields(data, a, b) if f == 2 and w == BYTES), "")
-        elif number == 49:
-            listed.append(_group(data, (a, b)))
-        elif number == 87:
-            groups = _device_list(data, (a, b)) or groups
-        elif number == 93:
-            groups = _mesh_axes(data, (a, b)) or groups
-    found = tuple(one for one in listed if one) or groups
-    return name, Instruction(opcode, op_name, found, size)
-
-
-def _shape_bytes(data: bytes, span: Span, depth: int = 0) -> int | None:
-    """The bytes of an array, or of all arrays of a tuple; None where the type is none of the known."""
-    kind, dimensions, total, is_tuple = 0, [], 0, False
-    for number, wire, a, b in fields(data, *span):
-        if number == 2 and wire == 0:
-            kind = a
-        elif number == 3:
-            dimensions += packed(data, wire, a, b)
-        elif number == 4 and wire == BYTES and depth < 4:
-            is_tuple = True
-            total += _shape_bytes(data, (a, b), depth + 1) or 0
-    if is_tuple:
-        return total
-    size = _ELEMENT_BYTES.get(kind)
-    return None if size is None else min(size * prod(dimensions), (1 << 62))
-
-
-def _group(data: bytes, span: Span) -> tuple[int, ...]:
-    """A ReplicaGroup."""
-    return tuple(
-        value for number, wire, a, b in fields(data, *span) if number == 1 for value in packed(data, wire, a, b)
+        message = MESSAGES["Hlo"].FromString(content).module
+    except DecodeError:
+        return Module()
+    devices = message.assignment.replicas * message.assignment.computations
+    return Module(
+        text(message.name),
+        message.id if message.HasField("id") else None,
+        devices if 0 < devices <= _MOST_DEVICES else None,
+        {
+            text(each.name): _instruction(each)
+            for computation in message.computations
+            for each in computation.instructions
+        },
     )
 
 
-def _device_list(data: bytes, span: Span) -> Groups:
-    """A CollectiveDeviceListProto: groups in full, or an iota that is reshaped and transposed."""
-    listed: list[tuple[int, ...]] = []
-    for number, wire, a, b in fields(data, *span):
-        if number == 1 and wire == BYTES:
-            listed.append(_group(data, (a, b)))
-        elif number == 2 and wire == BYTES:
-            of: dict[int, list[int]] = {}
-            for inner, kind, begin, end in fields(data, a, b):
-                of.setdefault(inner, []).extend(packed(data, kind, begin, end))
-            return _iota(of.get(1, [0])[0], of.get(2, [0])[0], of.get(3, []), of.get(4, []))
-    return tuple(listed)
+def _instruction(message: Any) -> Instruction:  # noqa: ANN401  (a message's class is made by the protobuf package)
+    groups = _listed(message.groups) or mesh_groups(message.mesh_axes) or device_groups(message.device_list)
+    size = _shape_bytes(message.shape) if message.HasField("shape") else None
+    return Instruction(text(message.opcode), text(message.metadata.op_name), groups, size)
 
 
-def _iota(count: int, size: int, shape: list[int], order: list[int]) -> Groups:
-    if not 0 < count * size <= _MOST_DEVICES or prod(shape) != count * size or sorted(order) != list(range(len(shape))):
+def _shape_bytes(shape: Any) -> int | None:  # noqa: ANN401
+    """Return the bytes of an array, or of all arrays of a tuple; None where the type is none of the known."""
+    if shape.parts:
+        return min(sum(_shape_bytes(part) or 0 for part in shape.parts), _MOST_SIZE)
+    size = _ELEMENT_BYTES.get(shape.element_type)
+    return (
+        None if size is None or len(shape.dimensions) > _MOST_AXES else min(size * prod(shape.dimensions), _MOST_SIZE)
+    )
+
+
+def _listed(groups: Any) -> Groups:  # noqa: ANN401
+    return tuple(tuple(group.ids) for group in groups if group.ids)
+
+
+def device_groups(message: Any) -> Groups:  # noqa: ANN401
+    """Return the groups of a CollectiveDeviceListProto: in full, or an iota that is reshaped and transposed."""
+    if not message.HasField("iota"):
+        return _listed(message.groups)
+    count, size, shape, order = message.iota.count, message.iota.size, message.iota.shape, message.iota.order
+    if not 0 < count * size <= _MOST_DEVICES or len(shape) > _MOST_AXES or prod(shape) != count * size:
+        return ()
+    if sorted(order) != list(range(len(shape))):
         return ()
     devices = np.arange(count * size).reshape(shape).transpose(order).reshape(count, size)
     return tuple(tuple(row) for row in devices.tolist())
 
 
-def _mesh_axes(data: bytes, span: Span) -> Groups:
-    """A mesh with named axes, and the axes along which a group's members differ.
+def mesh_groups(message: Any) -> Groups:  # noqa: ANN401
+    """Return the groups along axes of a mesh with named axes.
 
     Only whole axes of a mesh in its plain order: what else can be said of one is not known to mean.
     """
-    sizes: list[int] = []
-    axes: list[int] = []
-    for number, wire, a, b in fields(data, *span):
-        if number == 1 and wire == BYTES:
-            for inner, kind, begin, end in fields(data, a, b):
-                if inner != 1 or kind != BYTES:
-                    return ()
-                sizes.append(next((value for of, w, value, _ in fields(data, begin, end) if of == 2 and w == 0), 1))
-        elif number == 2 and wire == BYTES:
-            of = {inner: value for inner, _, value, _ in fields(data, a, b)}
-            if set(of) - {1}:
-                return ()
-            axes.append(of.get(1, 0))
-    if not 0 < prod(sizes) <= _MOST_DEVICES or any(axis >= len(sizes) for axis in axes) or not axes:
+    if any(map(len, map(UnknownFieldSet, (message.mesh, *message.axes)))):
+        return ()
+    sizes = [axis.size if axis.HasField("size") else 1 for axis in message.mesh.axes]
+    axes = [axis.axis for axis in message.axes]
+    if not axes or len(sizes) > _MOST_AXES or not 0 < prod(sizes) <= _MOST_DEVICES:
+        return ()
+    if max(axes) >= len(sizes) or len(set(axes)) < len(axes):
         return ()
     rest = [axis for axis in range(len(sizes)) if axis not in axes]
     devices = np.arange(prod(sizes)).reshape(sizes).transpose([*rest, *axes])

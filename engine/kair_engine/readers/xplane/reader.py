@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
 from kair_engine.readers.identity import host_of, rank_from_name
@@ -20,7 +20,8 @@ from kair_engine.readers.rank_identity import cuda_version, process_id, telling,
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of, that_ran_steps
 from kair_engine.readers.xplane.hlo import Groups, Operation, device_kind, host_kind, phase_of, read_module
-from kair_engine.readers.xplane.space import Plane, Space, WireError, read_space
+from kair_engine.readers.xplane.messages import DecodeError
+from kair_engine.readers.xplane.space import Plane, Space, read_space
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning
 
@@ -57,7 +58,7 @@ class HostThreads:
 
 
 def host_threads(space: Space) -> HostThreads:
-    """What the host's planes hold. Raises WireError where an event is damaged."""
+    """What the host's planes hold. Raises DecodeError where an event is damaged."""
     found = HostThreads()
     best = (-1, -1)
     named: list[tuple[str, Mark]] = []
@@ -144,15 +145,16 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     NotATraceError where it is no profile of XLA, InputError where it holds no operations of a device, OSError when the
     disk is full.
     """
-    data, is_damaged = _content(source)
-    space = read_space(data)
+    content, is_damaged = read_whole(source, _LARGEST)
+    space = read_space(content)
+    del content
     if not space.planes:
         raise NotATraceError("no planes in it")
     try:
-        modules = Modules([read_module(data, span) for span in _module_spans(space)])
+        modules = Modules([read_module(content) for content in _module_contents(space)])
         found, host = devices_of(space, modules), host_threads(space)
-    except WireError as error:
-        raise InputError(f"{source.name} is damaged: an event of it is {error}", "record it again") from error
+    except DecodeError as error:
+        raise InputError(f"{source.name} is damaged: an event in it cannot be decoded", "record it again") from error
     if not found:
         hint = "record with jax.profiler.trace or tf.profiler.experimental, on a device that XLA compiles for"
         raise InputError(f"{source.name} holds no operations of a device", hint)
@@ -190,21 +192,10 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     return write_recording(source, out, recordings, about)
 
 
-def _content(source: Path) -> tuple[bytes, bool]:
-    """The file's bytes, decompressed, and whether it was cut off."""
-    blocks, held, size = BlockReader(source), [], 0
-    for block in blocks:
-        held.append(block)
-        size += len(block)
-        if size > _LARGEST:
-            raise InputError(f"{source.name} holds more than 2 GiB: no profile is as large")
-    return b"".join(held), blocks.damaged
-
-
-def _module_spans(space: Space) -> list[tuple[int, int]]:
+def _module_contents(space: Space) -> list[bytes]:
     kinds = (kind for plane in space.planes for kind in plane.kinds.values())
     found = (kind.stats.get(name) for kind in kinds for name in ("Hlo Proto", "hlo_proto"))
-    return [span for span in found if isinstance(span, tuple)]
+    return [content for content in found if isinstance(content, bytes)]
 
 
 def _base_ns(space: Space) -> int:
