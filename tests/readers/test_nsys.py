@@ -57,7 +57,8 @@ def test_what_the_profiler_holds_up_is_told_as_its_own_work(
     assert finding.ranks == ranks
     assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
     (told,) = (one for one in finding.evidence if one.kind == "profiler")
-    assert told.figures["held_us_per_step"] == pytest.approx(150)
+    # Less what the device still computes meanwhile, where it is the account's.
+    assert told.figures["held_us_per_step"] == pytest.approx(150, abs=5)
 
 
 def test_overheads_are_of_the_profiler_but_for_loading_code_and_on_a_thread_or_nowhere(tmp_path: Path) -> None:
