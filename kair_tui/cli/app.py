@@ -151,7 +151,7 @@ def _install(context: click.Context, shell: str) -> str:
 
 
 def _man_pages(context: click.Context, folder: str) -> str:
-    from kair_tui.cli.completion import write_pages
+    from kair_tui.cli.man_pages import write_pages
 
     assert isinstance(context.command, click.Group)
     count = write_pages(context.command, folder)

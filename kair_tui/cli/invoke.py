@@ -166,7 +166,7 @@ def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
-    from kair_tui.cli.present import follow
+    from kair_tui.cli.follow import follow
 
     presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
     store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)

@@ -1,8 +1,6 @@
-"""What a command writes beside whole files: its answer, its progress, errors.
+"""Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does.
 
-Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does.
-
-Progress on stderr: a bar for a person who watches, for a log a line every now and then.
+Long work shows on stderr how far it is: by a bar for a person who watches, for a log by a line every now and then.
 """
 
 import os
@@ -103,9 +101,6 @@ def stdin_text(hint: str) -> str:
 
 _PATIENCE_S = 1.0
 _BETWEEN_LINES_S = 5.0
-
-Report = Callable[[int, int, str], None]
-"""Told that so much of so much is done, the last of it that."""
 
 
 class ProgressBar:

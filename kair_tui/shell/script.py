@@ -1,11 +1,5 @@
-"""Runs statements in order, to the end or to the first that fails.
+"""Runs statements in order, to the end or to the first that fails."""
 
-Calls the system's shell: `!command`, and the program behind a `|`. Nothing from a trace is put into its line.
-"""
-
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +10,7 @@ from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.shell.language import Assign, Command, Expect, Fail, ShellCommand, Statement, Use, When
 from kair_tui.shell.run_result import StatementRun, how_it_ended, worth_of
 from kair_tui.shell.runner import Outcome, run_one
+from kair_tui.shell.system import call_system, pipe_to
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Document, PageOptions
@@ -198,23 +193,3 @@ def _document(answer: "Document") -> dict[str, Any]:
     from kair_tui.render.document import data_of, envelope, to_plain
 
     return {**envelope(answer), "data": data_of(answer), "warnings": to_plain(answer.warnings)}
-
-
-def call_system(command: str, state: "ShellState") -> int:
-    """Run a line as typed, and return its exit status."""
-    sys.stdout.flush()
-    return subprocess.run(command, shell=True, check=False, env=_environment(state)).returncode
-
-
-def pipe_to(command: str, text: str, state: "ShellState") -> int:
-    """Let a program read `text`; it need not read all of it. Return its exit status."""
-    sys.stdout.flush()
-    data = text.encode(errors="backslashreplace")
-    return subprocess.run(command, shell=True, check=False, input=data, env=_environment(state)).returncode
-
-
-def _environment(state: "ShellState") -> dict[str, str]:
-    """Return the variables by which `kair` behind the `!` takes the job in hand."""
-    job = {} if state.source is None else {"KAIR_JOB": state.source.name}
-    store = {} if state.store is None else {"KAIR_STORE": str(state.store)}
-    return {**os.environ, **job, **store}

@@ -17,7 +17,7 @@ from support.live_status import SLOW, STATUS, write_status
 
 from kair.app.answers import watch
 from kair_engine.results.watch import WatchResult
-from kair_tui.cli import present as following
+from kair_tui.cli import follow as following
 
 
 @pytest.fixture
