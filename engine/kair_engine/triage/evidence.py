@@ -7,51 +7,17 @@ import numpy as np
 from kair_engine.localize.anomalies import FEWEST_STEPS, Anomaly
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.links import SlowLink as FoundLink
+from kair_engine.localize.links import SlowLink
 from kair_engine.localize.localization import Localization
 from kair_engine.localize.placement import carried_together
 from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.evidence_kinds import (
-    AllPause,
-    AtStepEnd,
-    CameLast,
-    DelaysOnChangingRanks,
-    Estimated,
-    Evidence,
-    Excess,
-    GroupNotRank,
-    Halted,
-    HostPauses,
-    HostStops,
-    LargeDelays,
-    LinksInCommon,
-    LongestBatch,
-    LongestChanges,
-    LongestDelays,
-    MadeLate,
-    NoCore,
-    OperatorBehind,
-    OthersNearlyAsLate,
-    QueuedBehind,
-    RankByOrder,
-    Replayed,
-    ShownBy,
-    Since,
-    SlowLink,
-    SlowOperator,
-    ThanBefore,
-    Throttled,
-    Ticks,
-    UnevenBatches,
-    UnevenPositions,
-    UnevenStages,
-)
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import Fix, FixPrice
-from kair_engine.results.whatif import HostStops as MeasuredStops
+from kair_engine.results.whatif import Fix, FixPrice, HostStops
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.host_time import ProcessorTimes
@@ -85,20 +51,20 @@ def rank_evidence(
     )
 
 
-def link_evidence(links: Sequence[FoundLink], ranks: tuple[Rank, ...], step_time_ns: float) -> tuple[Evidence, ...]:
+def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_ns: float) -> tuple[Evidence, ...]:
     """What speaks against process groups or pipeline edges."""
     shown: list[Evidence] = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
     if len(links) > 1:
-        shown.append(LinksInCommon(len(links), shown_by=_LOCALIZE, ranks=ranks))
+        shown.append(kinds.LinksInCommon(len(links), shown_by=_LOCALIZE, ranks=ranks))
     elif links[0].link.group is not None:
-        shown.append(GroupNotRank())
+        shown.append(kinds.GroupNotRank())
     return tuple(shown)
 
 
 def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
     """What each rank of a role spends on its own work since it became slower, and before."""
     change, numbers = slower.change, [step.step for step in job.steps]
-    shown = ThanBefore(
+    shown = kinds.ThanBefore(
         before_us=change.before / 1e3,
         after_us=change.since / 1e3,
         steps=change.end - change.begin,
@@ -111,9 +77,9 @@ def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
     return (shown,)
 
 
-def before_evidence(slow: FoundLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
+def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
     """What a link takes since it became slow, and before; and which transfers only queue behind it."""
-    before = ThanBefore(
+    before = kinds.ThanBefore(
         before_us=slow.expected_ns / 1e3,
         after_us=slow.own_ns / 1e3,
         steps=steps,
@@ -126,7 +92,7 @@ def before_evidence(slow: FoundLink, steps: int, all_steps: int) -> tuple[Eviden
     behind = [link for link in slow.followers if set(link.ranks) != slow.ends]
     if behind:
         ranks = tuple(sorted({rank for link in behind for rank in link.ranks}))
-        return before, QueuedBehind(ranks=ranks, about=", ".join(link.name for link in behind[:LINKS_SHOWN]))
+        return before, kinds.QueuedBehind(ranks=ranks, about=", ".join(link.name for link in behind[:LINKS_SHOWN]))
     return (before,)
 
 
@@ -136,22 +102,26 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
     if pattern.cause == "stage_imbalance":
         slowest, own = max(figures.items(), key=lambda item: item[1])
         mean = sum(figures.values()) / len(figures)
-        return (UnevenStages(own, mean, len(figures), share, shown_by=_LOCALIZE, about=slowest),)
+        return (kinds.UnevenStages(own, mean, len(figures), share, shown_by=_LOCALIZE, about=slowest),)
     if pattern.cause == "sequence_imbalance":
-        batches = UnevenBatches(figures["correlation"], figures["variation"], shown_by=_LOCALIZE)
-        return batches, LongestBatch(share, shown_by=_LOCALIZE)
+        batches = kinds.UnevenBatches(figures["correlation"], figures["variation"], shown_by=_LOCALIZE)
+        return batches, kinds.LongestBatch(share, shown_by=_LOCALIZE)
     if pattern.cause == "position_imbalance":
         what = "" if pattern.operator is None else carried_together(pattern.operator)
         about = "; ".join((what, pattern.group or ""))
-        return (UnevenPositions(dict(figures), share, shown_by=_LOCALIZE, ranks=ranks, about=about),)
+        return (kinds.UnevenPositions(dict(figures), share, shown_by=_LOCALIZE, ranks=ranks, about=about),)
     if "every" in figures:
-        return (AllPause(figures["delays"], figures["every"], steps, share, shown_by=_LOCALIZE, ranks=ranks),)
+        return (kinds.AllPause(figures["delays"], figures["every"], steps, share, shown_by=_LOCALIZE, ranks=ranks),)
     if "rate" not in figures:
-        return (LongestChanges(figures["ranks"], figures["steps"], steps, share, shown_by=_LOCALIZE, ranks=ranks),)
+        return (
+            kinds.LongestChanges(figures["ranks"], figures["steps"], steps, share, shown_by=_LOCALIZE, ranks=ranks),
+        )
     delays, hit = figures["delays"], len(pattern.steps)
     return (
-        DelaysOnChangingRanks(delays, len(ranks), hit, steps, shown_by=_LOCALIZE, ranks=ranks, about=pattern.cause),
-        LongestDelays(share, shown_by=_LOCALIZE),
+        kinds.DelaysOnChangingRanks(
+            delays, len(ranks), hit, steps, shown_by=_LOCALIZE, ranks=ranks, about=pattern.cause
+        ),
+        kinds.LongestDelays(share, shown_by=_LOCALIZE),
     )
 
 
@@ -162,7 +132,7 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     of = Compared(job, anomaly)
     own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, of.mine].mean(axis=1)
     before, after = (float(np.median(own[steps])) / 1e3 for steps in (~of.later, of.later))
-    return (Since(anomaly.since, before, after, ranks=of.ranks),)
+    return (kinds.Since(anomaly.since, before, after, ranks=of.ranks),)
 
 
 MOSTLY_AT_END = 0.5
@@ -174,17 +144,17 @@ def at_step_end_evidence(job: JobExcess, parts: StepPartsTally, anomaly: Anomaly
     mine, usual = Compared(job, anomaly).means(parts.by_step_ns(KINDS, ("after",)), parts.divided)
     if mine - usual < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
         return ()
-    return (AtStepEnd(mine / 1e3, usual / 1e3, ranks=ranks_at(job.ranks, anomaly.positions)),)
+    return (kinds.AtStepEnd(mine / 1e3, usual / 1e3, ranks=ranks_at(job.ranks, anomaly.positions)),)
 
 
 def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:
     """Which files ranks are whose numbers are those of their files' order."""
     named = [rank for rank in ranks if rank in job.by_order]
     for rank in named[:FILES_SHOWN]:
-        yield RankByOrder(ranks=(rank,), about=job.by_order[rank])
+        yield kinds.RankByOrder(ranks=(rank,), about=job.by_order[rank])
 
 
-def cores_evidence(stops: MeasuredStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:
+def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:
     """What was measured of all ranks: how long they were ready without a core, and how often a quota stopped them.
 
     Where nothing tells what they computed, as beside a device, that is what was `counted`, if of all of them.
@@ -198,17 +168,17 @@ def cores_evidence(stops: MeasuredStops, step_time_ns: float, counted: Processor
     else:
         return
     if max(ready) >= 1.0:
-        yield NoCore(float(np.mean(ready)), step_time_ns / 1e3, min(ready), max(ready), shown_by=shown)
+        yield kinds.NoCore(float(np.mean(ready)), step_time_ns / 1e3, min(ready), max(ready), shown_by=shown)
     if throttled >= MIN_STOPS:
-        yield Throttled(throttled, shown_by=shown)
+        yield kinds.Throttled(throttled, shown_by=shown)
     if halted >= MIN_STOPS:
-        yield Halted(halted, shown_by=shown)
+        yield kinds.Halted(halted, shown_by=shown)
 
 
-def stops_evidence(stops: MeasuredStops) -> Iterator[Evidence]:
+def stops_evidence(stops: HostStops) -> Iterator[Evidence]:
     """What speaks for threads that stand still."""
     if stops.per_step:
-        yield HostStops(
+        yield kinds.HostStops(
             stops.per_step,
             stops.median_us,
             stops.longest_us,
@@ -218,7 +188,7 @@ def stops_evidence(stops: MeasuredStops) -> Iterator[Evidence]:
             shown_by=ShownBy("whatif"),
         )
     if stops.tick_us is not None:
-        yield Ticks(stops.tick_us, stops.ticked_share, shown_by=ShownBy("whatif"))
+        yield kinds.Ticks(stops.tick_us, stops.ticked_share, shown_by=ShownBy("whatif"))
 
 
 _OF_SAMPLE = ("replayed_steps", "steps", "plus_minus_us", "replayed_ranks", "ranks", "others_fixed")
@@ -236,7 +206,7 @@ def price_evidence(
     """What the replay says (of a sample of the steps, with how far off it is at most, or of the ranks); where that is
     far less than the finding's excess, why. No command replays some ranks for all."""
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
-    replayed = Replayed(
+    replayed = kinds.Replayed(
         before,
         after,
         *(sampled.get(name) for name in _OF_SAMPLE),
@@ -247,15 +217,15 @@ def price_evidence(
     if finding.pattern == "job_wide" or cost.saved_us >= COVERED_FRACTION * finding.time_lost_us_per_step:
         return (replayed,)
     if together is None or together.saved_us <= 0:
-        return replayed, OthersNearlyAsLate()
-    return replayed, OthersNearlyAsLate(together.saved_us, shown_by=ShownBy("whatif", fixes=all_fixes))
+        return replayed, kinds.OthersNearlyAsLate()
+    return replayed, kinds.OthersNearlyAsLate(together.saved_us, shown_by=ShownBy("whatif", fixes=all_fixes))
 
 
 def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
     """What an excess says about the step. Patterns of the whole job say it themselves."""
     if finding.pattern == "job_wide":
         return ()
-    return (Estimated(cost.step_time_us + cost.saved_us, cost.step_time_us),)
+    return (kinds.Estimated(cost.step_time_us + cost.saved_us, cost.step_time_us),)
 
 
 def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
@@ -280,14 +250,14 @@ def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evid
     job, of, about = found.job, Compared(found.job, anomaly), CLASSES[anomaly.class_index]
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
-        kind = HostPauses if len(job.steps) < FEWEST_STEPS else LargeDelays
+        kind = kinds.HostPauses if len(job.steps) < FEWEST_STEPS else kinds.LargeDelays
         return kind(k, m, len(job.steps), shown_by=_LOCALIZE, ranks=of.ranks, about=about)
     excess = _excess_ns(found, anomaly)
     excess_us, share = excess / 1e3, excess / step_time_ns
     if anomaly.operator is not None:
-        return SlowOperator(excess_us, share, shown_by=_LOCALIZE, ranks=of.ranks, about=anomaly.operator)
+        return kinds.SlowOperator(excess_us, share, shown_by=_LOCALIZE, ranks=of.ranks, about=anomaly.operator)
     others = len(of.peers) if len(of.mine) >= len(of.peers) else None
-    return Excess(excess_us, share, others, shown_by=_LOCALIZE, ranks=of.ranks, about=about)
+    return kinds.Excess(excess_us, share, others, shown_by=_LOCALIZE, ranks=of.ranks, about=about)
 
 
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
@@ -299,9 +269,9 @@ def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
     return float(mean[of.mine].mean()) - over
 
 
-def _slow_link(slow: FoundLink, step_time_ns: float) -> Evidence:
+def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
     group = slow.link.group
-    return SlowLink(
+    return kinds.SlowLink(
         self_us=slow.own_ns / 1e3,
         expected_us=slow.expected_ns / 1e3,
         siblings=slow.siblings,
@@ -316,7 +286,7 @@ def _waiting(blamed: BlameResult, ranks: tuple[Rank, ...]) -> Iterator[Evidence]
     mine = [row for row in blamed.by_rank if row.rank in ranks]
     if not mine or not blamed.collectives:
         return
-    yield CameLast(
+    yield kinds.CameLast(
         arrived_last=sum(row.arrived_last for row in mine),
         collectives=blamed.collectives,
         waited_us=sum(row.blamed_us for row in mine),
@@ -333,9 +303,9 @@ def _behind(blamed: BlameResult, ranks: tuple[Rank, ...], operator: str | None, 
     causes = tuple(c for c in blamed.root_causes if c.rank in ranks and c.operator is not None)[:CAUSES_SHOWN]
     if causes:
         waited_us = sum(cause.blamed_us for cause in causes)
-        yield MadeLate(waited_us, shown_by=_blame(ranks), ranks=ranks, root_causes=causes)
+        yield kinds.MadeLate(waited_us, shown_by=_blame(ranks), ranks=ranks, root_causes=causes)
     elif not named:
-        yield OperatorBehind(shown_by=ShownBy("pinpoint", ranks[0]), ranks=ranks, about=operator)
+        yield kinds.OperatorBehind(shown_by=ShownBy("pinpoint", ranks[0]), ranks=ranks, about=operator)
 
 
 def _blame(ranks: Sequence[Rank]) -> ShownBy:

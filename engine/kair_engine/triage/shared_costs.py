@@ -20,20 +20,8 @@ from kair_engine.localize.imbalance import BATCH_SHARE
 from kair_engine.localize.moments import Moment, shared_moments
 from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.evidence_kinds import (
-    AllPause,
-    DeviceIdle,
-    DeviceTaken,
-    Evidence,
-    InCalls,
-    OneByOne,
-    PriceRange,
-    Profiler,
-    ShownBy,
-)
-from kair_engine.results.evidence_kinds import (
-    OwnThreads as OwnThreadsShown,
-)
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
 from kair_engine.step_bar import StepPartsTally
@@ -70,7 +58,7 @@ class OwnThreads:
     def evidence(self) -> Iterator[Evidence]:
         """What tells it, where that is most."""
         if self.share >= MOSTLY_OWN:
-            yield OwnThreadsShown(self.helpers_us, self.used, self.cores, self.ranks, shown_by=ShownBy("whatif"))
+            yield kinds.OwnThreads(self.helpers_us, self.used, self.cores, self.ranks, shown_by=ShownBy("whatif"))
 
 
 def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> OwnThreads | None:
@@ -240,7 +228,7 @@ class SharedCosts:
             if (share := self._of_median_rank(kind)) >= NOTABLE_SHARE[kind]:
                 longest = self._parts.by_step_ns((kind,))[:, self._shared].max(axis=1)
                 hit = np.flatnonzero(longest >= _HIT * longest.max()).tolist()
-                shown = InCalls(share * self._step_time_ns / 1e3, about=kind)
+                shown = kinds.InCalls(share * self._step_time_ns / 1e3, about=kind)
                 steps = [self._parts.divided[at] for at in hit]
                 yield self._finding(kind, float(longest.mean()), [shown], tuple(steps))
 
@@ -249,7 +237,7 @@ class SharedCosts:
 
         What hosts spend on calls that are causes of their own is told as those. No replay tells what faster hosts save.
         """
-        least = {DeviceIdle: NOTABLE_SHARE["launch_bound"], OneByOne: ONE_BY_ONE_SHARE}
+        least = {kinds.DeviceIdle: NOTABLE_SHARE["launch_bound"], kinds.OneByOne: ONE_BY_ONE_SHARE}
         late = self._spent_ns(("launching", "host", "synchronising"), ("before", "between", "launches"))
         shares = (0.0 if hosts_stop else late, self._spent_ns(KINDS, ("launches",)))
         told = {
@@ -272,7 +260,7 @@ class SharedCosts:
         recorded, *without = (float(times.mean()) for times in replayed.times)
         least, most = (max(recorded - after, 0.0) for after in without)
         lost = min(least, waited)
-        shown = DeviceTaken(waited / 1e3, waited / self._step_time_ns)
+        shown = kinds.DeviceTaken(waited / 1e3, waited / self._step_time_ns)
         yield self._finding("device_contention", lost, [shown, price_range(lost, max(most, waited))])
 
     def _contention(self) -> Iterator[Finding]:
@@ -373,9 +361,9 @@ class SharedCosts:
         """What speaks for a cost besides its replay."""
         if moment is not None:
             share = moment.lost_ns / max(float(job.step_times_ns.mean()), 1.0)
-            yield AllPause(float(len(moment.hit)), float(moment.every() or 0), float(len(job.steps)), share)
+            yield kinds.AllPause(float(len(moment.hit)), float(moment.every() or 0), float(len(job.steps)), share)
         if cause == "profiler":
-            yield Profiler(self._spent_ns(("profiler",)) / 1e3)
+            yield kinds.Profiler(self._spent_ns(("profiler",)) / 1e3)
 
     def _of_median_rank(self, cause: Cause) -> float:
         """Of the step, what half of the ranks that nobody is accused of spend themselves on a cause that single ranks
@@ -404,9 +392,9 @@ def _moment(job: JobExcess) -> Moment | None:
     return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
 
 
-def price_range(least_ns: float, most_ns: float) -> PriceRange:
+def price_range(least_ns: float, most_ns: float) -> kinds.PriceRange:
     """Between what and what a step would be shorter."""
-    return PriceRange(least_ns / 1e3, most_ns / 1e3)
+    return kinds.PriceRange(least_ns / 1e3, most_ns / 1e3)
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

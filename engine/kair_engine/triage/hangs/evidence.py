@@ -5,25 +5,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from kair_engine.ranks import Rank
-from kair_engine.results.evidence_kinds import (
-    Called,
-    CalledAt,
-    Evidence,
-    HeldUp,
-    InNoCall,
-    LastCompleted,
-    NoDump,
-    NoReport,
-    NotArrived,
-    OtherCall,
-    WaitsFor,
-)
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
 from kair_engine.triage.hangs.groups import Group, Mismatch, Progress
 from kair_engine.triage.hangs.waits import Place, TransferWait
 
 _Said = TypeVar("_Said")
-Lacking = type[NotArrived | HeldUp | NoDump | NoReport]
+Lacking = type[kinds.NotArrived | kinds.HeldUp | kinds.NoDump | kinds.NoReport]
 _MOST_LOCATIONS = 4
 """Different calls, of as many ranks as make them: more are no list that one reads."""
 
@@ -49,14 +38,14 @@ def other_calls(found: Mismatch) -> Iterator[Evidence]:
     others = float(len(found.said) - len(found.odd))
     for said, ranks in _by({rank: found.said[rank] for rank in found.odd}):
         text = f"{said} where the others called {found.usual}, in process group {found.group.words}"
-        yield OtherCall(float(found.sequence), others, ranks=_ranks(ranks), about=text)
+        yield kinds.OtherCall(float(found.sequence), others, ranks=_ranks(ranks), about=text)
 
 
 def differing_calls(found: Mismatch) -> Iterator[Evidence]:
     """What everyone called, where no call is that of most members."""
     for said, ranks in _by(found.said):
         text = f"{said} of process group {found.group.words}"
-        yield Called(float(found.sequence), ranks=_ranks(ranks), about=text)
+        yield kinds.Called(float(found.sequence), ranks=_ranks(ranks), about=text)
 
 
 def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
@@ -64,30 +53,30 @@ def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
     for one in [*waits][: 2 * _MOST_LOCATIONS]:
         number, ranks = _number(one.call.sequence), _ranks((one.rank,))
         text = f"{one.call.operation} of process group {one.words}"
-        yield WaitsFor(sequence=number, peer=float(one.call.peer), ranks=ranks, about=text)
+        yield kinds.WaitsFor(sequence=number, peer=float(one.call.peer), ranks=ranks, about=text)
         if one.call.location:
-            yield CalledAt(number, ranks=ranks, about=one.call.location)
+            yield kinds.CalledAt(number, ranks=ranks, about=one.call.location)
 
 
 def last_completed(group: Group) -> Iterator[Evidence]:
     """The last collective that all are through with of whom it is known."""
     if group.through is not None:
         number, operation = group.through
-        yield LastCompleted(float(number), about=operation)
+        yield kinds.LastCompleted(float(number), about=operation)
 
 
 def called_at(group: Group, sequence: int, ranks: Collection[int]) -> Iterator[Evidence]:
     """Where in the program ranks made a call, where that is recorded."""
     told = {rank: call.location for rank, call in group.calls(sequence, ranks).items() if call.location}
     for location, some in _by(told)[:_MOST_LOCATIONS]:
-        yield CalledAt(float(sequence), ranks=_ranks(some), about=location)
+        yield kinds.CalledAt(float(sequence), ranks=_ranks(some), about=location)
 
 
 def in_no_call(ranks: Collection[int], progress: Progress) -> Iterator[Evidence]:
     """Of those that are waited for: that they wait for nothing, and what they called last."""
     last = {rank: call for rank in ranks if (call := _last_call(progress.get(rank, ()))) is not None}
     for (what, sequence), some in _by({rank: _told(call) for rank, call in last.items()})[:_MOST_LOCATIONS]:
-        yield InNoCall(_number(sequence), ranks=_ranks(some), about=what)
+        yield kinds.InNoCall(_number(sequence), ranks=_ranks(some), about=what)
 
 
 def _number(sequence: int) -> float | None:

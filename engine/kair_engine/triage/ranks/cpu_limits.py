@@ -13,15 +13,8 @@ from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.evidence_kinds import (
-    Crowded,
-    Evidence,
-    FewerCores,
-    Halted,
-    LowerPriority,
-    SmallerQuota,
-    Throttled,
-)
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.stats import median_of_others
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, host_of
@@ -36,7 +29,7 @@ CORE_RATIO, SUFFICIENT_CORES = 0.5, 4.0
 Threads that may use SUFFICIENT_CORES lack none, whatever peers have."""
 
 
-Limit = type[Halted | Throttled | LowerPriority | SmallerQuota | FewerCores]
+Limit = type[kinds.Halted | kinds.Throttled | kinds.LowerPriority | kinds.SmallerQuota | kinds.FewerCores]
 
 
 @dataclass(frozen=True)
@@ -50,16 +43,16 @@ class CpuLimit:
 
 
 _COUNTED: Final[Mapping[Limit, Callable[[ProcessorTimes], Floats]]] = {
-    Halted: lambda processor: processor.halted,
-    Throttled: lambda processor: processor.throttled,
+    kinds.Halted: lambda processor: processor.halted,
+    kinds.Throttled: lambda processor: processor.throttled,
 }
 """What stops a process, where the others only let it have less."""
 _HOLDS: Final[Mapping[Limit, Callable[[Floats, Floats], Bools]]] = {
-    Halted: lambda own, usual: own > RATE_RATIO * usual,
-    Throttled: lambda own, usual: own > RATE_RATIO * usual,
-    LowerPriority: lambda own, usual: own > usual,
-    FewerCores: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
-    SmallerQuota: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
+    kinds.Halted: lambda own, usual: own > RATE_RATIO * usual,
+    kinds.Throttled: lambda own, usual: own > RATE_RATIO * usual,
+    kinds.LowerPriority: lambda own, usual: own > usual,
+    kinds.FewerCores: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
+    kinds.SmallerQuota: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
 }
 """Whether ranks are held back by a figure beside that of their median peer."""
 LIMIT_EVIDENCE: Final = frozenset(kind.kind for kind in _HOLDS)
@@ -112,7 +105,7 @@ def oversubscribed_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidenc
     shared = [(some, cores) for some, cores in _crowds(job) if wanted & set(some)]
     if shared:
         together, cores = max(shared, key=lambda one: len(one[0]) / one[1])
-        yield Crowded(len(together), cores, ranks=together)
+        yield kinds.Crowded(len(together), cores, ranks=together)
 
 
 def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
@@ -133,14 +126,14 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Li
         return np.array([np.nan if one is None else one for one in told], float)
 
     found: dict[Limit, Floats] = {
-        LowerPriority: of_limits(lambda one: one.nice),
-        FewerCores: of_limits(lambda one: len(one.cpus) or None),
-        SmallerQuota: of_limits(lambda one: one.quota or np.inf),
+        kinds.LowerPriority: of_limits(lambda one: one.nice),
+        kinds.FewerCores: of_limits(lambda one: len(one.cpus) or None),
+        kinds.SmallerQuota: of_limits(lambda one: one.quota or np.inf),
     }
     if processor is not None:
         rows = np.searchsorted(processor.ranks, ranks)
         # Where it is not told there is no quota.
         counts = {kind: zero_for_nan(of(processor)[rows]) for kind, of in _COUNTED.items()}
-        counts[Halted][counts[Halted].sum(axis=1) < MIN_SIGSTOPS] = 0
+        counts[kinds.Halted][counts[kinds.Halted].sum(axis=1) < MIN_SIGSTOPS] = 0
         found |= {kind: of.mean(axis=1) for kind, of in counts.items()}
     return found

@@ -14,16 +14,9 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES
+from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.evidence_kinds import (
-    Evidence,
-    InCalls,
-    Profiler,
-    ShownBy,
-    SlowerLaunches,
-    Stopped,
-    UnmarkedInput,
-)
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, median, trimmed_mean
 from kair_engine.step_bar import StepPartsTally
@@ -50,7 +43,7 @@ def held_by_profiler(of: Compared) -> Diagnosis | None:
     mine, usual = of.means(of.job.profiling_ns)
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns or mine <= 0:
         return None
-    return Diagnosis("profiler", None, (Profiler(mine / 1e3, usual / 1e3, ranks=of.ranks),))
+    return Diagnosis("profiler", None, (kinds.Profiler(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 def held_by_calls(of: Compared) -> Diagnosis | None:
@@ -58,7 +51,7 @@ def held_by_calls(of: Compared) -> Diagnosis | None:
     for kind in CALLS:
         mine, usual = of.means(of.job.activity_ns[:, HOST_KINDS.index(kind)])
         if mine > usual and mine - usual >= MIN_EXPLAINED * of.largest.excess_ns:
-            return Diagnosis(kind, None, (InCalls(mine / 1e3, usual / 1e3, ranks=of.ranks, about=kind),))
+            return Diagnosis(kind, None, (kinds.InCalls(mine / 1e3, usual / 1e3, ranks=of.ranks, about=kind),))
     return None
 
 
@@ -67,7 +60,7 @@ def slower_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
     mine, usual = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
-    return Diagnosis("launch_bound", None, (SlowerLaunches(mine / 1e3, usual / 1e3, ranks=of.ranks),))
+    return Diagnosis("launch_bound", None, (kinds.SlowerLaunches(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 def idle_host(of: Compared, blamed: BlameResult) -> Diagnosis:
@@ -87,7 +80,7 @@ def _of_unmarked_input(of: Compared) -> Diagnosis | None:
     mine, usual = float(np.median(idle_ns[:, of.mine].mean(axis=1))), float(np.median(idle_ns[:, of.peers]))
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
-    return Diagnosis("unmarked_input", None, (UnmarkedInput(mine / 1e3, usual / 1e3, ranks=of.ranks),))
+    return Diagnosis("unmarked_input", None, (kinds.UnmarkedInput(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 MOSTLY_ONE = 0.8
@@ -125,10 +118,10 @@ def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
 
 def more_stops(
     of: Compared, of_rank_us: Mapping[int, float], lost_ns: float, *, between: int | None = None
-) -> Stopped | None:
+) -> kinds.Stopped | None:
     """What the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
     still = np.array([of_rank_us.get(rank, 0.0) for rank in of.job.ranks.tolist()])
     mine, usual = float(still[of.mine].mean()), float(np.median(still[of.peers])) if of.peers else 0.0
     if (mine - usual) * 1e3 < MIN_EXPLAINED * lost_ns:
         return None
-    return Stopped(mine, usual, between, shown_by=ShownBy("whatif"), ranks=of.ranks)
+    return kinds.Stopped(mine, usual, between, shown_by=ShownBy("whatif"), ranks=of.ranks)
