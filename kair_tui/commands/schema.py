@@ -98,12 +98,17 @@ def _name_causes(definitions: dict[str, Any]) -> None:
 
 def _tell_kinds(definitions: dict[str, Any]) -> None:
     """Beside each kind of evidence, and of what limits a recording, what it says."""
-    from kair_tui.commands.kinds import EVIDENCE_KINDS, OPEN_KINDS, REASON_KINDS
+    from kair_engine.results.evidence_kinds import KINDS
+    from kair_tui.commands.kinds import OPEN_KINDS, REASON_KINDS
 
-    for kinds in (EVIDENCE_KINDS, REASON_KINDS, OPEN_KINDS):
+    if "EvidenceInWords" in definitions:
+        definitions["EvidenceInWords"]["properties"]["kind"]["enum"] = [*KINDS]
+    evidence = {name: kind.description() for name, kind in KINDS.items()}
+    for kinds in (evidence, REASON_KINDS, OPEN_KINDS):
         for definition in definitions.values():
             kind = definition.get("properties", {}).get("kind", {})
             if set(kind.get("enum", ())) == set(kinds):
+                kind.pop("type", None)
                 del kind["enum"]
                 kind["oneOf"] = [{"const": name, "description": text} for name, text in kinds.items()]
 

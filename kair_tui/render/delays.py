@@ -7,22 +7,22 @@ Stops of threads in words: how often, how long, and whether ranks stand still to
 What keeps devices from working, in words: late launches, the profiler, other processes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
+from kair_engine.results.evidence_kinds import Evidence, Halted, HostStops, NoCore, Throttled, Ticks
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.sensitivity import SensitivityResult
-from kair_engine.results.triage import Absorbed, Evidence
+from kair_engine.results.triage import Absorbed
 from kair_engine.results.whatif import AbsorbedFix, LackOfCores
+from kair_tui.render.sentences import filled, sentence_of
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
     count,
     duration,
     its,
-    one_decimal,
-    percent,
     ranks_in_words,
 )
 
@@ -122,47 +122,20 @@ def _is_free(one: Absorbed, step_us: float) -> bool:
     return one.costs_us_per_step < WORTH_A_FIGURE * step_us
 
 
-TOGETHER: Final = 1.5
-"""Ranks stop together if stops independent across ranks would cover this many times more of the host's time."""
-
-
 def ticks_in_words(tick_us: float, share: float) -> str:
-    """What waits for the scheduler's ticks, and its share of the step."""
-    return (
-        f"whatever they compute, operations end with the scheduler's ticks; what is as long as a tick "
-        f"({duration(tick_us)}) or longer is {percent(share)} of the mean rank's step"
-    )
-
-
-def cores_in_words(figures: Mapping[str, float]) -> str:
-    """How long threads were ready without a core: of the mean rank, and from which to which."""
-    ready, step = duration(figures["ready_us_per_step"]), duration(figures["step_us"])
-    least, most = duration(figures["least_us"]), duration(figures["most_us"])
-    return f"the mean rank was ready and had no core for {ready} of each step of {step} ({least} to {most})"
+    """Return what waits for the scheduler's ticks, and its share of the step."""
+    return filled(Ticks.waited, {"tick_us": tick_us, "share_of_step": share})
 
 
 def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
-    """What was measured of all ranks."""
+    """Return what was measured of all ranks."""
     ready = cores.ready_by_rank_us.values()
-    mean = sum(ready) / len(ready)
-    said = cores_in_words(
-        {"ready_us_per_step": mean, "step_us": step_us, "least_us": min(ready), "most_us": max(ready)}
-    )
+    measured = NoCore(sum(ready) / len(ready), step_us, min(ready), max(ready))
     helped = list(cores.helpers_by_rank_us.values())
     helpers = [f"other threads of its process computed {duration(sum(helped) / len(helped))}"] if any(helped) else []
-    throttled = [throttled_in_words(cores.throttled)] if cores.throttled else []
-    halted = [halted_in_words(cores.halted)] if cores.halted else []
-    return "; ".join([said, *helpers, *throttled, *halted])
-
-
-def throttled_in_words(per_step: float) -> str:
-    """How often a quota of CPU time stopped the mean rank."""
-    return f"a quota of CPU time stopped the mean rank's process {one_decimal(per_step)} times a step"
-
-
-def halted_in_words(per_step: float) -> str:
-    """How often signals stopped the mean rank."""
-    return f"signals (SIGSTOP) stopped the mean rank's process {one_decimal(per_step)} times a step"
+    stops: list[Evidence] = [Throttled(cores.throttled)] if cores.throttled else []
+    stops += [Halted(cores.halted)] if cores.halted else []
+    return "; ".join([filled(NoCore.of_all, measured), *helpers, *map(sentence_of, stops)])
 
 
 def stops_in_words(figures: Mapping[str, Any], *, alone: bool = False) -> str:
@@ -170,46 +143,4 @@ def stops_in_words(figures: Mapping[str, Any], *, alone: bool = False) -> str:
 
     `alone`: of one rank, nothing of others.
     """
-    when = "each rank at moments of its own, as when cores are shared"
-    if figures["together"] > TOGETHER:
-        when = "ranks of a host together, as under one quota"
-    of_rank = (
-        f"{one_decimal(figures['per_step'])} times a step (half of them longer than {duration(figures['median_us'])}, "
-        f"the longest {duration(figures['longest_us'])}), {percent(figures['share_of_step'])} of the step"
-    )
-    longest = duration(figures["slowest_rank_us"])
-    return of_rank if alone else f"{of_rank}, on the rank that stands still longest {longest}; {when}"
-
-
-def _profiler(one: Evidence) -> str:
-    held, work = duration(one.figures["held_us_per_step"]), "the profiler's own work (as asking for buffers)"
-    if not one.ranks:
-        return f"{work} holds up the median rank's launches for {held} a step"
-    peers = duration(one.figures["peers_us_per_step"])
-    return f"{work} holds up launches of {ranks_in_words(one.ranks)} for {held} a step, those of peers for {peers}"
-
-
-def _device_idle(one: Evidence) -> str:
-    idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
-    return f"the median rank's device idles {idle} a step ({share}) because its host has not launched yet"
-
-
-def _one_by_one(one: Evidence) -> str:
-    idle, share = duration(one.figures["idle_us"]), percent(one.figures["share_of_step"])
-    return f"the median rank's device idles {idle} a step ({share}) between launches that follow one another"
-
-
-def _device_taken(one: Evidence) -> str:
-    waited, share = duration(one.figures["waited_us"]), percent(one.figures["share_of_step"])
-    return (
-        f"what the median rank has launched waits {waited} a step ({share}) for a device that runs nothing of its "
-        "rank: another process has the device"
-    )
-
-
-SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
-    "profiler": _profiler,
-    "device_idle": _device_idle,
-    "one_by_one": _one_by_one,
-    "device_taken": _device_taken,
-}
+    return filled(HostStops.of_rank if alone else HostStops.of_ranks(figures["together"]), figures)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank, runs
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.results.triage import Evidence, Finding, TriageResult
+from kair_engine.results.evidence_kinds import Evidence
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (
     and_more,

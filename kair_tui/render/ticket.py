@@ -8,7 +8,7 @@ from urllib.parse import quote
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference, Explanation, Happening, Word
 from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, Proof, TicketResult, TimelinePicture
-from kair_engine.results.triage import EvidenceKind, Finding
+from kair_engine.results.triage import Finding
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.joint_prices import together_lines
@@ -28,12 +28,10 @@ _MOST: Final = 8
 """Of differences, of events, of warnings: a ticket is read in a minute."""
 _WORDS: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
 """The surest first."""
-_LIMITS: Final[frozenset[EvidenceKind]] = frozenset({"others_nearly_as_late", "rank_by_order", "group_not_rank"})
+_LIMITS: Final[frozenset[str]] = frozenset({"others_nearly_as_late", "rank_by_order", "group_not_rank"})
 """What says how far a finding goes."""
-_OF_PRICE: Final[frozenset[EvidenceKind]] = frozenset({"price_range", "estimated"})
-_FURTHER: Final[frozenset[EvidenceKind]] = frozenset(
-    {"replayed", "made_late", "operator_behind", "longest_delays", "since"}
-)
+_OF_PRICE: Final[frozenset[str]] = frozenset({"price_range", "estimated"})
+_FURTHER: Final[frozenset[str]] = frozenset({"replayed", "made_late", "operator_behind", "longest_delays", "since"})
 """What tells more of a finding that something else proves."""
 _AGAINST: Final = ("withdrawn", "shared", "not_here")
 

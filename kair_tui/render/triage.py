@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
+from kair_engine.results.blame import RootCause
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult, Verdict
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.bar import in_one_line, waiting_in_words
@@ -27,7 +30,7 @@ from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
 from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
 from kair_tui.render.rank import COLUMNS as OF_PARTS
-from kair_tui.render.sentences import sentence_of
+from kair_tui.render.sentences import kernels_in_words, sentence_of
 from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     and_more,
@@ -55,7 +58,7 @@ from kair_tui.render.verdict import (
     verdict_in_words,
 )
 from kair_tui.render.view import CsvTable, View
-from kair_tui.render.within_rank import advice, kernels_in_words
+from kair_tui.render.within_rank import advice
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Branch, Page
@@ -75,9 +78,20 @@ _WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidenceInWords(Evidence):
+class EvidenceInWords:
     """One thing that speaks for a finding."""
 
+    kind: str
+    figures: dict[str, int | float]
+    """Units are in their names; shares are of 1."""
+    shown_by: ShownBy | None
+    """None where there is no figure to look up."""
+    ranks: tuple[Rank, ...]
+    """Who it is about; empty where that is nobody."""
+    about: str | None
+    """The cause, operator, process group, pipeline edge, stage, two hosts or file that it is of."""
+    root_causes: tuple[RootCause, ...]
+    """What made the ranks late, of the kind `made_late`."""
     sentence: str
     command: str | None
     """Shows the same figures; null where there is none to look up."""
@@ -87,7 +101,7 @@ class EvidenceInWords(Evidence):
 class FindingInWords(Finding):
     """One culprit, or what slows the job though nobody is to blame."""
 
-    evidence: tuple[EvidenceInWords, ...]
+    evidence: tuple[EvidenceInWords, ...]  # type: ignore[assignment] # the same with its sentence
     suggestion: str
     """What to do about it."""
     fix_options: tuple[str, ...]
@@ -205,7 +219,8 @@ def _finding(finding: Finding) -> FindingInWords:
 
 def _evidence(one: Evidence) -> EvidenceInWords:
     command = None if one.shown_by is None else command_of(one.shown_by)
-    return EvidenceInWords(**_fields(one), sentence=sentence_of(one), command=command)
+    same = {name: getattr(one, name) for name in ("kind", "figures", "shown_by", "ranks", "about", "root_causes")}
+    return EvidenceInWords(**same, sentence=sentence_of(one), command=command)
 
 
 def _fields(record: Any, **changed: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the records above

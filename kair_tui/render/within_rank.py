@@ -1,29 +1,14 @@
 """What of a rank's kernels takes longer than its peers', and what does not, in words; and what follows from that."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.results.triage import Evidence, Finding
-from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, its, percent, plural, ranks_in_words, ratio
+from kair_engine.results.evidence_kinds import KERNEL_FAMILIES, DeviceModels, WholeDevice
+from kair_engine.results.triage import Finding
+from kair_tui.render.sentences import filled
+from kair_tui.render.units import count
 
-_FAMILIES: Final[Mapping[str, str]] = {
-    "attention": "attention kernels",
-    "experts": "kernels of experts",
-    "lookups": "kernels that look up rows",
-    "selections": "kernels that sort or select",
-    "matrix_products": "matrix products",
-    "copies": "copies between host and device",
-    "arithmetic": "compute-bound kernels",
-    "memory": "memory-bound kernels",
-}
-_SO: Final[Mapping[str, str]] = {
-    "copies": "the link, not the device",
-    "arithmetic": "the device's clock, as its power, temperature or settings have it",
-    "memory": "the device's memory",
-}
-"""Family → what is slow there; of the others it is not the device."""
 _ADVICE: Final[Mapping[str, str]] = {
     "attention": (
         "What attention takes depends on data that no shape tells: compare how sequences are packed on {who} and on a "
@@ -71,7 +56,7 @@ def advice(finding: Finding) -> str | None:
 def family_of(finding: Finding) -> str | None:
     """Return the kernels that alone are slower, `attention kernels`; None where no family of them is."""
     found = (str(one.about) for one in finding.evidence if one.kind == "one_family" and one.about != "copies")
-    return next((_FAMILIES[about] for about in found if about in _FAMILIES), None)
+    return next((KERNEL_FAMILIES[about] for about in found if about in KERNEL_FAMILIES), None)
 
 
 def when_in_words(finding: Finding) -> str:
@@ -92,78 +77,10 @@ def cause_with_time(finding: Finding) -> str:
     return f"{CAUSES[finding.cause].words}{alone}{when_in_words(finding)}"
 
 
-def kernels_in_words(what: str) -> str:
-    """Return what a family of kernels is called, `attention kernels`; of an operator its short name."""
-    return _FAMILIES.get(what) or short_name(what)
-
-
-def kernels_take(what: str) -> str:
-    """`attention kernels take`, `aten::mm takes`."""
-    return f"{kernels_in_words(what)} {'take' if what in _FAMILIES else 'takes'}"
-
-
 def of_devices(finding: Finding) -> str | None:
     """Return the sentence about devices that are slower as a whole; None where the finding is about no such ones."""
     shown = next((one for one in finding.evidence if one.kind in _DEVICE), None)
     if shown is None or finding.cause not in {"compute", "device_model"}:
         return None
-    return _slower_throughout(shown) if shown.kind == "whole_device" else _slower_models(shown)
-
-
-def _slower_throughout(one: Evidence) -> str:
-    """`rank 77 computes 1.30× as long as its 31 peers, in every kernel: the device, not the code`."""
-    what = "the devices" if len(one.ranks) > 1 else "the device"
-    return f"{_as_long(one)}, in every kernel: {what}, not the code"
-
-
-def _slower_models(one: Evidence) -> str:
-    """`ranks 4-7 on NVIDIA A100-SXM4-80GB compute 2.08× as long as their 4 peers on NVIDIA H100 80GB HBM3`."""
-    mine, _, theirs = str(one.about).partition("; ")
-    return f"{_as_long(one, f' on {mine}')} on {theirs.removeprefix(_OF_PEERS)}"
-
-
-_OF_PEERS: Final = "peers' "
-
-
-def _as_long(one: Evidence, on: str = "") -> str:
-    peers = int(one.figures["peers"])
-    beside = f"{its(one.ranks)} {'peer' if peers == 1 else plural(peers, 'peer')}"
-    return f"{ranks_in_words(one.ranks)}{on} {_verb(one, 'compute')} {ratio(one.figures['ratio'])} as long as {beside}"
-
-
-def _whole_device(one: Evidence) -> str:
-    kernels = plural(int(one.figures["kernels"]), "kernel")
-    return f"{_slower_throughout(one)} ({_range(one)} in the {kernels} that take most)"
-
-
-def _device_models(one: Evidence) -> str:
-    kernels = f" ({_range(one)} in single kernels)" if "least_ratio" in one.figures else ""
-    return f"{_slower_models(one)}{kernels}"
-
-
-def _range(one: Evidence) -> str:
-    return f"{ratio(one.figures['least_ratio'])} to {ratio(one.figures['most_ratio'])}"
-
-
-def _one_family(one: Evidence) -> str:
-    what = kernels_in_words(str(one.about))
-    longer, excess = ratio(one.figures["ratio"]), duration(one.figures["excess_us_per_step"])
-    share, others = percent(one.figures["others_share"]), ratio(one.figures["others_ratio"])
-    computes = "it computes" if len(one.ranks) == 1 else "they compute"
-    so = _SO.get(str(one.about), "not the device")
-    return (
-        f"{ranks_in_words(one.ranks)} {_verb(one, 'take')} {excess} a step longer in {what} alone ({longer}); all "
-        f"other kernels, {share} of what {computes}, take {others} as long as on {its(one.ranks)} peers: {so}"
-    )
-
-
-def _verb(one: Evidence, verb: str) -> str:
-    return f"{verb}s" if len(one.ranks) == 1 else verb
-
-
-SENTENCES: Final[Mapping[str, Callable[[Evidence], str]]] = {
-    "whole_device": _whole_device,
-    "device_models": _device_models,
-    "one_family": _one_family,
-    "one_kernel": _one_family,
-}
+    template = WholeDevice.throughout if shown.kind == "whole_device" else DeviceModels.models
+    return filled(template, {**shown.figures, "ranks": shown.ranks, "about": shown.about})

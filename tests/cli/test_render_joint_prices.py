@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from support.cli_samples import triage
+from support.evidence_made import evidence_of
 
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult
+from kair_engine.results.evidence_kinds import ShownBy
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.joint_prices import between, fixed_first, ranks_named
 from kair_tui.render.oneline import oneline
@@ -57,7 +59,7 @@ def test_two_that_hide_each_other_are_priced_together_first() -> None:
 def test_devices_that_are_slow_alike_are_compared_with_those_not_accused() -> None:
     def slow(one: Finding, longer: float) -> Finding:
         figures = {"ratio": longer, "least_ratio": 1.1, "most_ratio": 1.3, "kernels": 7, "peers": 7}
-        return replace(one, evidence=(Evidence("whole_device", figures, ShownBy("localize"), one.ranks),))
+        return replace(one, evidence=(evidence_of("whole_device", figures, ShownBy("localize"), one.ranks),))
 
     said = summary(found(slow(HIDDEN[0], 1.2), slow(HIDDEN[1], 1.2)))
     assert said.startswith("stragglers: ranks 1 and 6 compute 1.20× as long as peers; together ")

@@ -16,8 +16,9 @@ from support.places import SAMPLES
 from kair.app.jobs import JobSource
 from kair.app.session import Session
 from kair_engine.ranks import Rank
+from kair_engine.results.evidence_kinds import ShownBy
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.results.triage import RankedRank, ShownBy
+from kair_engine.results.triage import RankedRank
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
 from kair_tui.cli.asking import Asker

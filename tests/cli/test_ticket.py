@@ -19,8 +19,9 @@ from kair_engine.evidence.parts import PARTS
 from kair_engine.ranks import Rank
 from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.evidence import Difference, Explanation, Happening
+from kair_engine.results.evidence_kinds import Excess, Unheard
 from kair_engine.results.ticket import TicketResult
-from kair_engine.results.triage import Evidence, Finding, TriageResult
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_mitigate.draining import drain_commands, drain_template
@@ -38,9 +39,7 @@ DEVICE = "node7 GPU 3, GPU-5f3e0000-1111-2222-3333-444455556666, 0000:1b:00.0"
 
 def found(**changed: Any) -> TriageInWords:  # noqa: ANN401
     """A triage that accuses rank 16 on node7, its finding changed so."""
-    told = (
-        Evidence("excess", {"excess_us_per_step": 41_000.0, "share_of_step": 0.12}, ranks=(Rank(16),), about="compute"),
-    )
+    told = (Excess(41_000.0, 0.12, ranks=(Rank(16),), about="compute"),)
     finding = Finding("compute", "persistent", (16,), ("node7",), None, None, (1, 2, 3), 1e-9, 41_000.0, 1.14, told)
     result = TriageResult("straggler", (replace(finding, **changed),), (), 340_000.0, 1e6, 0.0, (1, 2, 3), ())
     return triage_in_words(result)
@@ -395,7 +394,7 @@ def test_where_draining_does_not_help_it_is_refused_with_a_reason(
 
 @pytest.mark.usefixtures("place")
 def test_a_host_that_is_not_heard_can_be_drained_though_the_job_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = drained(monkeypatch, found(cause="hang", evidence=(Evidence("unheard", ranks=(Rank(16),)),)))
+    told = drained(monkeypatch, found(cause="hang", evidence=(Unheard(ranks=(Rank(16),)),)))
     assert (told.status, "NodeName=node7" in told.out) == (0, True)
 
 

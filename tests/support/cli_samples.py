@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.answers import shared_cache
+from support.evidence_made import evidence_of
 
 from kair.app.jobs import JobSource
 from kair.app.question import Given
@@ -33,6 +34,7 @@ from kair_engine.results.collectives import (
     ProductShape,
     RankRates,
 )
+from kair_engine.results.evidence_kinds import ShownBy
 from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult, OperatorScore, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.query import Cell, QueryColumn, QueryResult
@@ -47,7 +49,7 @@ from kair_engine.results.timeline import (
     TimelineRow,
     TimelineStop,
 )
-from kair_engine.results.triage import Evidence, Finding, RankedRank, ShownBy, TriageResult
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import (
     ClockInfo,
     DegradedWindow,
@@ -275,14 +277,14 @@ def triage(name: str = KERNEL) -> TriageInWords:
         time_lost_us_per_step=5100.0,
         slowdown=1.051,
         evidence=(
-            Evidence(
+            evidence_of(
                 "slow_operator",
                 {"excess_us_per_step": 5200.0, "share_of_step": 0.05},
                 ShownBy("localize"),
                 ranks=(1,),
                 about=name,
             ),
-            Evidence("group_not_rank"),
+            evidence_of("group_not_rank"),
         ),
     )
     ranking = (

@@ -7,7 +7,7 @@ import pytest
 from support.excess_builder import job, quiet
 
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.triage import Evidence
+from kair_engine.results.evidence_kinds import Crowded, FewerCores, Halted, LowerPriority, SmallerQuota, Throttled
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, StepTimes
 from kair_engine.triage.ranks.cpu_limits import (
@@ -64,14 +64,14 @@ def test_a_single_stop_by_a_signal_holds_nobody_back(stops: int, is_told: bool) 
 @pytest.mark.parametrize(
     ("one", "others", "expected"),
     [
-        (replace(USUAL, nice=10), USUAL, [CpuLimit("lower_priority", 10, 0)]),
+        (replace(USUAL, nice=10), USUAL, [CpuLimit(LowerPriority, 10, 0)]),
         (replace(USUAL, nice=-5), USUAL, []),
-        (replace(USUAL, cpus=(0,)), USUAL, [CpuLimit("fewer_cores", 1, 4)]),
+        (replace(USUAL, cpus=(0,)), USUAL, [CpuLimit(FewerCores, 1, 4)]),
         (replace(USUAL, cpus=(4, 5, 6, 7)), USUAL, []),
         (replace(USUAL, cpus=(0, 1, 2)), USUAL, []),
         (replace(USUAL, cpus=tuple(range(8))), replace(USUAL, cpus=tuple(range(64))), []),
-        (replace(USUAL, quota=0.5), USUAL, [CpuLimit("smaller_quota", 0.5, None)]),
-        (replace(USUAL, quota=0.5), replace(USUAL, quota=2.0), [CpuLimit("smaller_quota", 0.5, 2.0)]),
+        (replace(USUAL, quota=0.5), USUAL, [CpuLimit(SmallerQuota, 0.5, None)]),
+        (replace(USUAL, quota=0.5), replace(USUAL, quota=2.0), [CpuLimit(SmallerQuota, 0.5, 2.0)]),
         (USUAL, replace(USUAL, quota=2.0), []),
         (replace(USUAL, quota=1.5), replace(USUAL, quota=2.0), []),
         (replace(USUAL, quota=16.0), USUAL, []),
@@ -96,9 +96,9 @@ def test_whoever_has_as_much_as_most_is_not_held_back_by_what_one_has_more() -> 
 @pytest.mark.parametrize(
     ("halted", "throttled", "expected"),
     [
-        ([0, 2, 0, 0], None, {SLOW: (CpuLimit("halted", 2, 0),)}),
+        ([0, 2, 0, 0], None, {SLOW: (CpuLimit(Halted, 2, 0),)}),
         ([1, 2, 1, 1], None, {}),
-        ([0, 0, 0, 0], [1, 9, 1, 2], {SLOW: (CpuLimit("throttled", 9, 1),)}),
+        ([0, 0, 0, 0], [1, 9, 1, 2], {SLOW: (CpuLimit(Throttled, 9, 1),)}),
         ([1, 1, 1, 1], [9, 9, 9, 9], {}),
     ],
 )
@@ -112,12 +112,12 @@ def test_a_rank_is_held_back_that_is_stopped_far_oftener(
 
 def test_of_several_ranks_the_mean_is_told_of_those_that_it_holds_back() -> None:
     known = {
-        Position(1): (CpuLimit("lower_priority", 10, 0), CpuLimit("smaller_quota", 0.5, None)),
-        Position(2): (CpuLimit("lower_priority", 19, 0),),
+        Position(1): (CpuLimit(LowerPriority, 10, 0), CpuLimit(SmallerQuota, 0.5, None)),
+        Position(2): (CpuLimit(LowerPriority, 19, 0),),
     }
     assert list(cpu_limit_evidence(EXCESS, known, [Position(1), Position(2), Position(3)])) == [
-        Evidence("lower_priority", {"nice": 14.5, "peers_nice": 0}, None, (Rank(1), Rank(2))),
-        Evidence("smaller_quota", {"cores": 0.5}, None, (Rank(1),)),
+        LowerPriority(14.5, 0, ranks=(Rank(1), Rank(2))),
+        SmallerQuota(0.5, ranks=(Rank(1),)),
     ]
 
 
@@ -125,7 +125,7 @@ def test_ranks_that_share_fewer_cores_than_they_are_are_told() -> None:
     """Ranks 0 and 2 share core 0; on another host rank 3 has one of that number for itself."""
     first, second = ProcessorLimits(0, (0,)), ProcessorLimits(0, (1,))
     made = of_host(first, second, first, first, hosts={0: "a", 1: "a", 2: "a", 3: "b"})
-    told = Evidence("crowded", {"ranks": 2, "cores": 1}, None, (Rank(0), Rank(2)))
+    told = Crowded(2, 1, ranks=(Rank(0), Rank(2)))
     assert list(oversubscribed_evidence(made, made.ranks)) == list(oversubscribed_evidence(made, [Rank(2)])) == [told]
     assert not list(oversubscribed_evidence(made, [Rank(1), Rank(3)]))
     assert not list(oversubscribed_evidence(of_host(), made.ranks))

@@ -18,10 +18,10 @@ import pytest
 from support.forked_kair import forked_kair
 
 from kair_engine.results.sensitivity import ReasonKind
-from kair_engine.results.triage import EvidenceKind, OpenKind
+from kair_engine.results.triage import OpenKind
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.commands.kinds import EVIDENCE_KINDS, OPEN_KINDS, REASON_KINDS
+from kair_tui.commands.kinds import OPEN_KINDS, REASON_KINDS
 from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -167,11 +167,10 @@ def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "record", "told", "kinds"),
     [
-        ("triage", "EvidenceInWords", EVIDENCE_KINDS, EvidenceKind),
         ("triage", "OpenItemInWords", OPEN_KINDS, OpenKind),
         ("sensitivity", "Reason", REASON_KINDS, ReasonKind),
     ],
-    ids=["evidence", "open", "limits"],
+    ids=["open", "limits"],
 )
 def test_kinds_are_told_in_the_schema_as_they_are_declared(
     command: str, record: str, told: dict[str, str], kinds: object

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.evidence_made import evidence_of
 from support.excess_builder import COMPUTE, job, quiet
 
 from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
-from kair_engine.results.triage import Evidence, Finding
+from kair_engine.results.triage import Finding
 from kair_engine.triage.gate import GATE, Facts, Gated, Outcome, decide, gate
 
 STEPS, RANKS = 10, 4
@@ -103,7 +104,7 @@ def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
     assert gated(waited_for({2: 8}), slow, uncompared=uncompared).findings == (slow,)
     assert gated(waited_for({2: 2}), slow, uncompared=uncompared).findings == (() if doubted else (slow,))
     # What the system tells rests on no peer's recording.
-    known = replace(slow, evidence=(Evidence("slow_network", {}),))
+    known = replace(slow, evidence=(evidence_of("slow_network", {}),))
     assert gated(waited_for({2: 2}), known, uncompared=uncompared).findings == (known,)
 
 
@@ -112,7 +113,7 @@ def test_who_has_hardly_other_peers_than_those_that_miss_a_part_is_in_doubt(
 )
 def test_beside_peers_that_lost_a_part_a_rank_does_no_more(on_device: bool, collectives: int, stands: bool) -> None:
     """On threads; on a device who did less is not told from who lost a part."""
-    more = replace(finding(2, 8, "uneven_work"), evidence=(Evidence("more_calls", {}),))
+    more = replace(finding(2, 8, "uneven_work"), evidence=(evidence_of("more_calls", {}),))
     of, waited = replace(JOB, on_device=on_device), waited_for({2: 8} if collectives else {}, collectives)
     assert gate(of, waited, (more,), [8_000.0], uncompared={0, 1}).findings == ((more,) if stands else ())
     assert gate(of, waited, (more,), [8_000.0]).findings == (more,)

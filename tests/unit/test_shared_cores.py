@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from support import cli_samples
+from support.evidence_made import evidence_of
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding
+from kair_engine.results.triage import Finding
 from kair_engine.triage.job_wide import without_late_ends, without_shared_cores
 
 ONE_HOST = dict.fromkeys(range(4), "node0")
@@ -74,5 +75,5 @@ def test_who_was_measured_to_lack_cores_as_all_do_is_no_culprit(
     lacked_us: float, told: tuple[Cause, ...], is_told: bool
 ) -> None:
     figures = {"ready_us_per_step": lacked_us, "peers_least_us": 30e3, "peers_most_us": 36e3}
-    one = replace(finding("contention", 1), evidence=(Evidence("no_core", figures, None, (Rank(1),)),))
+    one = replace(finding("contention", 1), evidence=(evidence_of("no_core", figures, None, (Rank(1),)),))
     assert (left(one, ONE_HOST, *told) == [one]) == is_told

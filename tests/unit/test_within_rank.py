@@ -6,7 +6,7 @@ from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing
 
 from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.excess import JobExcess
-from kair_engine.results.triage import Evidence
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.timeline.kernel_families import family_of
 from kair_engine.triage.ranks.diagnosis import Diagnosis
 from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout

@@ -3,139 +3,20 @@
 Evidence: what speaks for a finding, as figures, and the analysis that shows the same ones.
 """
 
-from dataclasses import field
 from typing import Literal
 
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import RootCause
 from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.evidence import Difference, Explanation, Happening
+from kair_engine.results.evidence_kinds import AnyEvidence
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.step_bar import StepBar
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import KairWarning
-
-EvidenceKind = Literal[
-    "excess",
-    "slow_operator",
-    "large_delays",
-    "periodic",
-    "host_pauses",
-    "came_last",
-    "made_late",
-    "operator_behind",
-    "slow_link",
-    "links_in_common",
-    "group_not_rank",
-    "uneven_stages",
-    "uneven_batches",
-    "longest_batch",
-    "delays_on_changing_ranks",
-    "longest_delays",
-    "uneven_positions",
-    "longest_changes",
-    "at_step_end",
-    "all_pause",
-    "host_stops",
-    "ticks",
-    "no_core",
-    "throttled",
-    "halted",
-    "lower_priority",
-    "smaller_quota",
-    "fewer_cores",
-    "crowded",
-    "own_threads",
-    "slow_network",
-    "network",
-    "computes_more",
-    "asleep",
-    "more_calls",
-    "launches_more",
-    "slower_launches",
-    "in_calls",
-    "unmarked_input",
-    "longer_batches",
-    "larger_inputs",
-    "larger_batch",
-    "sample_time",
-    "same_inputs",
-    "whole_device",
-    "device_models",
-    "one_family",
-    "one_kernel",
-    "stopped",
-    "profiler",
-    "device_idle",
-    "one_by_one",
-    "device_taken",
-    "price_range",
-    "exposed",
-    "since",
-    "than_before",
-    "queued_behind",
-    "while_slow",
-    "rank_by_order",
-    "replayed",
-    "others_nearly_as_late",
-    "estimated",
-    "not_arrived",
-    "no_dump",
-    "other_call",
-    "all_arrived",
-    "last_completed",
-    "waits_elsewhere",
-    "held_up",
-    "in_no_call",
-    "called_at",
-    "waits_for",
-    "wait_circle",
-    "transfers_met",
-    "no_majority",
-    "called",
-    "no_report",
-    "unreachable",
-    "died",
-    "ended_early",
-    "unheard",
-    "stands_at",
-    "every_step",
-    "collects_garbage",
-    "noticed",
-]
-Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
-
-
-@dataclass(frozen=True)
-class ShownBy:
-    """The analysis whose answer shows the figures, and what it has to be asked about."""
-
-    analysis: Analysis
-    rank: Rank | None = None
-    fixes: tuple[Fix, ...] = ()
-    """Of `whatif`, made together; none for its answer without any."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """One thing that speaks for a finding. Units are in the figures' names; shares are of 1."""
-
-    kind: EvidenceKind
-    figures: dict[str, int | float] = field(default_factory=dict)
-    """Counts are whole, so that what was kept reads as it was."""
-    shown_by: ShownBy | None = None
-    """None where there is no figure to look up."""
-    ranks: tuple[Rank, ...] = ()
-    """Who it is about; empty where that is nobody."""
-    about: str | None = None
-    """The cause, operator, process group, pipeline edge, stage, two hosts or file that it is of."""
-    root_causes: tuple[RootCause, ...] = ()
-    """What made the ranks late, of the kind `made_late`."""
-
 
 Verdict = Literal["straggler", "job_wide", "no_straggler", "inconclusive"]
 
@@ -227,7 +108,7 @@ class Finding:
     """What a step would be shorter by without this culprit alone, with all others as they are."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[AnyEvidence, ...]
     throughput_gain: float = 0.0
     """Steps per time without this culprit, over those with it, less 1."""
     gpu_hours_per_day: float = 0.0

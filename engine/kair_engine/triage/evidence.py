@@ -12,9 +12,11 @@ from kair_engine.localize.localization import Localization
 from kair_engine.localize.placement import carried_together
 from kair_engine.localize.since import SlowerRole
 from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.localize import JobPattern
-from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
+from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, FixPrice, HostStops
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
@@ -51,70 +53,75 @@ def rank_evidence(
 
 def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_ns: float) -> tuple[Evidence, ...]:
     """What speaks against process groups or pipeline edges."""
-    shown = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
+    shown: list[Evidence] = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
     if len(links) > 1:
-        shown.append(Evidence("links_in_common", {"links": len(links)}, _LOCALIZE, ranks))
+        shown.append(kinds.LinksInCommon(len(links), shown_by=_LOCALIZE, ranks=ranks))
     elif links[0].link.group is not None:
-        shown.append(Evidence("group_not_rank"))
+        shown.append(kinds.GroupNotRank())
     return tuple(shown)
 
 
 def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
     """What each rank of a role spends on its own work since it became slower, and before."""
     change, numbers = slower.change, [step.step for step in job.steps]
-    figures: dict[str, float] = {
-        "before_us": change.before / 1e3,
-        "after_us": change.since / 1e3,
-        "steps": change.end - change.begin,
-        "of_steps": len(numbers),
-        "step": numbers[change.begin],
-    }
-    if change.end < len(numbers):
-        figures["until"] = numbers[change.end - 1]
-    ranks = ranks_at(job.ranks, slower.positions)
-    return (Evidence("than_before", figures, None, ranks, CLASSES[slower.class_index]),)
+    shown = kinds.ThanBefore(
+        before_us=change.before / 1e3,
+        after_us=change.since / 1e3,
+        steps=change.end - change.begin,
+        of_steps=len(numbers),
+        step=numbers[change.begin],
+        until=numbers[change.end - 1] if change.end < len(numbers) else None,
+        ranks=ranks_at(job.ranks, slower.positions),
+        about=CLASSES[slower.class_index],
+    )
+    return (shown,)
 
 
 def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
     """What a link takes since it became slow, and before; and which transfers only queue behind it."""
-    figures = {
-        "before_us": slow.expected_ns / 1e3,
-        "after_us": slow.own_ns / 1e3,
-        "steps": steps,
-        "of_steps": all_steps,
-    }
-    if slow.since is not None:
-        figures["step"] = slow.since
-    if slow.until is not None:
-        figures["until"] = slow.until
-    shown = [Evidence("than_before", figures, None, slow.link.ranks, slow.link.name)]
+    before = kinds.ThanBefore(
+        before_us=slow.expected_ns / 1e3,
+        after_us=slow.own_ns / 1e3,
+        steps=steps,
+        of_steps=all_steps,
+        step=slow.since,
+        until=slow.until,
+        ranks=slow.link.ranks,
+        about=slow.link.name,
+    )
     behind = [link for link in slow.followers if set(link.ranks) != slow.ends]
     if behind:
         ranks = tuple(sorted({rank for link in behind for rank in link.ranks}))
-        shown.append(Evidence("queued_behind", {}, None, ranks, ", ".join(link.name for link in behind[:LINKS_SHOWN])))
-    return tuple(shown)
+        return before, kinds.QueuedBehind(ranks=ranks, about=", ".join(link.name for link in behind[:LINKS_SHOWN]))
+    return (before,)
 
 
 def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[Evidence, ...]:
     """What speaks for a pattern of the whole job."""
-    share, figures = {"share_of_step": pattern.lost_us / step_time_us}, pattern.figures
+    share, figures, ranks = pattern.lost_us / step_time_us, pattern.figures, pattern.ranks
     if pattern.cause == "stage_imbalance":
         slowest, own = max(figures.items(), key=lambda item: item[1])
-        of_stages = {"self_us": own, "mean_us": sum(figures.values()) / len(figures), "stages": len(figures)}
-        return (Evidence("uneven_stages", {**of_stages, **share}, _LOCALIZE, about=slowest),)
+        mean = sum(figures.values()) / len(figures)
+        return (kinds.UnevenStages(own, mean, len(figures), share, shown_by=_LOCALIZE, about=slowest),)
     if pattern.cause == "sequence_imbalance":
-        return Evidence("uneven_batches", dict(figures), _LOCALIZE), Evidence("longest_batch", share, _LOCALIZE)
+        batches = kinds.UnevenBatches(figures["correlation"], figures["variation"], shown_by=_LOCALIZE)
+        return batches, kinds.LongestBatch(share, shown_by=_LOCALIZE)
     if pattern.cause == "position_imbalance":
         what = "" if pattern.operator is None else carried_together(pattern.operator)
         about = "; ".join((what, pattern.group or ""))
-        return (Evidence("uneven_positions", {**figures, **share}, _LOCALIZE, pattern.ranks, about),)
+        return (kinds.UnevenPositions(dict(figures), share, shown_by=_LOCALIZE, ranks=ranks, about=about),)
+    if "every" in figures:
+        return (kinds.AllPause(figures["delays"], figures["every"], steps, share, shown_by=_LOCALIZE, ranks=ranks),)
     if "rate" not in figures:
-        kind: EvidenceKind = "all_pause" if "every" in figures else "longest_changes"
-        return (Evidence(kind, {**figures, "of_steps": steps, **share}, _LOCALIZE, pattern.ranks),)
-    seen = {"delays": figures["delays"], "ranks": len(pattern.ranks), "hit_steps": len(pattern.steps), "steps": steps}
+        return (
+            kinds.LongestChanges(figures["ranks"], figures["steps"], steps, share, shown_by=_LOCALIZE, ranks=ranks),
+        )
+    delays, hit = figures["delays"], len(pattern.steps)
     return (
-        Evidence("delays_on_changing_ranks", seen, _LOCALIZE, pattern.ranks, about=pattern.cause),
-        Evidence("longest_delays", share, _LOCALIZE),
+        kinds.DelaysOnChangingRanks(
+            delays, len(ranks), hit, steps, shown_by=_LOCALIZE, ranks=ranks, about=pattern.cause
+        ),
+        kinds.LongestDelays(share, shown_by=_LOCALIZE),
     )
 
 
@@ -125,7 +132,7 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     of = Compared(job, anomaly)
     own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, of.mine].mean(axis=1)
     before, after = (float(np.median(own[steps])) / 1e3 for steps in (~of.later, of.later))
-    return (Evidence("since", {"step": anomaly.since, "before_us": before, "after_us": after}, None, of.ranks),)
+    return (kinds.Since(anomaly.since, before, after, ranks=of.ranks),)
 
 
 MOSTLY_AT_END = 0.5
@@ -137,15 +144,14 @@ def at_step_end_evidence(job: JobExcess, parts: StepPartsTally, anomaly: Anomaly
     mine, usual = Compared(job, anomaly).means(parts.by_step_ns(KINDS, ("after",)), parts.divided)
     if mine - usual < MOSTLY_AT_END * anomaly.excess_ns or mine <= 0:
         return ()
-    figures = {"after_us_per_step": mine / 1e3, "peers_us": usual / 1e3}
-    return (Evidence("at_step_end", figures, None, ranks_at(job.ranks, anomaly.positions)),)
+    return (kinds.AtStepEnd(mine / 1e3, usual / 1e3, ranks=ranks_at(job.ranks, anomaly.positions)),)
 
 
 def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:
     """Which files ranks are whose numbers are those of their files' order."""
     named = [rank for rank in ranks if rank in job.by_order]
     for rank in named[:FILES_SHOWN]:
-        yield Evidence("rank_by_order", ranks=(rank,), about=job.by_order[rank])
+        yield kinds.RankByOrder(ranks=(rank,), about=job.by_order[rank])
 
 
 def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:
@@ -155,34 +161,37 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
     """
     if stops.cores is not None:
         ready, shown = list(stops.cores.ready_by_rank_us.values()), ShownBy("whatif")
-        per_step = {"throttled": stops.cores.throttled, "halted": stops.cores.halted}
+        throttled, halted = stops.cores.throttled, stops.cores.halted
     elif counted is not None and counted.tells_all:
         ready, shown = (counted.lacked_ns / 1e3).tolist(), None
-        per_step = {"throttled": counted.throttled_per_step, "halted": counted.halted_per_step}
+        throttled, halted = counted.throttled_per_step, counted.halted_per_step
     else:
         return
-    figures = {
-        "ready_us_per_step": float(np.mean(ready)),
-        "step_us": step_time_ns / 1e3,
-        "least_us": min(ready),
-        "most_us": max(ready),
-    }
     if max(ready) >= 1.0:
-        yield Evidence("no_core", figures, shown)
-    if per_step["throttled"] >= MIN_STOPS:
-        yield Evidence("throttled", {"per_step": per_step["throttled"]}, shown)
-    if per_step["halted"] >= MIN_STOPS:
-        yield Evidence("halted", {"per_step": per_step["halted"]}, shown)
+        yield kinds.NoCore(float(np.mean(ready)), step_time_ns / 1e3, min(ready), max(ready), shown_by=shown)
+    if throttled >= MIN_STOPS:
+        yield kinds.Throttled(throttled, shown_by=shown)
+    if halted >= MIN_STOPS:
+        yield kinds.Halted(halted, shown_by=shown)
 
 
 def stops_evidence(stops: HostStops) -> Iterator[Evidence]:
     """What speaks for threads that stand still."""
     if stops.per_step:
-        names = ("per_step", "median_us", "longest_us", "share_of_step", "slowest_rank_us", "together")
-        yield Evidence("host_stops", {name: getattr(stops, name) for name in names}, ShownBy("whatif"))
+        yield kinds.HostStops(
+            stops.per_step,
+            stops.median_us,
+            stops.longest_us,
+            stops.share_of_step,
+            stops.slowest_rank_us,
+            stops.together,
+            shown_by=ShownBy("whatif"),
+        )
     if stops.tick_us is not None:
-        figures = {"tick_us": stops.tick_us, "share_of_step": stops.ticked_share}
-        yield Evidence("ticks", figures, ShownBy("whatif"))
+        yield kinds.Ticks(stops.tick_us, stops.ticked_share, shown_by=ShownBy("whatif"))
+
+
+_OF_SAMPLE = ("replayed_steps", "steps", "plus_minus_us", "replayed_ranks", "ranks", "others_fixed")
 
 
 def price_evidence(
@@ -197,27 +206,26 @@ def price_evidence(
     """What the replay says (of a sample of the steps, with how far off it is at most, or of the ranks); where that is
     far less than the finding's excess, why. No command replays some ranks for all."""
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
-    replayed = Evidence(
-        "replayed",
-        {"before_us": before, "after_us": after, **sampled},
-        ShownBy("whatif", fixes=fixes) if "replayed_ranks" not in sampled else None,
-        finding.ranks,
-        finding.cause,
+    replayed = kinds.Replayed(
+        before,
+        after,
+        *(sampled.get(name) for name in _OF_SAMPLE),
+        shown_by=ShownBy("whatif", fixes=fixes) if "replayed_ranks" not in sampled else None,
+        ranks=finding.ranks,
+        about=finding.cause,
     )
     if finding.pattern == "job_wide" or cost.saved_us >= COVERED_FRACTION * finding.time_lost_us_per_step:
         return (replayed,)
     if together is None or together.saved_us <= 0:
-        return replayed, Evidence("others_nearly_as_late")
-    saved = {"saved_together_us": together.saved_us}
-    return replayed, Evidence("others_nearly_as_late", saved, ShownBy("whatif", fixes=all_fixes))
+        return replayed, kinds.OthersNearlyAsLate()
+    return replayed, kinds.OthersNearlyAsLate(together.saved_us, shown_by=ShownBy("whatif", fixes=all_fixes))
 
 
 def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
     """What an excess says about the step. Patterns of the whole job say it themselves."""
     if finding.pattern == "job_wide":
         return ()
-    before = cost.step_time_us + cost.saved_us
-    return (Evidence("estimated", {"before_us": before, "after_us": cost.step_time_us}),)
+    return (kinds.Estimated(cost.step_time_us + cost.saved_us, cost.step_time_us),)
 
 
 def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
@@ -239,19 +247,17 @@ def _covers(one: Anomaly, other: Anomaly) -> bool:
 
 
 def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:
-    job, of = found.job, Compared(found.job, anomaly)
+    job, of, about = found.job, Compared(found.job, anomaly), CLASSES[anomaly.class_index]
     if anomaly.kind == "intermittent":
         k, m = anomaly.events
-        kind: EvidenceKind = "host_pauses" if len(job.steps) < FEWEST_STEPS else "large_delays"
-        figures: dict[str, float] = {"delays": k, "of_all": m, "steps": len(job.steps)}
-        return Evidence(kind, figures, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
+        kind = kinds.HostPauses if len(job.steps) < FEWEST_STEPS else kinds.LargeDelays
+        return kind(k, m, len(job.steps), shown_by=_LOCALIZE, ranks=of.ranks, about=about)
     excess = _excess_ns(found, anomaly)
-    cost = {"excess_us_per_step": excess / 1e3, "share_of_step": excess / step_time_ns}
+    excess_us, share = excess / 1e3, excess / step_time_ns
     if anomaly.operator is not None:
-        return Evidence("slow_operator", cost, _LOCALIZE, of.ranks, about=anomaly.operator)
-    if len(of.mine) >= len(of.peers):
-        cost["others_of_role"] = len(of.peers)
-    return Evidence("excess", cost, _LOCALIZE, of.ranks, about=CLASSES[anomaly.class_index])
+        return kinds.SlowOperator(excess_us, share, shown_by=_LOCALIZE, ranks=of.ranks, about=anomaly.operator)
+    others = len(of.peers) if len(of.mine) >= len(of.peers) else None
+    return kinds.Excess(excess_us, share, others, shown_by=_LOCALIZE, ranks=of.ranks, about=about)
 
 
 def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
@@ -264,28 +270,30 @@ def _excess_ns(found: Localization, anomaly: Anomaly) -> float:
 
 
 def _slow_link(slow: SlowLink, step_time_ns: float) -> Evidence:
-    figures = {
-        "self_us": slow.own_ns / 1e3,
-        "expected_us": slow.expected_ns / 1e3,
-        "siblings": slow.siblings,
-        "share_of_step": (slow.own_ns - slow.expected_ns) / step_time_ns,
-    }
     group = slow.link.group
-    about = slow.link.name if group is None else f"process group {group}"
-    return Evidence("slow_link", figures, _LOCALIZE, slow.link.ranks, about=about)
+    return kinds.SlowLink(
+        self_us=slow.own_ns / 1e3,
+        expected_us=slow.expected_ns / 1e3,
+        siblings=slow.siblings,
+        share_of_step=(slow.own_ns - slow.expected_ns) / step_time_ns,
+        shown_by=_LOCALIZE,
+        ranks=slow.link.ranks,
+        about=slow.link.name if group is None else f"process group {group}",
+    )
 
 
 def _waiting(blamed: BlameResult, ranks: tuple[Rank, ...]) -> Iterator[Evidence]:
     mine = [row for row in blamed.by_rank if row.rank in ranks]
     if not mine or not blamed.collectives:
         return
-    figures = {
-        "arrived_last": sum(row.arrived_last for row in mine),
-        "collectives": blamed.collectives,
-        "waited_us": sum(row.blamed_us for row in mine),
-        "share_of_waiting": sum(row.share for row in mine),
-    }
-    yield Evidence("came_last", figures, _blame(ranks), ranks)
+    yield kinds.CameLast(
+        arrived_last=sum(row.arrived_last for row in mine),
+        collectives=blamed.collectives,
+        waited_us=sum(row.blamed_us for row in mine),
+        share_of_waiting=sum(row.share for row in mine),
+        shown_by=_blame(ranks),
+        ranks=ranks,
+    )
 
 
 def _behind(blamed: BlameResult, ranks: tuple[Rank, ...], operator: str | None, *, named: bool) -> Iterator[Evidence]:
@@ -294,10 +302,10 @@ def _behind(blamed: BlameResult, ranks: tuple[Rank, ...], operator: str | None, 
         return
     causes = tuple(c for c in blamed.root_causes if c.rank in ranks and c.operator is not None)[:CAUSES_SHOWN]
     if causes:
-        waited = {"blamed_us": sum(cause.blamed_us for cause in causes)}
-        yield Evidence("made_late", waited, _blame(ranks), ranks, root_causes=causes)
+        waited_us = sum(cause.blamed_us for cause in causes)
+        yield kinds.MadeLate(waited_us, shown_by=_blame(ranks), ranks=ranks, root_causes=causes)
     elif not named:
-        yield Evidence("operator_behind", {}, ShownBy("pinpoint", ranks[0]), ranks, about=operator)
+        yield kinds.OperatorBehind(shown_by=ShownBy("pinpoint", ranks[0]), ranks=ranks, about=operator)
 
 
 def _blame(ranks: Sequence[Rank]) -> ShownBy:

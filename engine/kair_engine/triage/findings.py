@@ -8,13 +8,14 @@ from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
-from kair_engine.localize.batch_shares import batch_share
+from kair_engine.localize.batch_shares import BatchShare, batch_share
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
 from kair_engine.ranks import Position, Rank, ranks_at
 from kair_engine.results.blame import STEP_END, BlameResult
-from kair_engine.results.triage import Evidence, Finding, Pattern
+from kair_engine.results.evidence_kinds import Evidence, SampleTime
+from kair_engine.results.triage import Finding, Pattern
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
@@ -104,7 +105,7 @@ def rank_finding(
             *throughout,
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
             *(one for one in diagnosis.evidence if one not in throughout),
-            *(() if share is None else (Evidence("sample_time", share.figures(), None, ranks),)),
+            *(() if share is None else (_sample_time(share, ranks),)),
             *asleep_evidence(Compared(job, largest), measured.processor),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
@@ -118,6 +119,10 @@ def rank_finding(
         p_value=p_value if p_value < NO_TEST else None,
         since=largest.since,
     )
+
+
+def _sample_time(share: BatchShare, ranks: tuple[Rank, ...]) -> SampleTime:
+    return SampleTime(share.samples, share.usual, share.us_per_sample, share.usual_us_per_sample, ranks=ranks)
 
 
 def _throughout(

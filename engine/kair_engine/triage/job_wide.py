@@ -13,9 +13,10 @@ from kair_engine.localize.links import SlowLink, in_common
 from kair_engine.localize.localization import Localization
 from kair_engine.localize.since import numbers_of
 from kair_engine.ranks import Rank, ranks_at
+from kair_engine.results.evidence_kinds import Exposed, NoCore
 from kair_engine.results.localize import JobPattern
 from kair_engine.results.rank import PartOfStep
-from kair_engine.results.triage import Evidence, Finding
+from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.triage.evidence import before_evidence, link_evidence, pattern_evidence, role_evidence
 from kair_engine.triage.findings import new_finding
@@ -133,8 +134,9 @@ def _lacks_what_all_lack(finding: Finding) -> bool:
     if any(one.kind in LIMIT_EVIDENCE for one in finding.evidence):
         return False
     return finding.cause == "contention" and any(
-        one.kind == "no_core" and one.figures["ready_us_per_step"] < RUNQUEUE_WAIT_RATIO * one.figures["peers_most_us"]
+        one.ready_us_per_step < RUNQUEUE_WAIT_RATIO * (one.peers_most_us or 0.0)
         for one in finding.evidence
+        if isinstance(one, NoCore)
     )
 
 
@@ -171,7 +173,7 @@ def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) ->
             seen_on=trace.job.ranks,
             lost_ns=spent_us * 1e3,
             step_time_ns=step_time_ns,
-            evidence=(Evidence("exposed", {"exposed_us": spent_us, "share_of_step": share}),),
+            evidence=(Exposed(spent_us, share),),
         )
 
 

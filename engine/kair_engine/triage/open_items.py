@@ -3,6 +3,7 @@
 The budget of a triage: what ranks lose is explained by findings, or is here, with whom and in which steps it is.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -20,6 +21,7 @@ from kair_engine.localize.since import MOST_OF_ROLE
 from kair_engine.ranks import Position, Rank, as_positions, ranks_at
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.evidence_kinds import PriceRange, Ticks
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
@@ -317,10 +319,9 @@ _MAY_BE_WAITING: Final = (PARTS.index("communication"), PARTS.index("waiting"), 
 
 def _surely_us(finding: Finding) -> float:
     """Return what it costs at least, where a device hides which it is. All that lasts ticks is late by up to one."""
-    of_kind = {one.kind: one.figures for one in finding.evidence}
-    if "price_range" not in of_kind or "ticks" in of_kind:
-        return finding.time_lost_us_per_step
-    return min(finding.time_lost_us_per_step, of_kind["price_range"]["least_us"])
+    least_us = [one.least_us for one in finding.evidence if isinstance(one, PriceRange)]
+    ticks = any(isinstance(one, Ticks) for one in finding.evidence)
+    return finding.time_lost_us_per_step if ticks else min(finding.time_lost_us_per_step, *least_us[-1:], math.inf)
 
 
 def without_unrecorded(gated: Gated, missing: Unrecorded | None) -> Gated:

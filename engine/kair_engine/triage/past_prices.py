@@ -13,7 +13,8 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.localization import Localization
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding
+from kair_engine.results.evidence_kinds import Evidence, PriceRange, WhileSlow
+from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import FIX_KINDS
 from kair_engine.stats import median_by
 from kair_engine.triage.replays import Replays
@@ -110,10 +111,9 @@ def past_prices(replays: Replays, findings: Mapping[int, Finding], found: Locali
         part = len(one.steps) / len(found.job.steps)
         saved = [float((a - b)[affected].mean()) / 1e3 for a, b in ((recorded, least), (delayed, fixed))]
         low, high = max(min(saved), 0.0), max(*saved, 0.0)
-        figures = {"lost_us": high, "steps": len(one.steps), "of_steps": len(found.job.steps)}
-        shown = [Evidence("while_slow", figures, None, finding.ranks)]
+        shown: list[Evidence] = [WhileSlow(high, len(one.steps), len(found.job.steps), ranks=finding.ranks)]
         if low < high:
-            shown.append(Evidence("price_range", {"least_us": low * part, "most_us": high * part}))
+            shown.append(PriceRange(low * part, high * part))
         hidden = float((without - together)[affected].mean()) / 1e3
         result[place] = PastPrice(high * part, hidden * part, tuple(shown))
     together_ns = before_ns - replays.sample.mean_ns(together, replayed.steps)

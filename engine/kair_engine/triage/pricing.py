@@ -13,8 +13,9 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.triage import Evidence, Finding, PricedBy
+from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence

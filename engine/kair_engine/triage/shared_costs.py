@@ -20,7 +20,9 @@ from kair_engine.localize.imbalance import BATCH_SHARE
 from kair_engine.localize.moments import Moment, shared_moments
 from kair_engine.localize.noise import noise_of_mean
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.triage import Evidence, EvidenceKind, Finding, ShownBy
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
+from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, HostStops, LackOfCores
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS, WHEN, AccountKind, When
@@ -56,13 +58,7 @@ class OwnThreads:
     def evidence(self) -> Iterator[Evidence]:
         """What tells it, where that is most."""
         if self.share >= MOSTLY_OWN:
-            figures = {
-                "helpers_us_per_step": self.helpers_us,
-                "used_share": self.used,
-                "cores": self.cores,
-                "ranks": self.ranks,
-            }
-            yield Evidence("own_threads", figures, ShownBy("whatif"))
+            yield kinds.OwnThreads(self.helpers_us, self.used, self.cores, self.ranks, shown_by=ShownBy("whatif"))
 
 
 def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> OwnThreads | None:
@@ -232,8 +228,8 @@ class SharedCosts:
             if (share := self._of_median_rank(kind)) >= NOTABLE_SHARE[kind]:
                 longest = self._parts.by_step_ns((kind,))[:, self._shared].max(axis=1)
                 hit = np.flatnonzero(longest >= _HIT * longest.max()).tolist()
-                figures = {"idle_us_per_step": share * self._step_time_ns / 1e3}
-                shown, steps = Evidence("in_calls", figures, about=kind), [self._parts.divided[at] for at in hit]
+                shown = kinds.InCalls(share * self._step_time_ns / 1e3, about=kind)
+                steps = [self._parts.divided[at] for at in hit]
                 yield self._finding(kind, float(longest.mean()), [shown], tuple(steps))
 
     def _launches(self, *, hosts_stop: bool) -> Iterator[Finding]:
@@ -241,20 +237,14 @@ class SharedCosts:
 
         What hosts spend on calls that are causes of their own is told as those. No replay tells what faster hosts save.
         """
-        least: dict[EvidenceKind, float] = {
-            "device_idle": NOTABLE_SHARE["launch_bound"],
-            "one_by_one": ONE_BY_ONE_SHARE,
-        }
+        least = {kinds.DeviceIdle: NOTABLE_SHARE["launch_bound"], kinds.OneByOne: ONE_BY_ONE_SHARE}
         late = self._spent_ns(("launching", "host", "synchronising"), ("before", "between", "launches"))
         shares = (0.0 if hosts_stop else late, self._spent_ns(KINDS, ("launches",)))
         told = {
             kind: idle for kind, idle in zip(least, shares, strict=True) if idle >= least[kind] * self._step_time_ns
         }
         if told:
-            shown = (
-                Evidence(kind, {"idle_us": idle / 1e3, "share_of_step": idle / self._step_time_ns})
-                for kind, idle in told.items()
-            )
+            shown = (kind(idle / 1e3, idle / self._step_time_ns) for kind, idle in told.items())
             yield self._finding("launch_bound", max(told.values()), shown)
 
     def _taken(self, model: Model) -> Iterator[Finding]:
@@ -270,7 +260,7 @@ class SharedCosts:
         recorded, *without = (float(times.mean()) for times in replayed.times)
         least, most = (max(recorded - after, 0.0) for after in without)
         lost = min(least, waited)
-        shown = Evidence("device_taken", {"waited_us": waited / 1e3, "share_of_step": waited / self._step_time_ns})
+        shown = kinds.DeviceTaken(waited / 1e3, waited / self._step_time_ns)
         yield self._finding("device_contention", lost, [shown, price_range(lost, max(most, waited))])
 
     def _contention(self) -> Iterator[Finding]:
@@ -283,7 +273,7 @@ class SharedCosts:
             return
         # Threads that wait busily compute nothing that others would have to.
         own = None if stops.tick_us else own_threads(self._trace.job, stops.cores, self._step_time_ns / 1e3)
-        shown = [] if own is None else list(own.evidence())
+        shown: list[Evidence] = [] if own is None else list(own.evidence())
         if between := self._range(stops):
             least, lost, most = self._without_stops(self._model, between, own)
             if lost < STOPPED_SHARE * self._step_time_ns and not often:
@@ -370,15 +360,10 @@ class SharedCosts:
     def _shown(self, job: JobExcess, cause: Cause, moment: Moment | None) -> Iterator[Evidence]:
         """What speaks for a cost besides its replay."""
         if moment is not None:
-            figures = {
-                "delays": float(len(moment.hit)),
-                "every": float(moment.every() or 0),
-                "of_steps": float(len(job.steps)),
-                "share_of_step": moment.lost_ns / max(float(job.step_times_ns.mean()), 1.0),
-            }
-            yield Evidence("all_pause", figures)
+            share = moment.lost_ns / max(float(job.step_times_ns.mean()), 1.0)
+            yield kinds.AllPause(float(len(moment.hit)), float(moment.every() or 0), float(len(job.steps)), share)
         if cause == "profiler":
-            yield Evidence("profiler", {"held_us_per_step": self._spent_ns(("profiler",)) / 1e3})
+            yield kinds.Profiler(self._spent_ns(("profiler",)) / 1e3)
 
     def _of_median_rank(self, cause: Cause) -> float:
         """Of the step, what half of the ranks that nobody is accused of spend themselves on a cause that single ranks
@@ -407,9 +392,9 @@ def _moment(job: JobExcess) -> Moment | None:
     return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
 
 
-def price_range(least_ns: float, most_ns: float) -> Evidence:
+def price_range(least_ns: float, most_ns: float) -> kinds.PriceRange:
     """Between what and what a step would be shorter."""
-    return Evidence("price_range", {"least_us": least_ns / 1e3, "most_us": most_ns / 1e3})
+    return kinds.PriceRange(least_ns / 1e3, most_ns / 1e3)
 
 
 def fix_of_all(cause: Cause) -> Fix | None:

@@ -17,7 +17,8 @@ from kair_engine.arrays import Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding, PricedBy
+from kair_engine.results.evidence_kinds import Evidence, Network, PriceRange, SlowNetwork
+from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.stats import reached, usual_rate
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, SentToHost, Trace, host_of
@@ -147,7 +148,7 @@ def slow_networks(
             ranks=ranks,
             lost_ns=min(slow.lost_ns, most_ns),
             step_time_ns=step_time_ns,
-            evidence=(Evidence("slow_network", _figures(slow), None, ranks),),
+            evidence=(_evidence(slow, ranks),),
         )
     if not costly:
         takes = {
@@ -162,7 +163,7 @@ def slow_networks(
                 seen_on=tuple(trace.job.ranks),
                 lost_ns=min(takes_ns, most_ns),
                 step_time_ns=step_time_ns,
-                evidence=(Evidence("network", _figures_of_all(between, longest), about=f"{sender} to {receiver}"),),
+                evidence=(_evidence_of_all(between, longest, f"{sender} to {receiver}"),),
             )
 
 
@@ -189,10 +190,10 @@ def network_price(finding: Finding, replayed_us: float) -> NetworkPrice | None:
     if not any(one.kind in _OF_NETWORK for one in finding.evidence):
         return None
     replayed, takes = max(replayed_us, 0.0), finding.time_lost_us_per_step
-    ends = {"least_us": min(replayed, takes), "most_us": max(replayed, takes)}
+    between = PriceRange(min(replayed, takes), max(replayed, takes), about="network")
     sees_it = replayed >= MIN_REPLAY_FRACTION * takes
     price = (replayed + takes) / 2 if sees_it else takes
-    return NetworkPrice(price, "replay" if sees_it else "excess", Evidence("price_range", ends, about="network"))
+    return NetworkPrice(price, "replay" if sees_it else "excess", between)
 
 
 def _beside_own_work_ns(job: JobExcess, step_time_ns: float) -> float:
@@ -201,34 +202,35 @@ def _beside_own_work_ns(job: JobExcess, step_time_ns: float) -> float:
     return max(step_time_ns - float(own.max()), 0.0)
 
 
-def _figures(slow: _SlowHost) -> dict[str, float]:
+def _evidence(slow: _SlowHost, ranks: tuple[Rank, ...]) -> SlowNetwork:
     sent = sum(one.bytes_per_step for one in slow.slow)
-    return {
-        "bytes_per_step": sent,
-        "bytes_per_s": sent / sum(one.ns_per_step for one in slow.slow) * 1e9,
-        "usual_bytes_per_s": slow.usual_bytes_per_s,
-        "delivering_us_per_step": sum(one.ns_per_step for one in slow.slow) / 1e3,
-        "retransmitted_per_step": sum(one.retransmitted_per_step for one in slow.slow),
-        "receives": float(slow.receives),
-        **_queued(slow.slow),
-    }
+    return SlowNetwork(
+        bytes_per_step=sent,
+        bytes_per_s=sent / sum(one.ns_per_step for one in slow.slow) * 1e9,
+        usual_bytes_per_s=slow.usual_bytes_per_s,
+        delivering_us_per_step=sum(one.ns_per_step for one in slow.slow) / 1e3,
+        retransmitted_per_step=sum(one.retransmitted_per_step for one in slow.slow),
+        receives=float(slow.receives),
+        queued_us=_queued_us(slow.slow),
+        ranks=ranks,
+    )
 
 
-def _figures_of_all(between: Mapping[_Ends, Transfers], longest: Transfers) -> dict[str, float]:
-    return {
-        "bytes_per_step": longest.bytes_per_step,
-        "bytes_per_s": longest.reached_bytes_per_s,
-        "fastest_bytes_per_s": max(one.reached_bytes_per_s for one in between.values()),
-        "delivering_us_per_step": longest.ns_per_step / 1e3,
-        "retransmitted_per_step": sum(one.retransmitted_per_step for one in between.values()),
-        **_queued([longest]),
-    }
+def _evidence_of_all(between: Mapping[_Ends, Transfers], longest: Transfers, hosts: str) -> Network:
+    return Network(
+        bytes_per_step=longest.bytes_per_step,
+        bytes_per_s=longest.reached_bytes_per_s,
+        fastest_bytes_per_s=max(one.reached_bytes_per_s for one in between.values()),
+        delivering_us_per_step=longest.ns_per_step / 1e3,
+        retransmitted_per_step=sum(one.retransmitted_per_step for one in between.values()),
+        queued_us=_queued_us([longest]),
+        about=hosts,
+    )
 
 
-def _queued(transfers: Sequence[Transfers]) -> dict[str, float]:
-    """So much of a round trip is queueing at most, where that is known."""
-    known = [one.queued_ns / 1e3 for one in transfers if not math.isnan(one.queued_ns)]
-    return {"queued_us": max(known)} if known else {}
+def _queued_us(transfers: Sequence[Transfers]) -> float | None:
+    """Return how much of a round trip is queueing at most; None where that is not known."""
+    return max((one.queued_ns / 1e3 for one in transfers if not math.isnan(one.queued_ns)), default=None)
 
 
 def _host(job: Job, rank: Rank) -> _Host | None:

@@ -8,7 +8,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.timeline import TimelineResult
-from kair_engine.results.triage import Evidence, Finding, TriageResult
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
@@ -33,6 +33,7 @@ from kair_tui.render.report.pictures import around_delay, before_and_after, comp
 from kair_tui.render.triage import COLUMNS as RANKING
 from kair_tui.render.triage import (
     PART_COLUMNS,
+    EvidenceInWords,
     FindingInWords,
     TriageInWords,
     absorbed_lines,
@@ -196,7 +197,7 @@ def _finding(finding: FindingInWords, ask: Ask) -> Iterator[Block]:
         yield Text(finding.suggestion)
 
 
-def _shown_by(one: Evidence, ask: Ask) -> str | None:
+def _shown_by(one: EvidenceInWords, ask: Ask) -> str | None:
     return None if one.shown_by is None else ask(one.shown_by.analysis, *options_of(one.shown_by))
 
 

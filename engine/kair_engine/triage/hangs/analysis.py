@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, EvidenceKind, Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
+from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.trace.model import Job, Trace
 from kair_engine.triage.hangs import evidence as told
 from kair_engine.triage.hangs.groups import Mismatch, mismatch_in
@@ -76,7 +78,7 @@ def _unreachable(asked: _Asked) -> Iterator[Finding]:
     """Whose process did not answer when it was asked."""
     ranks = tuple(rank for rank, groups in asked.sound.progress.items() if any(one.unreachable for one in groups))
     if ranks:
-        facts = (Evidence("unreachable", ranks=_ranks(ranks)),)
+        facts = (kinds.Unreachable(ranks=_ranks(ranks)),)
         yield finding_of(asked.job, ranks, None, facts)
 
 
@@ -90,8 +92,7 @@ def _mismatches(asked: _Asked) -> Iterator[Finding]:
             facts = (*told.other_calls(found), *where, *told.last_completed(group))
             yield finding_of(asked.job, found.odd, operator, facts)
         else:
-            figures = {"sequence": float(number), "members": float(len(group.members or group.of_rank))}
-            facts = (Evidence("no_majority", figures), *told.differing_calls(found), *where)
+            facts = (kinds.NoMajority(float(number), told.members_of(group)), *told.differing_calls(found), *where)
             yield finding_of(asked.job, (), operator, (*facts, *told.last_completed(group)), seen_on=found.said)
 
 
@@ -115,7 +116,7 @@ def _missing(asked: _Asked) -> Iterator[Finding]:
             *told.waits_for(transfers),
             *told.in_no_call(ranks, progress),
             *(
-                told.of_place("held_up", place, place.missing)
+                told.of_place(kinds.HeldUp, place, place.missing)
                 for place in reached
                 if not set(place.missing) & waits.roots
             ),
@@ -127,7 +128,7 @@ def _missing(asked: _Asked) -> Iterator[Finding]:
 
 def _of_place(place: Place, ranks: Sequence[int]) -> Iterator[Evidence]:
     named = [rank for rank in ranks if rank in place.missing]
-    yield told.of_place("not_arrived", place, named)
+    yield told.of_place(kinds.NotArrived, place, named)
     yield from told.called_at(place.group, place.sequence, place.waiting)
     yield from told.last_completed(place.group)
 
@@ -138,7 +139,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
         places = [place for place in asked.waits.places if set(place.waiting) & set(circle)]
         transfers = [one for one in asked.waits.transfers if one.rank in circle]
         where = tuple(one for place in places for one in told.called_at(place.group, place.sequence, place.waiting))
-        absent = tuple(told.of_place("not_arrived", place, place.missing) for place in places)
+        absent = tuple(told.of_place(kinds.NotArrived, place, place.missing) for place in places)
         odd = _odd_order(places) if not transfers else ()
         if odd:
             usual, other = places
@@ -146,7 +147,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
             yield finding_of(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
             continue
         first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
-        facts = (Evidence("wait_circle", ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
+        facts = (kinds.WaitCircle(ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
         yield finding_of(asked.job, (), first, facts, seen_on=circle)
 
 
@@ -163,11 +164,10 @@ def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
     """That some wait in another group; what RAS counts by operation is one group for all of these."""
     (communicator, _, _), (same, _, _) = usual.group.name.rpartition(" "), other.group.name.rpartition(" ")
     if not communicator or communicator != same:
-        return Evidence("waits_elsewhere", ranks=_ranks(odd))
+        return kinds.WaitsElsewhere(ranks=_ranks(odd))
     called, expected = other.group.operation(other.sequence), usual.group.operation(usual.sequence)
-    figures = {"sequence": float(other.sequence), "others": float(len(usual.waiting))}
     text = f"{called} where the others called {expected}, in process group {communicator}"
-    return Evidence("other_call", figures, ranks=_ranks(odd), about=text)
+    return kinds.OtherCall(float(other.sequence), float(len(usual.waiting)), ranks=_ranks(odd), about=text)
 
 
 def _silent(asked: _Asked) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
     rank = waits.only_suspect
     if rank is None:
         return
-    kind: EvidenceKind = "no_report" if asked.job.format != "flight_recorder" else "no_dump"
+    kind: told.Lacking = kinds.NoReport if asked.job.format != "flight_recorder" else kinds.NoDump
     places = [place for place in waits.places if rank in place.group.silent]
     transfers = [one for one in waits.transfers if one.call.peer == rank]
     facts = [*told.waits_for(transfers)]
@@ -187,7 +187,7 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
         ]
         facts += told.last_completed(place.group)
     if not places:
-        facts.append(Evidence("no_dump", ranks=_ranks((rank,))))
+        facts.append(kinds.NoDump(ranks=_ranks((rank,))))
     operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
     yield finding_of(asked.job, (rank,), operator, facts)
 
@@ -200,12 +200,18 @@ def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
     for place in waits.places:
         if place.group.is_whole:
             where = told.called_at(place.group, place.sequence, place.waiting)
-            facts = (told.of_place("all_arrived", place, place.waiting), *where, *told.last_completed(place.group))
+            arrived = kinds.AllArrived(
+                float(place.sequence),
+                told.members_of(place.group),
+                ranks=_ranks(place.waiting),
+                about=told.about(place.group, place.sequence),
+            )
+            facts = (arrived, *where, *told.last_completed(place.group))
             yield finding_of(asked.job, (), place.group.operation(place.sequence), facts, seen_on=place.waiting)
     met = [one for one in waits.transfers if one.answered]
     if met:
         ranks = tuple(dict.fromkeys(one.rank for one in met))
-        facts = (Evidence("transfers_met", ranks=_ranks(ranks)), *told.waits_for(met))
+        facts = (kinds.TransfersMet(ranks=_ranks(ranks)), *told.waits_for(met))
         yield finding_of(asked.job, (), met[0].call.operation, facts, seen_on=ranks)
 
 

@@ -5,74 +5,82 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, EvidenceKind
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
 from kair_engine.triage.hangs.groups import Group, Mismatch, Progress
 from kair_engine.triage.hangs.waits import Place, TransferWait
 
 _Said = TypeVar("_Said")
+Lacking = type[kinds.NotArrived | kinds.HeldUp | kinds.NoDump | kinds.NoReport]
 _MOST_LOCATIONS = 4
 """Different calls, of as many ranks as make them: more are no list that one reads."""
 
 
-def of_place(kind: EvidenceKind, place: Place, ranks: Collection[int]) -> Evidence:
-    """Return who has not called what others are held in (as it waits itself, or left nothing), or that nobody lacks."""
-    figures = {
-        "sequence": float(place.sequence),
-        "waiting": float(len(place.waiting)),
-        "members": float(len(place.group.members or place.group.of_rank)),
-    }
-    if kind == "all_arrived":
-        del figures["waiting"]
-    return Evidence(kind, figures, ranks=_ranks(ranks), about=about(place.group, place.sequence))
+def of_place(kind: Lacking, place: Place, ranks: Collection[int]) -> Evidence:
+    """Return who has not called what others are held in, as it waits itself, or left nothing."""
+    return kind(
+        sequence=float(place.sequence),
+        waiting=float(len(place.waiting)),
+        members=members_of(place.group),
+        ranks=_ranks(ranks),
+        about=about(place.group, place.sequence),
+    )
+
+
+def members_of(group: Group) -> float:
+    """Return how many members a group has, as far as that is known."""
+    return float(len(group.members or group.of_rank))
 
 
 def other_calls(found: Mismatch) -> Iterator[Evidence]:
     """What each of those called who differ from most members."""
-    figures = {"sequence": float(found.sequence), "others": float(len(found.said) - len(found.odd))}
+    others = float(len(found.said) - len(found.odd))
     for said, ranks in _by({rank: found.said[rank] for rank in found.odd}):
         text = f"{said} where the others called {found.usual}, in process group {found.group.words}"
-        yield Evidence("other_call", figures, ranks=_ranks(ranks), about=text)
+        yield kinds.OtherCall(float(found.sequence), others, ranks=_ranks(ranks), about=text)
 
 
 def differing_calls(found: Mismatch) -> Iterator[Evidence]:
     """What everyone called, where no call is that of most members."""
     for said, ranks in _by(found.said):
         text = f"{said} of process group {found.group.words}"
-        yield Evidence("called", {"sequence": float(found.sequence)}, ranks=_ranks(ranks), about=text)
+        yield kinds.Called(float(found.sequence), ranks=_ranks(ranks), about=text)
 
 
 def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
     """Who is held in a send or receive, and where that was called; the first ones."""
     for one in [*waits][: 2 * _MOST_LOCATIONS]:
-        number = {} if one.call.sequence == NOT_NUMBERED else {"sequence": float(one.call.sequence)}
-        figures = {**number, "peer": float(one.call.peer)}
+        number, ranks = _number(one.call.sequence), _ranks((one.rank,))
         text = f"{one.call.operation} of process group {one.words}"
-        yield Evidence("waits_for", figures, ranks=_ranks((one.rank,)), about=text)
+        yield kinds.WaitsFor(sequence=number, peer=float(one.call.peer), ranks=ranks, about=text)
         if one.call.location:
-            yield Evidence("called_at", number, ranks=_ranks((one.rank,)), about=one.call.location)
+            yield kinds.CalledAt(number, ranks=ranks, about=one.call.location)
 
 
 def last_completed(group: Group) -> Iterator[Evidence]:
     """The last collective that all are through with of whom it is known."""
     if group.through is not None:
         number, operation = group.through
-        yield Evidence("last_completed", {"sequence": float(number)}, about=operation)
+        yield kinds.LastCompleted(float(number), about=operation)
 
 
 def called_at(group: Group, sequence: int, ranks: Collection[int]) -> Iterator[Evidence]:
     """Where in the program ranks made a call, where that is recorded."""
     told = {rank: call.location for rank, call in group.calls(sequence, ranks).items() if call.location}
     for location, some in _by(told)[:_MOST_LOCATIONS]:
-        yield Evidence("called_at", {"sequence": float(sequence)}, ranks=_ranks(some), about=location)
+        yield kinds.CalledAt(float(sequence), ranks=_ranks(some), about=location)
 
 
 def in_no_call(ranks: Collection[int], progress: Progress) -> Iterator[Evidence]:
     """Of those that are waited for: that they wait for nothing, and what they called last."""
     last = {rank: call for rank in ranks if (call := _last_call(progress.get(rank, ()))) is not None}
     for (what, sequence), some in _by({rank: _told(call) for rank, call in last.items()})[:_MOST_LOCATIONS]:
-        figures = {} if sequence == NOT_NUMBERED else {"sequence": float(sequence)}
-        yield Evidence("in_no_call", figures, ranks=_ranks(some), about=what)
+        yield kinds.InNoCall(_number(sequence), ranks=_ranks(some), about=what)
+
+
+def _number(sequence: int) -> float | None:
+    return None if sequence == NOT_NUMBERED else float(sequence)
 
 
 def _told(call: CollectiveCall) -> tuple[str, int]:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence, Finding, RankedRank, TriageResult
+from kair_engine.results.evidence_kinds import Died, EndedEarly, Evidence, StandsAt, Unheard
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.watch import StandingRank
 from kair_engine.trace.model import Trace
 from kair_engine.triage.hangs.analysis import finding_of, hang
@@ -90,18 +91,23 @@ def _named(ranks: Sequence[StandingRank], found: TriageResult) -> tuple[tuple[in
 
 
 def _ended(one: StandingRank) -> Evidence:
-    kind = {"died": "died", "ended": "ended_early", "unheard": "unheard"}.get(one.state, "stands_at")
-    figures = {"step": float(one.step)} if one.step >= 0 else {}
+    step, ranks = _known(one.step), (Rank(one.rank),)
     if one.state == "died":
-        figures |= {"signal": float(one.signal)} if one.signal else {}
-        figures |= {"exit_status": float(one.exit_status)} if one.exit_status is not None else {}
-        figures |= {"out_of_memory": 1.0} if one.known_by == "out_of_memory" else {}
-        return Evidence("died", figures, ranks=(Rank(one.rank),), about=one.error or None)
-    if kind == "unheard":
-        return Evidence("unheard", figures, ranks=(Rank(one.rank),), about=one.host)
-    if kind == "ended_early":
-        return Evidence("ended_early", figures, ranks=(Rank(one.rank),))
-    return _place(one)
+        return Died(
+            step,
+            float(one.signal) if one.signal else None,
+            float(one.exit_status) if one.exit_status is not None else None,
+            1.0 if one.known_by == "out_of_memory" else None,
+            ranks=ranks,
+            about=one.error or None,
+        )
+    if one.state == "unheard":
+        return Unheard(step, ranks=ranks, about=one.host)
+    return EndedEarly(step, ranks=ranks) if one.state == "ended" else _place(one)
+
+
+def _known(step: int) -> float | None:
+    return float(step) if step >= 0 else None
 
 
 def _places(ranks: Sequence[StandingRank], first: Sequence[int]) -> list[Evidence]:
@@ -120,10 +126,9 @@ def _place(one: StandingRank) -> Evidence:
 
 
 def _at(phase: str, where: str, step: int, ranks: Sequence[int], *, was: bool = False) -> Evidence:
-    figures = ({"step": float(step)} if step >= 0 else {}) | ({"was": 1.0} if was else {})
     of_ranks = tuple(Rank(rank) for rank in sorted(ranks))
     parts = (f"in {phase}" if phase else "", f"at {where}" if where else "")
-    return Evidence("stands_at", figures, ranks=of_ranks, about=", ".join(filter(None, parts)))
+    return StandsAt(_known(step), 1.0 if was else None, ranks=of_ranks, about=", ".join(filter(None, parts)))
 
 
 def _nothing(trace: Trace) -> TriageResult:

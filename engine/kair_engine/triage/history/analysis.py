@@ -16,7 +16,8 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.results.triage import Evidence, Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
+from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Since
+from kair_engine.results.triage import Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.trace.model import Job
@@ -83,8 +84,8 @@ def _shown(history: StepHistory, cause: Cause, spent: Floats) -> tuple[Evidence,
     of_ranks = spent.mean(axis=0)
     if cause != "contention":
         return ()
-    figures = {"ready_us_per_step": float(of_ranks.mean()), "step_us": float(history.us["step"].mean())}
-    return (Evidence("no_core", {**figures, "least_us": float(of_ranks.min()), "most_us": float(of_ranks.max())}),)
+    ready_us, step_us = float(of_ranks.mean()), float(history.us["step"].mean())
+    return (NoCore(ready_us, step_us, float(of_ranks.min()), float(of_ranks.max())),)
 
 
 def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
@@ -200,18 +201,16 @@ def _finding(  # noqa: PLR0917  (one call)
     cost = _price(history, job, paid, saved, gpu_cost)
     ranks = history.numbers(slow.positions)
     over = beside(history, history.own, slow.positions)
-    figures = {
-        "steps": float(len(history.steps)),
-        "excess_us_per_step": slow.excess_us,
-        "share_of_step": slow.excess_us / max(float(np.median(history.us["step"][slow.later])), 1e-3),
-    }
-    evidence = [Evidence("every_step", figures, None, ranks, about=why.scope)]
+    share = slow.excess_us / max(float(np.median(history.us["step"][slow.later])), 1e-3)
+    evidence: list[Evidence] = [
+        EveryStep(float(len(history.steps)), slow.excess_us, share, ranks=ranks, about=why.scope)
+    ]
     if slow.since is not None and not slow.later.all():
         before, after = (float(np.median(over[of])) for of in (~slow.later, slow.later))
-        evidence.append(Evidence("since", {"step": slow.since, "before_us": before, "after_us": after}, None, ranks))
+        evidence.append(Since(slow.since, before, after, ranks=ranks))
     noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
     if noticed:
-        evidence.append(Evidence("noticed", {"step": min(noticed)}, None, ranks))
+        evidence.append(Noticed(min(noticed), ranks=ranks))
     return _made(history, job, slow, why, cost, by, evidence=(*evidence, *why.evidence))
 
 

@@ -11,7 +11,7 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.peers import USUAL_OF_WORK, WIDE_OF_WORK, Means, Spread, above_others
-from kair_engine.results.triage import Evidence, EvidenceKind
+from kair_engine.results.evidence_kinds import Asleep, CollectsGarbage, ComputesMore, Evidence, NoCore, SampleTime
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.triage.history.rows import LOOP, StepHistory
 from kair_engine.triage.history.slow import Slow, beside
@@ -19,13 +19,8 @@ from kair_engine.triage.job_wide import RUNQUEUE_WAIT_RATIO
 from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED
 from kair_engine.triage.ranks.kernel_times import BesidePeers
 
-_COUNTED: Final[tuple[tuple[str, EvidenceKind, str], ...]] = (
-    ("cpu", "computes_more", "computed_us_per_step"),
-    ("delay", "no_core", "ready_us_per_step"),
-    ("asleep", "asleep", "asleep_us_per_step"),
-    ("gc", "collects_garbage", "collected_us_per_step"),
-)
-"""Columns, the evidence that they are, and the name of its figure."""
+_COUNTED: Final = ("cpu", "delay", "asleep", "gc")
+"""Columns that are evidence."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,15 @@ def _evidence(
     history: StepHistory, us: dict[str, Floats], slow: Slow, more: dict[str, float], least: float
 ) -> Iterator[Evidence]:
     ranks = history.numbers(slow.positions)
-    for column, kind, figure in _COUNTED:
+    for column in _COUNTED:
         if more[column] >= least:
             own, peers = _of_peers(history, us[column], slow)
             least_us, most_us = float(peers.min()), float(peers.max())
-            yield Evidence(kind, {figure: own, "peers_least_us": least_us, "peers_most_us": most_us}, None, ranks)
+            if column == "delay":
+                yield NoCore(own, peers_least_us=least_us, peers_most_us=most_us, ranks=ranks)
+            else:
+                kind = {"cpu": ComputesMore, "asleep": Asleep, "gc": CollectsGarbage}[column]
+                yield kind(own, least_us, most_us, ranks=ranks)
 
 
 def _of_samples(history: StepHistory, slow: Slow) -> Evidence | None:
@@ -116,13 +115,8 @@ def _of_samples(history: StepHistory, slow: Slow) -> Evidence | None:
     taken = float(np.median(usual))
     if samples == taken or min(samples, taken) <= 0:
         return None
-    figures = {
-        "samples": samples,
-        "usual_samples": taken,
-        "us_per_sample": time / samples,
-        "usual_us_per_sample": float(np.median(of_peers)) / taken,
-    }
-    return Evidence("sample_time", figures, None, history.numbers(slow.positions))
+    usual_us = float(np.median(of_peers)) / taken
+    return SampleTime(samples, taken, time / samples, usual_us, ranks=history.numbers(slow.positions))
 
 
 def _of_peers(history: StepHistory, values: Floats, slow: Slow) -> tuple[float, Floats]:

@@ -14,7 +14,7 @@ from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.large_delays import stalls
 from kair_engine.ranks import Position, ranks_at
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import Evidence
+from kair_engine.results.evidence_kinds import Evidence, Periodic
 from kair_engine.results.whatif import HostStops
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.host_time import ProcessorTimes
@@ -171,7 +171,7 @@ def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:
         hit = numbers[at]
         if (every := _at_equal_distances(hit, numbers)) is not None:
             ranks = ranks_at(job.ranks, largest.positions)
-            return Evidence("periodic", {"every": every, "events": len(hit)}, None, ranks)
+            return Periodic(every, len(hit), ranks=ranks)
     return None
 
 

@@ -13,7 +13,8 @@ from kair_engine.arrays import Bools, Floats, Ints, present, zero_for_nan
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.triage import Evidence, EvidenceKind
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.stats import median_of_others
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.model import Job, ProcessorLimits, host_of
@@ -28,38 +29,34 @@ CORE_RATIO, SUFFICIENT_CORES = 0.5, 4.0
 Threads that may use SUFFICIENT_CORES lack none, whatever peers have."""
 
 
+Limit = type[kinds.Halted | kinds.Throttled | kinds.LowerPriority | kinds.SmallerQuota | kinds.FewerCores]
+
+
 @dataclass(frozen=True)
 class CpuLimit:
     """What holds one rank back, as its figure and that of its median peer; `by` says of what."""
 
-    by: EvidenceKind
+    by: Limit
     own: float
     peers: float | None
     """None for a quota where the median peer has none."""
 
 
-_FIGURES: Final[Mapping[EvidenceKind, tuple[str, str]]] = {
-    "halted": ("per_step", "peers_per_step"),
-    "throttled": ("per_step", "peers_per_step"),
-    "lower_priority": ("nice", "peers_nice"),
-    "smaller_quota": ("cores", "peers_cores"),
-    "fewer_cores": ("cores", "peers_cores"),
-}
-LIMIT_EVIDENCE: Final = frozenset(_FIGURES)
-"""Evidence of it."""
-_COUNTED: Final[Mapping[EvidenceKind, Callable[[ProcessorTimes], Floats]]] = {
-    "halted": lambda processor: processor.halted,
-    "throttled": lambda processor: processor.throttled,
+_COUNTED: Final[Mapping[Limit, Callable[[ProcessorTimes], Floats]]] = {
+    kinds.Halted: lambda processor: processor.halted,
+    kinds.Throttled: lambda processor: processor.throttled,
 }
 """What stops a process, where the others only let it have less."""
-_HOLDS: Final[Mapping[EvidenceKind, Callable[[Floats, Floats], Bools]]] = {
-    "halted": lambda own, usual: own > RATE_RATIO * usual,
-    "throttled": lambda own, usual: own > RATE_RATIO * usual,
-    "lower_priority": lambda own, usual: own > usual,
-    "fewer_cores": lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
-    "smaller_quota": lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
+_HOLDS: Final[Mapping[Limit, Callable[[Floats, Floats], Bools]]] = {
+    kinds.Halted: lambda own, usual: own > RATE_RATIO * usual,
+    kinds.Throttled: lambda own, usual: own > RATE_RATIO * usual,
+    kinds.LowerPriority: lambda own, usual: own > usual,
+    kinds.FewerCores: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
+    kinds.SmallerQuota: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
 }
 """Whether ranks are held back by a figure beside that of their median peer."""
+LIMIT_EVIDENCE: Final = frozenset(kind.kind for kind in _HOLDS)
+"""Evidence of it."""
 
 
 def cpu_limits(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> dict[Position, tuple[CpuLimit, ...]]:
@@ -88,17 +85,15 @@ def cpu_limit_evidence(
     excess: JobExcess, known: Mapping[Position, Sequence[CpuLimit]], places: Iterable[Position]
 ) -> Iterator[Evidence]:
     """What holds these ranks back: of each kind the means of those that it does."""
-    of_kind: dict[EvidenceKind, list[tuple[Position, CpuLimit]]] = defaultdict(list)
+    of_kind: dict[Limit, list[tuple[Position, CpuLimit]]] = defaultdict(list)
     for place in places:
         for one in known.get(place, ()):
             of_kind[one.by].append((place, one))
     for kind, held in of_kind.items():
-        own, peers = _FIGURES[kind]
-        figures = {own: float(np.mean([one.own for _, one in held]))}
-        usual = [one.peers for _, one in held if one.peers is not None]
-        if len(usual) == len(held):
-            figures[peers] = float(np.mean(usual))
-        yield Evidence(kind, figures, None, ranks_at(excess.ranks, [place for place, _ in held]))
+        own, usual = [one.own for _, one in held], [one.peers for _, one in held if one.peers is not None]
+        peers = float(np.mean(usual)) if len(usual) == len(held) else None
+        ranks = ranks_at(excess.ranks, [place for place, _ in held])
+        yield kind(float(np.mean(own)), peers, ranks=ranks)  # type: ignore[arg-type] # of a quota alone it is unknown
 
 
 def oversubscribed_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidence]:
@@ -110,7 +105,7 @@ def oversubscribed_evidence(job: Job, ranks: Iterable[Rank]) -> Iterator[Evidenc
     shared = [(some, cores) for some, cores in _crowds(job) if wanted & set(some)]
     if shared:
         together, cores = max(shared, key=lambda one: len(one[0]) / one[1])
-        yield Evidence("crowded", {"ranks": len(together), "cores": cores}, None, together)
+        yield kinds.Crowded(len(together), cores, ranks=together)
 
 
 def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
@@ -122,7 +117,7 @@ def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
     return [(tuple(some), len(cpus)) for (_, cpus), some in alike.items() if len(some) > len(cpus)]
 
 
-def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[EvidenceKind, Floats]:
+def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Limit, Floats]:
     """Per kind and rank, NaN where it is not told; of a rank without a quota ∞."""
     limits = [job.limits.get(rank) for rank in ranks.tolist()]
 
@@ -130,15 +125,15 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Ev
         told = [None if one is None else figure(one) for one in limits]
         return np.array([np.nan if one is None else one for one in told], float)
 
-    found: dict[EvidenceKind, Floats] = {
-        "lower_priority": of_limits(lambda one: one.nice),
-        "fewer_cores": of_limits(lambda one: len(one.cpus) or None),
-        "smaller_quota": of_limits(lambda one: one.quota or np.inf),
+    found: dict[Limit, Floats] = {
+        kinds.LowerPriority: of_limits(lambda one: one.nice),
+        kinds.FewerCores: of_limits(lambda one: len(one.cpus) or None),
+        kinds.SmallerQuota: of_limits(lambda one: one.quota or np.inf),
     }
     if processor is not None:
         rows = np.searchsorted(processor.ranks, ranks)
         # Where it is not told there is no quota.
         counts = {kind: zero_for_nan(of(processor)[rows]) for kind, of in _COUNTED.items()}
-        counts["halted"][counts["halted"].sum(axis=1) < MIN_SIGSTOPS] = 0
+        counts[kinds.Halted][counts[kinds.Halted].sum(axis=1) < MIN_SIGSTOPS] = 0
         found |= {kind: of.mean(axis=1) for kind, of in counts.items()}
     return found

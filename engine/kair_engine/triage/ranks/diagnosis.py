@@ -6,7 +6,6 @@ Ranks whose threads stand still for longer than their peers': the processor that
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES
+from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.blame import BlameResult
-from kair_engine.results.triage import Evidence, ShownBy
+from kair_engine.results.evidence_kinds import Evidence, ShownBy
 from kair_engine.results.whatif import HostStops
 from kair_engine.stats import TRIM, median, trimmed_mean
 from kair_engine.step_bar import StepPartsTally
@@ -43,8 +43,7 @@ def held_by_profiler(of: Compared) -> Diagnosis | None:
     mine, usual = of.means(of.job.profiling_ns)
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns or mine <= 0:
         return None
-    figures = {"held_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-    return Diagnosis("profiler", None, (Evidence("profiler", figures, None, of.ranks),))
+    return Diagnosis("profiler", None, (kinds.Profiler(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 def held_by_calls(of: Compared) -> Diagnosis | None:
@@ -52,8 +51,7 @@ def held_by_calls(of: Compared) -> Diagnosis | None:
     for kind in CALLS:
         mine, usual = of.means(of.job.activity_ns[:, HOST_KINDS.index(kind)])
         if mine > usual and mine - usual >= MIN_EXPLAINED * of.largest.excess_ns:
-            figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-            return Diagnosis(kind, None, (Evidence("in_calls", figures, None, of.ranks, about=kind),))
+            return Diagnosis(kind, None, (kinds.InCalls(mine / 1e3, usual / 1e3, ranks=of.ranks, about=kind),))
     return None
 
 
@@ -62,8 +60,7 @@ def slower_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
     mine, usual = of.means(parts.by_step_ns(KINDS, ("launches",)), parts.divided)
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
-    figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-    return Diagnosis("launch_bound", None, (Evidence("slower_launches", figures, None, of.ranks),))
+    return Diagnosis("launch_bound", None, (kinds.SlowerLaunches(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 def idle_host(of: Compared, blamed: BlameResult) -> Diagnosis:
@@ -83,8 +80,7 @@ def _of_unmarked_input(of: Compared) -> Diagnosis | None:
     mine, usual = float(np.median(idle_ns[:, of.mine].mean(axis=1))), float(np.median(idle_ns[:, of.peers]))
     if mine - usual < MIN_EXPLAINED * of.largest.excess_ns:
         return None
-    figures = {"idle_us_per_step": mine / 1e3, "peers_us_per_step": usual / 1e3}
-    return Diagnosis("unmarked_input", None, (Evidence("unmarked_input", figures, None, of.ranks),))
+    return Diagnosis("unmarked_input", None, (kinds.UnmarkedInput(mine / 1e3, usual / 1e3, ranks=of.ranks),))
 
 
 MOSTLY_ONE = 0.8
@@ -110,11 +106,8 @@ def all_over(of: Compared, stops: HostStops | None) -> Diagnosis | None:
     mostly = max(outside + [lost(job.operator_ns(name)[0]) for name in job.operators])
     if everything <= 0 or mostly > MOSTLY_ONE * everything:
         return None
-    found = None if stops is None else more_stops(of, stops.by_rank_us, everything)
-    if found is None:
-        return None
-    figures = {**found.figures, "between": 1}
-    return Diagnosis("contention", None, (replace(found, figures=figures),))
+    found = None if stops is None else more_stops(of, stops.by_rank_us, everything, between=1)
+    return None if found is None else Diagnosis("contention", None, (found,))
 
 
 def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
@@ -123,10 +116,12 @@ def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
     return None if found is None else Diagnosis("contention", None, (found,))
 
 
-def more_stops(of: Compared, of_rank_us: Mapping[int, float], lost_ns: float) -> Evidence | None:
+def more_stops(
+    of: Compared, of_rank_us: Mapping[int, float], lost_ns: float, *, between: int | None = None
+) -> kinds.Stopped | None:
     """What the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
     still = np.array([of_rank_us.get(rank, 0.0) for rank in of.job.ranks.tolist()])
     mine, usual = float(still[of.mine].mean()), float(np.median(still[of.peers])) if of.peers else 0.0
     if (mine - usual) * 1e3 < MIN_EXPLAINED * lost_ns:
         return None
-    return Evidence("stopped", {"stopped_us_per_step": mine, "peers_us_per_step": usual}, ShownBy("whatif"), of.ranks)
+    return kinds.Stopped(mine, usual, between, shown_by=ShownBy("whatif"), ranks=of.ranks)

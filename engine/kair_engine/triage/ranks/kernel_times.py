@@ -18,7 +18,7 @@ from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Position, Rank
-from kair_engine.results.triage import Evidence
+from kair_engine.results.evidence_kinds import Asleep, ComputesMore, Evidence, NoCore
 from kair_engine.stats import role_medians
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED
@@ -73,12 +73,7 @@ def asleep_evidence(of: Compared, processor: ProcessorTimes | None) -> tuple[Evi
     mine, others = float(mean[of.mine].mean()), mean[of.peers]
     if mine - float(np.median(others)) < MIN_EXPLAINED * of.largest.excess_ns:
         return ()
-    figures = {
-        "asleep_us_per_step": mine / 1e3,
-        "peers_least_us": float(others.min()) / 1e3,
-        "peers_most_us": float(others.max()) / 1e3,
-    }
-    return (Evidence("asleep", figures, None, of.ranks),)
+    return (Asleep(mine / 1e3, float(others.min()) / 1e3, float(others.max()) / 1e3, ranks=of.ranks),)
 
 
 def in_job(job: JobExcess, processor: ProcessorTimes, values: Floats) -> Floats:
@@ -133,15 +128,17 @@ class BesidePeers:
 
     def evidence(self) -> Evidence:
         """The figures of what they are."""
-        lacks = self.lacks_cores
-        mine, theirs = (self.ready_ns, self.peers_ready_ns) if lacks else (self.computed_ns, self.peers_computed_ns)
-        figures = {
-            "ready_us_per_step" if lacks else "computed_us_per_step": mine / 1e3,
-            "peers_least_us": float(theirs.min()) / 1e3,
-            "peers_most_us": float(theirs.max()) / 1e3,
-            **({"hit_steps": self.hit_steps} if self.hit_steps else {}),
-        }
-        return Evidence("no_core" if lacks else "computes_more", figures, None, self.ranks)
+        theirs = self.peers_ready_ns if self.lacks_cores else self.peers_computed_ns
+        least_us, most_us, hit_steps = float(theirs.min()) / 1e3, float(theirs.max()) / 1e3, self.hit_steps or None
+        if not self.lacks_cores:
+            return ComputesMore(self.computed_ns / 1e3, least_us, most_us, hit_steps, ranks=self.ranks)
+        return NoCore(
+            self.ready_ns / 1e3,
+            peers_least_us=least_us,
+            peers_most_us=most_us,
+            hit_steps=hit_steps,
+            ranks=self.ranks,
+        )
 
     @staticmethod
     def _more(mine: float, theirs: Floats) -> float:

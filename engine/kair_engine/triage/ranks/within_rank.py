@@ -16,7 +16,7 @@ from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
-from kair_engine.results.triage import Evidence, EvidenceKind, ShownBy
+from kair_engine.results.evidence_kinds import DeviceModels, Evidence, OneFamily, OneKernel, ShownBy, WholeDevice
 from kair_engine.timeline.kernel_families import FAMILIES, OF_ARITHMETIC, OF_COPIES, OF_DATA, Family, family_of
 from kair_engine.trace.measures import shown
 from kair_engine.trace.model import Job
@@ -148,12 +148,17 @@ def slower_throughout(
     is_whole &= kernels.usual_ns[counted][alike].sum() >= NEARLY_ALL * kernels.usual_ns.sum()
     if not is_whole and models is None:
         return None
-    figures = {"ratio": 1 + whole, "kernels": int(np.count_nonzero(known)), "peers": kernels.peers}
-    if len(growth):
-        figures |= {"least_ratio": 1 + float(growth.min()), "most_ratio": 1 + float(growth.max())}
-    if models is not None:
-        return Diagnosis("device_model", None, (Evidence("device_models", figures, _LOCALIZE, ranks, about=models),))
-    return Diagnosis("compute", None, (Evidence("whole_device", figures, _LOCALIZE, ranks),))
+    shown = (WholeDevice if models is None else DeviceModels)(
+        ratio=1 + whole,
+        kernels=int(np.count_nonzero(known)),
+        peers=kernels.peers,
+        least_ratio=1 + float(growth.min()) if len(growth) else None,
+        most_ratio=1 + float(growth.max()) if len(growth) else None,
+        shown_by=_LOCALIZE,
+        ranks=ranks,
+        about=models,
+    )
+    return Diagnosis("compute" if models is None else "device_model", None, (shown,))
 
 
 _LOCALIZE: Final = ShownBy("localize")
@@ -190,7 +195,7 @@ def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] =
         alone = kernels.longer_ns[part.slow].sum() >= NEARLY_ALL * lost and kernels.rest_is_as_usual(
             part.slow, part.kin
         )
-        if alone and (part.kind == "one_kernel" or kernels.alike(part.slow & kernels.counted())):
+        if alone and (part.kind is OneKernel or kernels.alike(part.slow & kernels.counted())):
             shown = _beside_the_rest(kernels, part.slow, part.about, part.kind, ranks)
             return Diagnosis(part.cause, kernels.slowest(part.slow) if part.cause == "uneven_work" else None, (shown,))
     return None
@@ -204,7 +209,7 @@ class _Part:
     slow: Bools
     kin: Bools | None
     cause: Cause = "compute"
-    kind: EvidenceKind = "one_family"
+    kind: type[OneFamily | OneKernel] = OneFamily
 
 
 def _parts(kernels: Kernels) -> Iterator[_Part]:
@@ -217,7 +222,7 @@ def _parts(kernels: Kernels) -> Iterator[_Part]:
     if kernels.names:
         single = np.arange(len(kernels.families)) == int(kernels.longer_ns[kernels.named].argmax())
         kin = arithmetic if (arithmetic & single).any() else ~arithmetic
-        yield _Part(kernels.slowest(single) or "", single, kin & ~single, kind="one_kernel")
+        yield _Part(kernels.slowest(single) or "", single, kin & ~single, kind=OneKernel)
     for about, slow in (("arithmetic", arithmetic), ("memory", bound_by_memory)):
         if np.count_nonzero(slow & kernels.named & kernels.counted()) >= FEWEST_OF_ONE_BOUND:
             yield _Part(about, slow, None)
@@ -237,7 +242,7 @@ def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] 
     alike = all(ALIKE[0] * growth <= kernels.growth(of) <= ALIKE[1] * growth for of in directions)
     if not (alike and kernels.rest_is_as_usual(slow)) or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost:
         return None
-    return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", "one_family", ranks),))
+    return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", OneFamily, ranks),))
 
 
 def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> Kernels:
@@ -245,12 +250,14 @@ def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> K
 
 
 def _beside_the_rest(
-    kernels: Kernels, slow: Bools, about: str, kind: EvidenceKind, ranks: tuple[Rank, ...]
+    kernels: Kernels, slow: Bools, about: str, kind: type[OneFamily | OneKernel], ranks: tuple[Rank, ...]
 ) -> Evidence:
-    figures = {
-        "excess_us_per_step": float(kernels.longer_ns[slow].sum()) / 1e3,
-        "ratio": 1 + kernels.growth(slow),
-        "others_ratio": 1 + kernels.growth(~slow),
-        "others_share": float(kernels.takes_ns[~slow].sum() / kernels.takes_ns.sum()),
-    }
-    return Evidence(kind, figures, _LOCALIZE, ranks, about=about)
+    return kind(
+        excess_us_per_step=float(kernels.longer_ns[slow].sum()) / 1e3,
+        ratio=1 + kernels.growth(slow),
+        others_ratio=1 + kernels.growth(~slow),
+        others_share=float(kernels.takes_ns[~slow].sum() / kernels.takes_ns.sum()),
+        shown_by=_LOCALIZE,
+        ranks=ranks,
+        about=about,
+    )

@@ -16,7 +16,8 @@ from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, PASSES
 from kair_engine.localize.input_growth import LARGER_INPUTS, Dimension
 from kair_engine.ranks import Rank
-from kair_engine.results.triage import Evidence
+from kair_engine.results import evidence_kinds as kinds
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.account import KINDS
 from kair_engine.timeline.coverage import COUNTED
@@ -75,8 +76,7 @@ def more_launches(of: Compared, parts: StepPartsTally) -> Diagnosis | None:
     if idle_ns < MIN_EXPLAINED * of.largest.excess_ns:
         return None
     first = further[0]
-    figures = {"calls": first.calls, "usual_calls": first.usual, "excess_us_per_step": idle_ns / 1e3}
-    shown = Evidence("launches_more", figures, None, of.ranks, first.operator)
+    shown = kinds.LaunchesMore(first.calls, first.usual, idle_ns / 1e3, ranks=of.ranks, about=first.operator)
     return Diagnosis("uneven_work", first.operator, (shown,))
 
 
@@ -92,10 +92,8 @@ class _Further:
 
     def diagnosis(self, ranks: tuple[Rank, ...]) -> Diagnosis:
         """That they have more to do."""
-        figures = {"calls": self.calls, "usual_calls": self.usual, "excess_us_per_step": self.excess_ns / 1e3}
-        return Diagnosis(
-            "uneven_work", self.operator, (Evidence("more_calls", figures, None, ranks, about=self.operator),)
-        )
+        shown = kinds.MoreCalls(self.calls, self.usual, self.excess_ns / 1e3, ranks=ranks, about=self.operator)
+        return Diagnosis("uneven_work", self.operator, (shown,))
 
 
 def _further(of: Compared) -> list[_Further]:
@@ -181,17 +179,13 @@ def larger_inputs(of: Compared, inputs: Sequence[Input]) -> Diagnosis | None:
     if expected < LARGER_LIKE_SLOWER * lost:
         return None
     first = max(larger, key=lambda one: one.excess_ns)
-    figures = {
-        "larger_share": expected / sum(one.usual_ns for one in larger),
-        "excess_us_per_step": lost / 1e3,
-    }
-    about, differing = first.operator, _most_differing(of, first.operator)
-    if differing is not None:
-        about = differing[0].told_by
-        figures |= _in_dimension(of, first.operator, *differing)
-    return Diagnosis(
-        "uneven_work", of.largest.operator, (Evidence("larger_inputs", figures, None, of.ranks, about=about),)
-    )
+    differing = _most_differing(of, first.operator)
+    if differing is None:
+        share = expected / sum(one.usual_ns for one in larger)
+        shown: Evidence = kinds.LargerInputs(share, lost / 1e3, ranks=of.ranks, about=first.operator)
+    else:
+        shown = _in_dimension(of, first.operator, *differing, lost)
+    return Diagnosis("uneven_work", of.largest.operator, (shown,))
 
 
 def _most_differing(of: Compared, operator: str) -> tuple[Dimension, Floats] | None:
@@ -207,22 +201,27 @@ def _most_differing(of: Compared, operator: str) -> tuple[Dimension, Floats] | N
     return found if found is not None and larger(found[1]) > 1 + LARGER_INPUTS else None
 
 
-def _in_dimension(of: Compared, operator: str, dimension: Dimension, sizes: Floats) -> dict[str, float]:
+def _in_dimension(
+    of: Compared, operator: str, dimension: Dimension, sizes: Floats, lost_ns: float
+) -> kinds.LargerInputs:
     """How large it is beside the peers', and what a unit of it takes on either."""
     places, peers = of.mine, of.peers
     of_unit_us = of.job.of_unit_ns(operator, dimension, of.later) / 1e3
     own, usual = float(sizes[places].mean()), float(np.nanmedian(sizes[peers]))
-    return {
-        "larger_share": own / usual - 1,
-        "per_call": own,
-        "usual_per_call": usual,
-        "least_per_call": float(np.nanmin(sizes[peers])),
-        "most_per_call": float(np.nanmax(sizes[peers])),
-        "us_per_unit": float(of_unit_us[places].mean()),
-        "usual_us_per_unit": float(np.nanmedian(of_unit_us[peers])),
-        "tensor": dimension.tensor,
-        "axis": dimension.axis,
-    }
+    return kinds.LargerInputs(
+        larger_share=own / usual - 1,
+        excess_us_per_step=lost_ns / 1e3,
+        per_call=own,
+        usual_per_call=usual,
+        least_per_call=float(np.nanmin(sizes[peers])),
+        most_per_call=float(np.nanmax(sizes[peers])),
+        us_per_unit=float(of_unit_us[places].mean()),
+        usual_us_per_unit=float(np.nanmedian(of_unit_us[peers])),
+        tensor=dimension.tensor,
+        axis=dimension.axis,
+        ranks=of.ranks,
+        about=dimension.told_by,
+    )
 
 
 def same_inputs(of: Compared, inputs: Sequence[Input]) -> tuple[Evidence, ...]:
@@ -230,7 +229,7 @@ def same_inputs(of: Compared, inputs: Sequence[Input]) -> tuple[Evidence, ...]:
     lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
     if lost < MIN_EXPLAINED * of.largest.excess_ns:
         return ()
-    return (Evidence("same_inputs", {"excess_us_per_step": lost / 1e3}, None, of.ranks),)
+    return (kinds.SameInputs(lost / 1e3, ranks=of.ranks),)
 
 
 LARGER_LIKE_SLOWER: Final = 0.25
@@ -264,14 +263,13 @@ class Batch:
 
     def evidence(self, ranks: tuple[Rank, ...]) -> Evidence:
         """That it is larger."""
-        figures = {"given_bytes": self.given, "usual_given_bytes": self.usual, "larger_share": self.larger}
-        return Evidence("larger_batch", figures, None, ranks)
+        return kinds.LargerBatch(self.given, self.usual, self.larger, ranks=ranks)
 
     def same(self, lost_ns: float, ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
         """That it is not, if so."""
         if abs(self.larger) > LARGER_INPUTS:
             return ()
-        return (Evidence("same_inputs", {"excess_us_per_step": lost_ns / 1e3}, None, ranks),)
+        return (kinds.SameInputs(lost_ns / 1e3, ranks=ranks),)
 
 
 def batch_beside_peers(of: Compared, given: Floats | None) -> Batch | None:
@@ -301,8 +299,7 @@ def longer_batch(of: Compared) -> Diagnosis | None:
         return None
     if min(forward, backward) < LIKE_ONE_ANOTHER * max(forward, backward):
         return None  # a kernel of one pass is slow
-    figures = {"passes_share": slower, "optimizer_share": same}
-    return Diagnosis("uneven_work", None, (Evidence("longer_batches", figures, None, of.ranks),))
+    return Diagnosis("uneven_work", None, (kinds.LongerBatches(slower, same, ranks=of.ranks),))
 
 
 def _slower(of: Compared, values: Floats) -> float:
