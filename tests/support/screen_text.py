@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
+from importlib.metadata import version
 from itertools import count
 from typing import Any, ParamSpec
 
@@ -24,6 +25,8 @@ from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.view import ViewScreen
 
 SNAPSHOTS = ROOT / "tests" / "tui" / "snapshots"
+DRAWN_BY = "8.2.8"
+"""Textual's release that drew the pictures: layout and scroll bars change in details with each."""
 _TURNS = 2000
 _PAUSES = 3
 """After as many in which something was drawn, what is on the screen is read."""
@@ -57,12 +60,15 @@ def screen_text(app: KairApp) -> str:
 
 
 def assert_snapshot(app: KairApp, name: str) -> None:
-    """Compares the screen with `snapshots/<name>.txt`."""
+    """Compares the screen with `snapshots/<name>.txt`; with another release than `DRAWN_BY` only its words."""
     file = SNAPSHOTS / f"{name}.txt"
     shown = screen_text(app)
     if os.environ.get("KAIR_UPDATE_SNAPSHOTS"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(shown, encoding="utf-8")
+    if version("textual") != DRAWN_BY:
+        assert sorted(shown.split()) == sorted(file.read_text(encoding="utf-8").split())
+        return
     assert shown == file.read_text(encoding="utf-8"), f"{name} differs; KAIR_UPDATE_SNAPSHOTS=1 writes it anew"
 
 

@@ -1,15 +1,16 @@
 """The program on the full screen: its open screens, and the work that goes on behind them."""
 
 import asyncio
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from io import UnsupportedOperation
 from typing import Any, ClassVar, Final
 
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -18,7 +19,7 @@ from textual.binding import BindingType
 from textual.color import Color
 from textual.dom import DOMNode
 from textual.filter import LineFilter
-from textual.worker import Worker, WorkerFailed
+from textual.worker import Worker
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.wanted import JobWanted
@@ -62,6 +63,17 @@ class WithoutColours(LineFilter):
         return known
 
 
+class Unheard(io.TextIOBase):
+    """Stands for standard error while the screen is shown; is no file for processes that are started meanwhile.
+
+    Textual's own has the file number -1, with which no process could be started.
+    """
+
+    def write(self, text: str) -> int:
+        """Drop what is written: the screen would be written over."""
+        return len(text)
+
+
 class KairApp(App[int]):
     """Opens the job, then shows its overview. Its result is the exit status."""
 
@@ -89,10 +101,11 @@ class KairApp(App[int]):
         """The lines among them that were answered."""
         self.answers: dict[str, Callable[[], BaseScreen]] = {}
         """What came after one had gone on, by the line that asked for it."""
+        self.failure: BaseException | None = None
+        """The defect that ended the program, if one did."""
         self._working: set[object] = set()
         self._bare = [WithoutColours()] if look.colours == "none" else []
-        # Textual's own, −1, is taken for a file where processes are started, and none would be.
-        self._capture_stderr.fileno = _is_no_file  # type: ignore[method-assign]
+        self.error_console = Console(quiet=True)  # Errors are reported at one place, failures.py, not by Textual.
         draw_scroll_bars_with(look.glyphs)
         self.register_theme(theme_of(look))
         self.theme = "kair"
@@ -103,7 +116,13 @@ class KairApp(App[int]):
 
     def on_mount(self) -> None:
         """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
-        _stop_between_drawings()
+        sys.stderr = Unheard()
+        if sys.platform != "win32":
+            # Textual's handlers write to the terminal at any moment: amid another write they would wait for ever for a
+            # lock that the interrupted write holds. The loop calls them between drawings.
+            for number in (signal.SIGTSTP, signal.SIGCONT):
+                if callable(handler := signal.getsignal(number)):
+                    asyncio.get_running_loop().add_signal_handler(number, handler, number, None)
         self.push_screen(self.first_screen())
 
     async def on_event(self, event: events.Event) -> None:
@@ -125,7 +144,8 @@ class KairApp(App[int]):
         if hasattr(line, "insert_text_at_cursor") and event.is_printable and event.character:
             line.replace(event.character, *line.selection)
             return True
-        return await self._check_bindings(event.key, priority=True) or await self._check_bindings(event.key)
+        active = self.screen.active_bindings.get(event.key)
+        return active is not None and await self.run_action(active.binding.action, active.node)
 
     async def _is_front_made(self) -> bool:
         for _ in range(_PATIENCE):
@@ -166,14 +186,14 @@ class KairApp(App[int]):
         else:
             self.switch_screen(overview)
 
-    def _print_error_renderables(self) -> None:
-        """Errors are told by the one place that tells them (failures.py), not by Textual."""
+    def bell(self) -> None:
+        """Ring, and keep the defect that ends the program: Textual rings while it handles one, after the status is set.
 
-    @property
-    def failure(self) -> BaseException | None:
-        """The defect that ended the program, if one did."""
-        ended_by = self._exception
-        return ended_by.error if isinstance(ended_by, WorkerFailed) else ended_by
+        Textual has no other public place that hears of it.
+        """
+        if self.failure is None and self.return_code:
+            self.failure = sys.exc_info()[1]
+        super().bell()
 
     # Work in threads.
 
@@ -334,25 +354,6 @@ class KairApp(App[int]):
         else:
             screen = entry.load()()
         return screen
-
-
-def _stop_between_drawings() -> None:
-    """Lets the signals that stop the program and let it go on be heard by the loop.
-
-    Textual's own handlers write to the terminal at whatever moment they come. Where that is in the middle of writing,
-    they wait for a lock that is held by what they interrupted, for ever.
-    """
-    if sys.platform == "win32":
-        return
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTSTP, signal.SIGCONT):
-        handler = signal.getsignal(number)
-        if callable(handler):
-            loop.add_signal_handler(number, handler, number, None)
-
-
-def _is_no_file() -> int:
-    raise UnsupportedOperation("what is printed is no file")
 
 
 def _opening(wanted: JobWanted) -> BaseScreen:

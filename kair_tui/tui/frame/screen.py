@@ -17,7 +17,6 @@ from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
 from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, ScreensLine, StatusLine
 from kair_tui.tui.widgets.lines import Line, Paragraph, Paragraphs, Piece
-from kair_tui.tui.widgets.narrow_updates import NarrowCompositor
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
@@ -189,7 +188,6 @@ class BaseScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = NarrowCompositor()
         self._is_made = False
         self._was_in_front = False
         self._body: Widget | None = None
