@@ -56,10 +56,10 @@ async def test_the_cursor_begins_on_the_worst_rank_and_tells_of_the_rank_it_is_o
         status, grid = app.screen.query_one(StatusLine), app.screen.query_one(RankGrid)
         assert grid.has_focus
         assert status.text.startswith("rank 2 · node0 · score 45.188 ▲ slow")
-        grid.action_move(1, 0)
+        grid.action_move(0, 1)
         await pilot.pause()
         assert status.text.startswith("rank 3 · node0 · score 0.055 · self time")
-        grid.action_move(1, 0)
+        grid.action_move(0, 1)
         grid.action_next_flagged(1)
         await pilot.pause()
         assert grid.rank == 2

@@ -117,7 +117,7 @@ def test_of_a_million_rows_only_those_in_view_are_looked_at() -> None:
 
     async def check(table: Table[Call], _: Shown) -> None:
         table.action_page(1)
-        table.action_last()
+        table.action_edge(1)
         assert [line.split()[1] for line in lines(table)[-1:]] == ["op999999"]
         table.action_page(-1)
         assert table.chosen == Call("op999995", "forward", 999996.0)
@@ -132,8 +132,8 @@ def test_the_cursor_stays_in_view() -> None:
             table.action_move(by)
             assert [line for line in lines(table)[1:] if line.startswith("▸")], by
         assert table.at == 0
-        table.action_last()
-        table.action_first()
+        table.action_edge(1)
+        table.action_edge(-1)
         assert lines(table)[1].startswith("▸ op0 ")
 
     on_screen(Counted(50), check)
@@ -235,7 +235,7 @@ def test_a_longer_figure_further_down_is_never_cut() -> None:
     rows = [Call("op", "forward", 1.0)] * 300 + [Call("op", "forward", 123456.0)]
 
     async def check(table: Table[Call], _: Shown) -> None:
-        table.action_last()
+        table.action_edge(1)
         assert lines(table)[-1].split() == ["▸", "op", "forward", "123456"]
 
     on_screen(rows, check)

@@ -38,7 +38,7 @@ _PATIENCE: Final = 100
 
 
 class WithoutColours(LineFilter):
-    """Lets weight, underline and reverse through, and no colour, not even the terminal's default by its number."""
+    """Lets only weight, underline and reverse through; Textual's `NoColor` sends the codes of default colours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,13 +301,10 @@ class KairApp(App[int]):
         place = Place(name, rank=rank if entry.about_rank else None)
         if entry.about_moment:
             place = getattr(self.screen, "moment", place)
-        if not self._is_open(place) and (overview := self._of_place(Place("overview"))) is not None:
+        if not (self._of_place(place) is not None) and (overview := self._of_place(Place("overview"))) is not None:
             # The screens with numbers stand side by side: none of them is a part of another.
             self._back_to(overview)
         self.go(place)
-
-    def _is_open(self, place: Place) -> bool:
-        return self._of_place(place) is not None
 
     def _of_place(self, place: Place) -> BaseScreen | None:
         return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)

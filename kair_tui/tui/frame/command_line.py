@@ -221,7 +221,10 @@ class ChoiceLine(Input):
 
 
 class ChoiceScreen(BaseScreen):
-    """Choices to pick one of, narrowed by what is typed."""
+    """Choices to pick one of, narrowed by what is typed.
+
+    Textual's `CommandPalette` searches behind the keys: an enter typed ahead would take the line of a shorter text.
+    """
 
     DEFAULT_CSS = """
     ChoiceScreen Input { border: none; height: 1; padding: 0; margin: 1 1; }

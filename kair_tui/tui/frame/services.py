@@ -103,7 +103,13 @@ def _record(screen: BaseScreen, name: str) -> None:
 
 async def ask_export(screen: BaseScreen) -> None:
     """Asks what to save, then where."""
-    choices = [Choice("svg", "the screen as a picture", partial(_ask_where, screen, "svg", lambda: _picture(screen)))]
+    choices = [
+        Choice(
+            "svg",
+            "the screen as a picture",
+            partial(_ask_where, screen, "svg", lambda: screen.app.export_screenshot(title=f"kair {screen.crumb}")),
+        )
+    ]
     for export in screen.exports():
         choices += [
             Choice(
@@ -192,10 +198,6 @@ def _save(screen: BaseScreen, write_to: Callable[[IO[bytes]], None], name: str) 
 
     # After a refresh: the picture is to be without the line in which the name was typed.
     screen.call_after_refresh(save)
-
-
-def _picture(screen: BaseScreen) -> str:
-    return screen.app.export_screenshot(title=f"kair {screen.crumb}")
 
 
 def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:

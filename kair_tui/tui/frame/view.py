@@ -13,9 +13,7 @@ and where they make sense
 - `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of.
 `self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
 
-The base of screens with rows: a filter, and an order.
-
-The base of screens in parts, each under a heading that is lit while it has the keyboard.
+The base of screens with rows: a filter, an order, and parts under headings that are lit while they have the keyboard.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -23,7 +21,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.timer import Timer
@@ -36,6 +34,7 @@ from kair_tui.render.written import Format
 from kair_tui.tui.filtering import Filter, parse_filter
 from kair_tui.tui.frame.screen import BaseScreen, Export
 from kair_tui.tui.session import Place, Session
+from kair_tui.tui.widgets.drawn import CursorMoved, RankOpened
 from kair_tui.tui.widgets.lines import Heading
 
 if TYPE_CHECKING:
@@ -62,6 +61,31 @@ class FilteredScreen(BaseScreen):
         self._typed = ""
         """The same where it was wrong, to be mended."""
         self._sort: tuple[str, bool] | None = None
+
+    def heading(self, of: str) -> Heading:
+        """Return the heading over the widget of that id; one that nobody sees, while the screen is being taken down."""
+        there = (heading for heading in self.query(Heading) if heading.of == of)
+        return next(there, None) or Heading(self.look, "", of=of)
+
+    def describe_cursor(self) -> None:
+        """Describe in the status line what is under the cursor of the part that has the keyboard."""
+
+    @on(CursorMoved)
+    def cursor_moved(self) -> None:
+        """Describe what it is on now, unless the screen is being taken down."""
+        if self.is_whole:
+            self.describe_cursor()
+
+    @on(RankOpened)
+    def rank_opened(self, message: RankOpened) -> None:
+        """Go to the rank's screen."""
+        self.kair.go_to_rank(message.rank)
+
+    def on_descendant_focus(self) -> None:
+        """Light the heading of the part that has the keyboard now."""
+        for heading in self.query(Heading):
+            heading.light(self.focused is not None and heading.of == self.focused.id)
+        self.describe_cursor()
 
     def filter_by(self, wanted: Filter) -> str:
         """Shows what `wanted` lets through, and returns how much that is: `3 of 128 ranks`."""
@@ -199,11 +223,6 @@ class ViewScreen(FilteredScreen):
         from kair_tui.tui.figure_words import OF_SCREEN  # not for the first paint
 
         return OF_SCREEN.get(self.place.screen, ())
-
-    def heading(self, of: str) -> Heading:
-        """The heading over the widget of that id; one that nobody sees, while the screen is being taken down."""
-        there = (heading for heading in self.query(Heading) if heading.of == of)
-        return next(there, None) or Heading(self.look, "", of=of)
 
     # Questions and answers.
 
@@ -390,17 +409,3 @@ class ViewScreen(FilteredScreen):
             self.say(str(error), alarm=True)
             return
         self.reask()
-
-
-class ScreenOfParts(ViewScreen):
-    """Says in the status line what is under the cursor of the part that has the keyboard."""
-
-    def describe_cursor(self) -> None:
-        """Says it."""
-        raise NotImplementedError
-
-    def on_descendant_focus(self) -> None:
-        """Another part of the screen has the keyboard."""
-        for heading in self.query(Heading):
-            heading.light(self.focused is not None and heading.of == self.focused.id)
-        self.describe_cursor()

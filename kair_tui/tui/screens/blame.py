@@ -29,7 +29,7 @@ from kair_tui.render.text import short_name
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.screens.who_waited import (
     WhoWaited,
@@ -72,7 +72,7 @@ class RootCauses(Table[RootCause]):
     ]
 
 
-class BlameScreen(ScreenOfParts):
+class BlameScreen(ViewScreen):
     """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
 
     DEFAULT_CSS = """
@@ -274,7 +274,6 @@ class BlameScreen(ScreenOfParts):
         if not self._every_path:
             self._show_paths()
         self._show_around()
-        self.describe_cursor()
 
     def on_table_chosen(self) -> None:
         """On to the part below."""
@@ -353,14 +352,6 @@ class BlameScreen(ScreenOfParts):
         if self._below != "paths" and self._blame is not None:
             self._who_waited.show(self._blame, self._causes.chosen, of_all=self._below == "ranks")
 
-    def on_who_waited_shown(self) -> None:
-        """Another cause's neighbours are there."""
-        self.describe_cursor()
-
-    def on_choices_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
-
     def on_choices_chosen(self) -> None:
         """To the rank's screen."""
         line = self._graph.chosen if self._below == "ranks" else self._neighbours.chosen
@@ -418,14 +409,6 @@ class BlameScreen(ScreenOfParts):
         at = next((at for at in range(table.count) if table.row(at).rank == rank), None)
         if at is not None:
             table.move_to(at)
-
-    def on_blame_tree_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
-
-    def on_blame_tree_opened(self, message: BlameTree.Opened) -> None:
-        """To the rank's screen."""
-        self.kair.go_to_rank(message.rank)
 
     def describe_cursor(self) -> None:
         """Says what is under the cursor of the part that has the keyboard."""

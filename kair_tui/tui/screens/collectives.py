@@ -21,7 +21,7 @@ from kair_tui.render.collectives import (
 from kair_tui.render.units import count, duration, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
@@ -44,7 +44,7 @@ class Ranks(Table[RankRates]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
 
-class CollectivesScreen(ScreenOfParts):
+class CollectivesScreen(ViewScreen):
     """What `kair collectives` knows."""
 
     DEFAULT_CSS = """
@@ -117,10 +117,6 @@ class CollectivesScreen(ScreenOfParts):
         shown = count(table.count) if table.count == result.total_groups else shown
         compared = f"{plural(result.compared, 'comparison')} " if result.compared else ""
         self.heading("groups").say([(shown, None)], [(compared, None)])
-
-    def on_table_moved(self, _message: Table.Moved) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
         """A group leads to its ranks, or to all again; a rank to its own screen."""

@@ -116,16 +116,14 @@ class FrequencyScreen(ViewScreen):
         self._order = self._order or tuple(row.rank for row in result.counts)
         self._list_ranks()
         self._explain()
-        self._describe()
+        self.describe_cursor()
 
     def _explain(self) -> None:
         styles, glyphs = styles_of(self.look), self.look.glyphs
         assert self._result is not None
         window = f"{plural(self._result.windows, 'window')} of {duration(self._result.window_us)}"
         legend = [(f"{glyphs.weak_alarm} degraded  ", styles.levels[2]), (f"{glyphs.alarm} missing", styles.alarm)]
-        heading = self.query_one(Heading)
-        heading.say([(f"how often in {window}", None)], legend)
-        heading.light(True)
+        self.query_one(Heading).say([(f"how often in {window}", None)], legend)
 
     # What is counted.
 
@@ -193,16 +191,13 @@ class FrequencyScreen(ViewScreen):
         """The cursor goes with the user."""
         self._heat.move_to(rank)
 
-    def on_heat_moved(self) -> None:
-        """Says what is under the cursor."""
-        self._describe()
-
     def on_heat_opened(self) -> None:
         """To the rank's screen."""
         if self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Describe the cell under the cursor."""
         self.describe(self._about_cell())
 
     def _about_cell(self) -> str:
@@ -252,7 +247,7 @@ class FrequencyScreen(ViewScreen):
 
     def _list_ranks(self) -> None:
         self._heat.list_ranks([rank for rank in self._order if self._kept is None or rank in self._kept])
-        self._describe()
+        self.describe_cursor()
 
     def _rows(self) -> Sequence[dict[str, Any]]:
         """The ranks as they can be filtered and sorted."""

@@ -89,7 +89,6 @@ class JobsScreen(FilteredScreen):
         """Asks once the screen is painted: the answer loads the engine."""
         super().on_mount()
         self.query_one(JobList).focus()
-        self.query_one(Heading).light(True)
         self.query_one("#store", Paragraphs).show(
             Paragraph(f"reading the store {self.look.glyphs.ellipsis}", styles_of(self.look).dim)
         )
@@ -190,7 +189,7 @@ class JobsScreen(FilteredScreen):
         order, descending = self._sort or ("name", False)
         by = f"by {order}" + (", reversed" if descending else "")
         self.query_one(Heading).say([(by, None)], [(f"{glyphs.alarm} straggler found", styles.alarm)])
-        self._describe()
+        self.describe_cursor()
 
     # The job under the cursor.
 
@@ -200,11 +199,11 @@ class JobsScreen(FilteredScreen):
         return self.query_one(JobList).chosen
 
     def on_choices_moved(self) -> None:
-        """Says what is under the cursor."""
+        """Remember the job, for another order."""
         self._choice = self.chosen.name if self.chosen else None
-        self._describe()
 
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Describe the job under the cursor."""
         job = self.chosen
         if job is None:
             self.describe("")

@@ -1,7 +1,7 @@
 """The matrix screen: pairwise Kolmogorov-Smirnov distances of the ranks' completion curves."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,7 +15,7 @@ from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.pointers import accused_ranks, known_triage, led_elsewhere, where_else
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
-from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Piece, level_legend
 from kair_tui.tui.widgets.styles import styles_of
 
 RANKS_IN_A_MATRIX: Final = 1024
@@ -85,7 +85,7 @@ class MatrixScreen(ViewScreen):
             if first and wanted is not None:
                 self._matrix.move_to(wanted)
         self._explain()
-        self._describe()
+        self.describe_cursor()
 
     def _headlines(self, result: LocalizeResult) -> list[str]:
         """The command's; where roles differ first who lies farthest from those that run the same."""
@@ -98,22 +98,15 @@ class MatrixScreen(ViewScreen):
 
     def _explain(self) -> None:
         """What is compared, and from which distance on a cell is how dark."""
-        styles, glyphs, matrix = styles_of(self.look), self.look.glyphs, self._matrix
+        matrix = self._matrix
         what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
         if matrix is not None and matrix.within_roles:
             what += ", within roles"
-        legend: list[tuple[str, Any]] = []
+        legend: list[Piece] = []
         if matrix is not None:
             digits = 2 if self._normalised else 1
-            limits = [f"{limit:.{digits}f}" for limit in matrix.limits]
-            said = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
-            legend = [
-                (f"{'  ' if at else ''}{sign} {limit}", styles.levels[at])
-                for at, (sign, limit) in enumerate(zip(glyphs.levels, said, strict=True))
-            ]
-        heading = self.query_one(Heading)
-        heading.say([(what, None)], legend)
-        heading.light(True)
+            legend = level_legend(self.look, [f"{limit:.{digits}f}" for limit in matrix.limits])
+        self.query_one(Heading).say([(what, None)], legend)
 
     # The pair, or the host, under the cursor.
 
@@ -151,17 +144,9 @@ class MatrixScreen(ViewScreen):
         if self._matrix is not None:
             self._matrix.move_to(rank)
 
-    def on_heat_moved(self) -> None:
-        """Says what is under the cursor."""
-        self._describe()
-
     def on_heat_opened(self) -> None:
         """To the rank's screen."""
         self._open()
-
-    def on_choices_moved(self) -> None:
-        """Says what is under the cursor."""
-        self._describe()
 
     def on_choices_chosen(self) -> None:
         """To the screen of the host's farthest rank."""
@@ -171,7 +156,8 @@ class MatrixScreen(ViewScreen):
         if self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Describe the cell under the cursor."""
         self.describe(self._about())
 
     def _about(self) -> str:
@@ -236,7 +222,7 @@ class MatrixScreen(ViewScreen):
             self._list_hosts()
         else:
             self._list_ranks()
-        self._describe()
+        self.describe_cursor()
 
     def _list_ranks(self) -> None:
         assert self._matrix is not None

@@ -246,8 +246,8 @@ class MitigationScreen(FilteredScreen):
         said = f"said at {result.said_at[11:19]} UTC " if result.said_at else ""
         attempt = f"attempt {result.attempt}, " if result.attempt else ""
         decided = f"{still_open} open of {count(len(result.proposals))}"
-        self._heading("proposals").say([(decided, None)], [(f"{attempt}{said}", None)])
-        self._heading("plans").say([(f"{count(len(result.history))} ordered", None)])
+        self.heading("proposals").say([(decided, None)], [(f"{attempt}{said}", None)])
+        self.heading("plans").say([(f"{count(len(result.history))} ordered", None)])
         self._show_evidence()
         self.describe_cursor()
         self.refresh_bindings()
@@ -281,7 +281,7 @@ class MitigationScreen(FilteredScreen):
         begins = begins_of(result)
         over = f"steps {count(begins[0])} to {count(end_of(result))}" if begins else ""
         most = f"{self.look.glyphs.bars[-1]} {plural(self._most, 'sample')} a step "
-        self._heading("ranks").say([(over, None)], [(most, None)])
+        self.heading("ranks").say([(over, None)], [(most, None)])
 
     def _tell_how_to_begin(self) -> None:
         """Of a job that is not run under kair mitigate."""
@@ -312,27 +312,16 @@ class MitigationScreen(FilteredScreen):
     def _table(self, kind: type[AnyTable]) -> AnyTable:
         return self.query_one(kind)
 
-    def _heading(self, of: str) -> Heading:
-        there = (heading for heading in self.query(Heading) if heading.of == of)
-        return next(there, None) or Heading(self.look, "", of=of)  # none while the screen is being taken down
-
     @property
     def rank(self) -> int | None:
         """The one under the cursor."""
         row = self._table(Ranks).chosen
         return None if row is None else row.rank
 
-    def on_descendant_focus(self) -> None:
-        """Another part of the screen has the keyboard."""
-        for heading in self.query(Heading):
-            heading.light(self.focused is not None and heading.of == self.focused.id)
-        self.describe_cursor()
-
     def on_table_moved(self) -> None:
-        """Says what is under the cursor."""
+        """Show the evidence for the proposal under the cursor."""
         if self.is_whole:
             self._show_evidence()
-            self.describe_cursor()
 
     async def on_table_chosen(self, message: Table.Chosen) -> None:
         """A proposal is approved, a rank opened."""

@@ -14,7 +14,7 @@ from kair_tui.render.operators import COLUMNS, TYPE_COLUMNS, most_text, operator
 from kair_tui.render.units import count, duration, percent, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.heat import RankStrip
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
@@ -43,7 +43,7 @@ class Operators(Table[OperatorTime]):
     ]
 
 
-class OperatorsScreen(ScreenOfParts):
+class OperatorsScreen(ViewScreen):
     """What `kair operators` knows."""
 
     DEFAULT_CSS = """
@@ -137,7 +137,6 @@ class OperatorsScreen(ScreenOfParts):
         """Shows on every rank what is under the cursor."""
         if message.table is self._operators:
             self._show_strip()
-        self.describe_cursor()
 
     def _show_strip(self) -> None:
         row, result = self._operators.chosen, self._result

@@ -28,13 +28,13 @@ from kair_tui.render.units import count, duration, plural, score, signed_duratio
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.frame.view import ScreenOfParts
+from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lateness_map import LatenessMap
-from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, level_legend
 from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.step_bar import StepBarLine
 from kair_tui.tui.widgets.step_strip import StepStrip
@@ -63,7 +63,7 @@ class MapKnown(Message, bubble=False):
         self.steps, self.late, self.error = steps, late, error
 
 
-class OverviewScreen(ScreenOfParts):
+class OverviewScreen(ViewScreen):
     """Where the investigation begins."""
 
     DEFAULT_CSS = """
@@ -241,26 +241,10 @@ class OverviewScreen(ScreenOfParts):
         self._grid.move_to(rank)
         self._map.move_to(rank)
 
-    def on_cell_grid_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
-
-    def on_cell_grid_opened(self, message: RankGrid.Opened) -> None:
-        """To the rank's screen."""
-        self.kair.go_to_rank(message.rank)
-
     def on_choices_chosen(self) -> None:
         """To the screen of the rank that the finding is about."""
         if self.query_one(Findings).finding is not None and self.rank is not None:
             self.kair.go_to_rank(self.rank)
-
-    def on_choices_moved(self) -> None:
-        """Says how much of the finding is in view."""
-        self.describe_cursor()
-
-    def on_step_strip_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
         """Everything is about these steps now."""
@@ -372,11 +356,7 @@ class OverviewScreen(ScreenOfParts):
         self._groups = groups
         self._group_map()
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        limits = [f"<{LIMITS[0]:g}", *(f"{limit:g}+" for limit in LIMITS)]
-        legend = [
-            (f"{sign} {limit}  ", styles.levels[at])
-            for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
-        ]
+        legend = level_legend(self.look, [f"{limit:g}" for limit in LIMITS])
         self._has_columns = bool(groups) and grouping != "host"
         self._arrange()
         self.heading("grid").say(
@@ -518,7 +498,6 @@ class OverviewScreen(ScreenOfParts):
         """Says who was how late; the cursor over the ranks goes along."""
         if (under := self._map.under) is not None and self._map.has_focus:
             self._grid.move_to(under[0])
-        self.describe_cursor()
 
     def on_heat_opened(self) -> None:
         """To the rank's screen."""

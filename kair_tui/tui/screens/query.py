@@ -145,7 +145,6 @@ class QueryScreen(ViewScreen):
         until, total = self._first + len(shown), len(columns_of(result))
         columns = f"columns {self._first + 1}-{until} of {total} " if len(shown) < total else ""
         self.heading("rows").say([(rows, None)], [(columns, None)])
-        self.heading("rows").light(True)
 
     # What is under the cursor.
 
@@ -156,8 +155,8 @@ class QueryScreen(ViewScreen):
         rank = None if row is None else row.get("rank")
         return rank if isinstance(rank, int) and rank in self.session.trace.job.ranks else None
 
-    def on_table_moved(self) -> None:
-        """Says the whole row."""
+    def describe_cursor(self) -> None:
+        """Describe the whole row under the cursor."""
         self.describe(self._row_in_words(f" {self.look.glyphs.dot} "))
 
     def on_table_chosen(self) -> None:

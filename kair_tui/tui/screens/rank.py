@@ -100,7 +100,6 @@ class RankScreen(ViewScreen):
         """The keyboard is with the table."""
         super().on_mount()
         self._table.focus()
-        self.heading("outliers").light(True)
 
     @property
     def _table(self) -> Outliers:
@@ -206,8 +205,8 @@ class RankScreen(ViewScreen):
         self._one_by_one = not self._one_by_one
         self._list_outliers()
 
-    def on_table_moved(self) -> None:
-        """Says what is under the cursor."""
+    def describe_cursor(self) -> None:
+        """Describe the outlier under the cursor."""
         row = self._table.chosen
         self.describe("" if row is None else self._about(row))
 

@@ -140,7 +140,6 @@ class TimelineScreen(ViewScreen):
         """The keyboard is with the rows."""
         super().on_mount()
         self._rows.focus()
-        self.heading("rows").light(True)
 
     @property
     def _rows(self) -> TimelineRows:
@@ -182,7 +181,7 @@ class TimelineScreen(ViewScreen):
         if not same:
             self._say(result, fixed)
             self._explain(result)
-        self._describe()
+        self.describe_cursor()
         if self._unfold is None:
             of_ranks = sum(row.lane is None for row in result.rows)
             self._unfold = (delay.rank,) if of_ranks * _ROOM_FOR_LANES <= self._rows.height else ()
@@ -256,7 +255,8 @@ class TimelineScreen(ViewScreen):
             return next((one for one in found if one.lane == row.lane), None)
         return next(iter(found), None)
 
-    def _describe(self) -> None:
+    def describe_cursor(self) -> None:
+        """Describe the cell under the cursor."""
         self.describe(self._about_cell())
 
     def _about_cell(self) -> str:

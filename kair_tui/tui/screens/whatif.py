@@ -22,14 +22,14 @@ from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import WhatifInWords, absorbed_lines
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
-from kair_tui.tui.frame.view import Answered, ScreenOfParts
+from kair_tui.tui.frame.view import Answered, ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import PriceBars, StepBars, prices_of
 from kair_tui.tui.widgets.fix_list import FixList, ListedFix, as_arguments, in_order, typed_fix
 from kair_tui.tui.widgets.grid import COSTS as COST_LIMITS
 from kair_tui.tui.widgets.grid import WorkerHeat
 from kair_tui.tui.widgets.grid_layout import by_host, by_position, position_words
-from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, level_legend
 from kair_tui.tui.widgets.styles import styles_of
 
 _SHORT, _WIDE = 32, 150
@@ -47,7 +47,7 @@ class Tried(Message, bubble=False):
         self.fix, self.error = fix, error
 
 
-class WhatifScreen(ScreenOfParts):
+class WhatifScreen(ViewScreen):
     """The answer, the fixes, and what they are made of."""
 
     DEFAULT_CSS = """
@@ -147,7 +147,9 @@ class WhatifScreen(ScreenOfParts):
             self._result = result
             self._at_step = None
             self._fixes.about(result)
-            self._show_answer(result)
+            verdict = Paragraph(result.verdict, styles_of(self.look).strong)
+            self.query_one("#verdict", Paragraphs).show(verdict)
+            self._show_bars()
             self._show_parts()
         elif name == "triage":
             self._fixes.found(result.findings)
@@ -179,11 +181,6 @@ class WhatifScreen(ScreenOfParts):
 
     def _wanted(self) -> tuple[Fix, ...]:
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
-
-    def _show_answer(self, result: WhatifInWords) -> None:
-        styles = styles_of(self.look)
-        self.query_one("#verdict", Paragraphs).show(Paragraph(result.verdict, styles.strong))
-        self._show_bars()
 
     def _show_known(self, triage: TriageInWords) -> None:
         """What triage tells already, while the replay that prices every fix is under way."""
@@ -324,12 +321,7 @@ class WhatifScreen(ScreenOfParts):
         heat.group(groups, aligned=aligned)
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
-        styles, glyphs = styles_of(self.look), self.look.glyphs
-        limits = [f"<{percent_in_legend(COST_LIMITS[0])}", *(f"{percent_in_legend(limit)}+" for limit in COST_LIMITS)]
-        legend = [
-            (f"{sign} {limit}  ", styles.levels[at])
-            for at, (sign, limit) in enumerate(zip(glyphs.levels, limits, strict=True))
-        ]
+        legend = level_legend(self.look, [percent_in_legend(limit) for limit in COST_LIMITS])
         about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
         rows = f"by {position_words(groups)}" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
@@ -392,18 +384,6 @@ class WhatifScreen(ScreenOfParts):
     def follow(self, rank: int) -> None:
         """The cursor goes with the user."""
         self.query_one(WorkerHeat).move_to(rank)
-
-    def on_cell_grid_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
-
-    def on_choices_moved(self) -> None:
-        """Says what is under the cursor."""
-        self.describe_cursor()
-
-    def on_cell_grid_opened(self, message: WorkerHeat.Opened) -> None:
-        """To the rank's screen."""
-        self.kair.go_to_rank(message.rank)
 
     def on_choices_chosen(self) -> None:
         """To the screen of the rank that is under the cursor."""

@@ -21,6 +21,7 @@ from kair_tui.render.units import duration, percent, plural, ranks_in_words, sig
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Place
+from kair_tui.tui.widgets.drawn import CursorMoved
 from kair_tui.tui.widgets.lines import Heading, Paragraph
 from kair_tui.tui.widgets.rank_graph import SHARE, TIME, GraphLine, Neighbours, RankGraph
 from kair_tui.tui.widgets.styles import styles_of
@@ -38,7 +39,7 @@ class WhoWaited(Vertical):
     WhoWaited.-ranks Neighbours { display: none; }
     """
 
-    class Shown(Message):
+    class Shown(CursorMoved):
         """What was waited for is there."""
 
     class GraphMade(Message, bubble=False):

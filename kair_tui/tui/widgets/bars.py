@@ -18,7 +18,6 @@ from itertools import groupby
 from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
-from textual.widget import Widget
 
 from kair_engine.results.blame import RankBlame
 from kair_engine.results.rank import PartOfStep, RankProfileResult, SubgraphTime
@@ -28,9 +27,9 @@ from kair_tui.render.rank import axis
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, gain, money, one_decimal, percent, plural, signed_duration, slowdown
+from kair_tui.tui.widgets.drawn import Drawn
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.lists import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
 
 _NARROWEST, _WIDEST = 8, 50
 _TIME, _SHARE = 10, 9
@@ -70,15 +69,15 @@ class PriceBars(Choices[Price]):
         return max(len(self.items), 1)
 
     def _lines_of(self, item: Price, width: int) -> Lines:
-        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs = self.text_styles, self.look.glyphs
         if item.costs_us is None:
-            return [[(f" {clean(item.part, ascii_only=ascii_only)}", styles.dim)]]
+            return [[(f" {self.safe(item.part)}", styles.dim)]]
         room = max(min(width - self._label - _TIME - _SHARE - 6, _WIDEST), _NARROWEST)
         cells = round(room * item.costs / self._most) if self._most > 0 else 0
         style = styles.strong if item.whole else styles.base
         bar = styles.dim if item.whole else styles.levels[-1]
-        time = clean(duration(item.costs_us), ascii_only=ascii_only)
-        part = clean(item.part, ascii_only=ascii_only)
+        time = self.safe(duration(item.costs_us))
+        part = self.safe(item.part)
         label = cut_in_the_middle(part, self._label, self.look)
         pieces: list[Piece] = [
             (f" {label:<{self._label}}", style),
@@ -108,14 +107,13 @@ _SHORT_BAR = 8
 _BLAMED_SHARE = 8
 
 
-class RankBars(Widget):
+class RankBars(Drawn):
     """Under each other where there is room for lines, else as many as fit into one."""
 
     DEFAULT_CSS = "RankBars { height: 1; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._ranks: Sequence[RankBlame] = ()
 
     def show(self, ranks: Sequence[RankBlame]) -> None:
@@ -125,26 +123,26 @@ class RankBars(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One rank, or all that fit."""
-        styles, width, height = styles_of(self._look), self.size.width, self.size.height
+        styles, width, height = self.text_styles, self.size.width, self.size.height
         if height == 1:
-            return fitted(self._in_a_row(width), width, styles.base, self._look)
+            return fitted(self._in_a_row(width), width, styles.base, self.look)
         if y == height - 1 and len(self._ranks) > height:
             left = len(self._ranks) - height + 1
-            return fitted([(f"  {self._rest(left)}", styles.dim)], width, styles.base, self._look)
+            return fitted([(f"  {self._rest(left)}", styles.dim)], width, styles.base, self.look)
         pieces = self._one(self._ranks[y], width) if y < len(self._ranks) else []
-        return fitted(pieces, width, styles.base, self._look)
+        return fitted(pieces, width, styles.base, self.look)
 
     def _one(self, row: RankBlame, width: int) -> list[Piece]:
-        styles = styles_of(self._look)
-        name = f" {row.rank:>{self._digits}} "
+        styles = self.text_styles
+        name = f" {row.rank:>{max(len(str(row.rank)) for row in self._ranks)}} "
         figures = (
-            f"{percent(row.share):>{_BLAMED_SHARE}}{self._safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
+            f"{percent(row.share):>{_BLAMED_SHARE}}{self.safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
         )
         room = width - len(name) - len(figures) - 1
         return [(name, styles.base), (self._bar(row, room).ljust(room), styles.levels[2]), (figures, styles.base)]
 
     def _in_a_row(self, width: int) -> list[Piece]:
-        styles = styles_of(self._look)
+        styles = self.text_styles
         pieces: list[Piece] = [(" by rank", styles.title)]
         taken = len(pieces[0][0])
         for at, row in enumerate(self._ranks):
@@ -159,17 +157,10 @@ class RankBars(Widget):
 
     def _bar(self, row: RankBlame, width: int) -> str:
         peak = self._ranks[0].share
-        return bar(row.share, None, peak, width, ascii_only=self._look.ascii_only)
-
-    @property
-    def _digits(self) -> int:
-        return max(len(str(row.rank)) for row in self._ranks)
+        return bar(row.share, None, peak, width, ascii_only=self.look.ascii_only)
 
     def _rest(self, ranks: int) -> str:
         return f"and {count(ranks)} more"
-
-    def _safe(self, text: str) -> str:
-        return clean(text, ascii_only=self._look.ascii_only)
 
 
 _LABEL, _STEP_TIME = 14, 8
@@ -187,14 +178,13 @@ class _Bar:
     style: Style
 
 
-class StepBars(Widget):
+class StepBars(Drawn):
     """Of a what-if analysis, and the price of the fixes that are chosen."""
 
     DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
 
     def __init__(self, look: Look) -> None:
-        super().__init__(id="step_bars")
-        self.look = look
+        super().__init__(look, id="step_bars")
         self._result: WhatifResult | None = None
         self._chosen = 0
         self._price: FixPrice | None = None
@@ -217,28 +207,28 @@ class StepBars(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One of the bars."""
-        styles, width = styles_of(self.look), self.size.width
+        styles, width = self.text_styles, self.size.width
         bars = self._bars()
         pieces = self._drawn(bars[y], bars, width) if y < len(bars) else []
         return fitted(pieces, width, styles.base, self.look)
 
     def _drawn(self, bar: _Bar, bars: list[_Bar], width: int) -> list[Piece]:
-        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs = self.text_styles, self.look.glyphs
         longest = max((one.us or 0.0 for one in bars), default=0.0)
         remark = max(_REMARK, *(len(one.remark) for one in bars))
         room = min(max(width - _LABEL - _STEP_TIME - remark - 5, _NARROWEST_STEP), _WIDEST_STEP)
         cells = round(room * (bar.us or 0.0) / longest) if longest > 0 else 0
-        time = clean(_time(bar), ascii_only=ascii_only) or glyphs.ellipsis
+        time = self.safe(_time(bar)) or glyphs.ellipsis
         return [
             (f" {bar.label:<{_LABEL}}", bar.style),
             (f"{time:>{_STEP_TIME}}  ", bar.style),
             (glyphs.full * cells, bar.style),
             (glyphs.empty * (room - cells) + "  ", styles.dim),
-            (clean(bar.remark, ascii_only=ascii_only), styles.dim if bar.us is None else styles.base),
+            (self.safe(bar.remark), styles.dim if bar.us is None else styles.base),
         ]
 
     def _bars(self) -> list[_Bar]:
-        result, styles = self._result, styles_of(self.look)
+        result, styles = self._result, self.text_styles
         if result is None:
             return []
         paid = "" if self._cost is None else f" ({money(self._cost)})"
@@ -250,7 +240,7 @@ class StepBars(Widget):
         ]
 
     def _fixed(self, result: WhatifResult) -> _Bar:
-        styles, price = styles_of(self.look), self._price
+        styles, price = self.text_styles, self._price
         label = f"with {plural(self._chosen, 'fix', 'fixes')}"
         if not self._chosen:
             return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
@@ -285,14 +275,13 @@ class _Row:
         return None if self.typical_us is None else self.own_us - self.typical_us
 
 
-class StepParts(Widget):
+class StepParts(Drawn):
     """The parts of the step; the one that is most above its role's median stands out."""
 
     DEFAULT_CSS = "StepParts { height: 7; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._rows: tuple[_Row, ...] = ()
         self._what = "part"
 
@@ -307,20 +296,26 @@ class StepParts(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The titles where there is room for them, then a part in each line."""
-        styles, width = styles_of(self._look), self.size.width
+        styles, width = self.text_styles, self.size.width
         # Of scopes, which can be more than there are lines for, the first ones stand under their titles, too.
         y -= self._what != "part" or self.size.height > len(self._rows)
         if not self._rows or y >= len(self._rows):
             return Strip.blank(width, styles.base)
         if y < 0:
-            return fitted([(self._titles(width), styles.dim)], width, styles.base, self._look)
+            return fitted([(self._titles(width), styles.dim)], width, styles.base, self.look)
         row = self._rows[y]
         figures = self._figures(row, width)
         room = width - len(figures) - 1
         most = row is self._most
-        drawn = bar(row.own_us, row.typical_us, self._peak, room, ascii_only=self._look.ascii_only)
+        drawn = bar(
+            row.own_us,
+            row.typical_us,
+            max(max(row.own_us, row.typical_us or 0.0) for row in self._rows),
+            room,
+            ascii_only=self.look.ascii_only,
+        )
         pieces = [(figures, styles.strong if most else styles.base), (drawn, styles.levels[3 if most else 1])]
-        return fitted(pieces, width, styles.base, self._look)
+        return fitted(pieces, width, styles.base, self.look)
 
     def _figures(self, row: _Row, width: int) -> str:
         us = row.difference_us
@@ -329,18 +324,11 @@ class StepParts(Widget):
         if width >= _WIDE:
             typical = "–" if row.typical_us is None else duration(row.typical_us)
             cells = [duration(row.own_us), typical, difference, percent(row.share)]
-        return f" {row.name:<{_NAME}}" + "".join(f"{self._plain(cell):>{_FIGURE + 1}}" for cell in cells) + " "
+        return f" {row.name:<{_NAME}}" + "".join(f"{self.safe(cell):>{_FIGURE + 1}}" for cell in cells) + " "
 
     def _titles(self, width: int) -> str:
         titles = ("per step", "role", "differs", "of step") if width >= _WIDE else ("per step", "differs")
         return f" {self._what:<{_NAME}}" + "".join(f"{title:>{_FIGURE + 1}}" for title in titles)
-
-    def _plain(self, text: str) -> str:
-        return clean(text, ascii_only=self._look.ascii_only)
-
-    @property
-    def _peak(self) -> float:
-        return max(max(row.own_us, row.typical_us or 0.0) for row in self._rows)
 
     @property
     def _most(self) -> _Row:
@@ -360,14 +348,13 @@ _MARGIN = 7
 """Columns for the shares on the left."""
 
 
-class CompletionCurve(Widget):
+class CompletionCurve(Drawn):
     """Shares completed from 0 to 100 % over the time since the step's begin."""
 
     DEFAULT_CSS = "CompletionCurve { height: 1fr; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._result: RankProfileResult | None = None
         self._picture: Picture | None = None
         self._drawn_for = Size(0, 0)
@@ -379,14 +366,14 @@ class CompletionCurve(Widget):
 
     def render_line(self, y: int) -> Strip:
         """A row of the picture, or the axis under it."""
-        styles, width, height = styles_of(self._look), self.size.width, self.size.height
+        styles, width, height = self.text_styles, self.size.width, self.size.height
         if self._result is None or width <= _MARGIN + 1 or height < 3:
             return Strip.blank(width, styles.base)
         picture = self._drawn(self._result)
         if y < height - 1:
-            return fitted(self._row(picture, y, height - 1), width, styles.base, self._look)
-        line = clean(axis(self._result, picture.distance_at, width - _MARGIN - 1), ascii_only=self._look.ascii_only)
-        return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self._look)
+            return fitted(self._row(picture, y, height - 1), width, styles.base, self.look)
+        line = self.safe(axis(self._result, picture.distance_at, width - _MARGIN - 1))
+        return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self.look)
 
     def _drawn(self, result: RankProfileResult) -> Picture:
         """The picture for the size there is now: lines are drawn before a widget is told that its size is another."""
@@ -394,12 +381,12 @@ class CompletionCurve(Widget):
             self._drawn_for = self.size
             width, height = self.size.width - _MARGIN - 1, self.size.height - 1
             self._picture = draw(
-                result.curve, result.farthest, width=width, height=height, ascii_only=self._look.ascii_only
+                result.curve, result.farthest, width=width, height=height, ascii_only=self.look.ascii_only
             )
         return self._picture
 
     def _row(self, picture: Picture, y: int, rows: int) -> list[Piece]:
-        styles = styles_of(self._look)
+        styles = self.text_styles
         of_layer: dict[Layer, Style] = {
             "": styles.base,
             "band": styles.dim,

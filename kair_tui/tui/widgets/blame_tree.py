@@ -7,8 +7,6 @@ from typing import ClassVar, Final
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kair_engine.results.blame import BlamePath, PathNode
@@ -25,10 +23,9 @@ from kair_tui.render.blame_paths import (
     stops,
 )
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration, percent, signed_duration, spans
+from kair_tui.tui.widgets.drawn import CursorMoved, RankOpened, RowCursor
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
-from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
 
 TIME, LATE, SHARE = 9, 10, 9
 """Columns of the figures at the end of a line."""
@@ -50,17 +47,11 @@ class _Line:
     hops: int = 0
 
 
-class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
+class BlameTree(RowCursor, can_focus=True):
     """Paths under each other, the first unfolded; only lines in view are made into text."""
 
     DEFAULT_CSS = "BlameTree { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
-        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
-        Binding("home", "move(-1000000)", "first", show=False),
-        Binding("end,G", "move(1000000)", "last", show=False),
         Binding("enter", "open", "open rank"),
         Binding("space", "fold", "fold"),
         Binding("left,h", "out", "fold, or to the root of the path", show=False),
@@ -68,19 +59,11 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         Binding("z", "fold_all", "fold all", show=False),
     ]
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """The cursor is on another line."""
 
-    class Opened(Message):
-        """Enter was pressed on a stop of that rank."""
-
-        def __init__(self, rank: int) -> None:
-            super().__init__()
-            self.rank = rank
-
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._paths: Sequence[MergedPath] = ()
         self._waiting_us = 0.0
         self._empty = ""
@@ -91,7 +74,6 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         """Paths of which every stop is shown."""
         self._lines: list[_Line] = []
         """All that are not folded away."""
-        self.at = 0
 
     # What is shown.
 
@@ -152,15 +134,15 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        styles, width = styles_of(self._look), self.scrollable_content_region.width
+        styles, width = self.text_styles, self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
-            said = self._safe(self._empty) if not self._lines and y == 0 else ""
-            return fitted([(f"  {said}", styles.dim)], width, styles.base, self._look)
+            said = self.safe(self._empty) if not self._lines and y == 0 else ""
+            return fitted([(f"  {said}", styles.dim)], width, styles.base, self.look)
         pieces = self.pieces(at)
         if self.has_focus and at == self.at:
             pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
-        return fitted(pieces, width, pieces[-1][1], self._look)
+        return fitted(pieces, width, pieces[-1][1], self.look)
 
     def pieces(self, at: int) -> list[Piece]:
         """A line of those that are not folded away, in view or not."""
@@ -169,12 +151,12 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
         text = self._symptom(line.path, room) if line.depth == 0 else self._stop(line, room)
-        strip = fitted(text, room, styles_of(self._look).base, self._look)
-        pieces = [(segment.text, segment.style or styles_of(self._look).base) for segment in strip]
+        strip = fitted(text, room, self.text_styles.base, self.look)
+        pieces = [(segment.text, segment.style or self.text_styles.base) for segment in strip]
         return [*pieces, *figures]
 
     def _symptom(self, at: int, room: int) -> list[Piece]:
-        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[at]
+        styles, glyphs, merged = self.text_styles, self.look.glyphs, self._paths[at]
         path = merged.path
         fold = glyphs.folded if at in self._folded else glyphs.unfolded
         who = f"rank {merged.ranks[0]}" if len(merged.ranks) == 1 else f"{count(len(merged.ranks))} ranks"
@@ -195,21 +177,21 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
 
     def _when(self, merged: MergedPath) -> str:
         """When one path was waited at; how often, where alike ones are merged."""
-        dot = self._look.glyphs.dot
+        dot = self.look.glyphs.dot
         if merged.count > 1:
             steps = f" in steps {spans(merged.steps, 2)}" if len(merged.steps) > 1 else ""
             return f" {dot} {count(merged.count)} times{steps}"
         step = f"step {merged.path.step} " if self._steps_differ else ""
-        return f" {dot} {step}at {self._safe(duration(merged.path.symptom.start_us))}"
+        return f" {dot} {step}at {self.safe(duration(merged.path.symptom.start_us))}"
 
     def _from_end(self, path: BlamePath) -> tuple[str, str]:
         end = path.chain[-1]
-        sign = f"{self._look.glyphs.alarm} " if end.rank in self._accused else ""
+        sign = f"{self.look.glyphs.alarm} " if end.rank in self._accused else ""
         return f"  {sign}rank {end.rank} ", stop_name(end, path)
 
     def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
         """What was lost where it began; of a root cause that is but a part, that part."""
-        styles, glyphs, path = styles_of(self._look), self._look.glyphs, merged.path
+        styles, glyphs, path = self.text_styles, self.look.glyphs, merged.path
         chain, node, part = stops(path), path.chain[-1], merged.part
         guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
         is_accused = (node.rank if part is None else part.rank) in self._accused
@@ -220,19 +202,19 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
             before = chain[-2] if len(chain) > 1 else path.symptom
             lead = stop_in_words(before, node, is_first=len(chain) == 1, is_last=True)
             what, why = lead + stop_name(node, path), path_end(node, path)
-        tail = f"  {self._safe(why)}"
+        tail = f"  {self.safe(why)}"
         # Why it was late is read first: where there is no room, the name goes.
         name = self._cut(what, room - len(guide + sign + tail))
         style = styles.alarm if is_accused else styles.strong
         return [(guide, styles.dim), (f"{sign}{name}{tail}", style)]
 
     def _stop(self, line: _Line, room: int) -> list[Piece]:
-        styles, glyphs, merged = styles_of(self._look), self._look.glyphs, self._paths[line.path]
+        styles, glyphs, merged = self.text_styles, self.look.glyphs, self._paths[line.path]
         chain, node = stops(merged.path), self._node(line)
         indent = "  " + "   " * (min(line.indent, _DEEPEST) - 1)
         if line.hops:
             said = hops_in_words(chain[line.depth - 1 : line.depth - 1 + line.hops])
-            return [(f"{indent}{glyphs.hops}  {self._safe(said)}", styles.dim)]
+            return [(f"{indent}{glyphs.hops}  {self.safe(said)}", styles.dim)]
         if line.depth == len(chain):
             return self._end(merged, room, indent)
         before = chain[line.depth - 2] if line.depth > 1 else merged.path.symptom
@@ -243,7 +225,7 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
 
     def _figures(self, line: _Line) -> list[Piece]:
         """How long it took, how much later than at its peers it began, and of a symptom the part of all waiting."""
-        styles, merged, node = styles_of(self._look), self._paths[line.path], self._node(line)
+        styles, merged, node = self.text_styles, self._paths[line.path], self._node(line)
         # At the end the line itself says what was lost, and needs the room for it.
         if line.hops or node is merged.path.chain[-1]:
             return []
@@ -251,46 +233,26 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         late = signed_duration(node.lateness_us) if abs(node.lateness_us) >= _ON_TIME_US else "on time"
         cells = [(duration(node.duration_us), TIME, styles.base)] if self.size.width >= WIDE else []
         cells += [(late, LATE, styles.base), (share, SHARE, styles.base)]
-        return [(f"{self._safe(text):>{columns}}", style) for text, columns, style in cells]
+        return [(f"{self.safe(text):>{columns}}", style) for text, columns, style in cells]
 
     def _cut(self, name: str, room: int) -> str:
         """A name as it fits: what follows it says more than its end."""
-        return cut_in_the_middle(self._safe(name), max(room, _SHORTEST_NAME), self._look)
-
-    def _safe(self, text: str) -> str:
-        return clean(text, ascii_only=self._look.ascii_only)
+        return cut_in_the_middle(self.safe(name), max(room, _SHORTEST_NAME), self.look)
 
     # The cursor.
 
+    @property
+    def count(self) -> int:
+        """Return how many lines are not folded away."""
+        return len(self._lines)
+
     def on_resize(self) -> None:
-        """The cursor stays in view."""
-        self._bring_into_view()
+        """Keep the cursor in view."""
+        self.bring_into_view()
 
-    def action_move(self, by: int) -> None:
-        """Moves the cursor by so many lines."""
-        self.move_to(self.at + by)
-
-    def action_page(self, by: int) -> None:
-        """By so many screens."""
-        self.move_to(self.at + by * max(self.scrollable_content_region.height - 1, 1))
-
-    def move_to(self, at: int) -> None:
-        """Puts the cursor on a line, or the nearest there is; redraws the two lines that change."""
-        at = min(max(at, 0), len(self._lines) - 1)
-        if at < 0 or at == self.at:
-            return
-        before, self.at = self.at, at
-        self.refresh_line(before)
-        self.refresh_line(at)
-        self._bring_into_view()
+    def post_moved(self) -> None:
+        """Say that the cursor is on another line."""
         self.post_message(self.Moved())
-
-    def _bring_into_view(self) -> None:
-        top, height = self.scroll_offset.y, max(self.scrollable_content_region.height, 1)
-        if self.at < top:
-            self.scroll_to(y=self.at, animate=False)
-        elif self.at >= top + height:
-            self.scroll_to(y=self.at - height + 1, animate=False)
 
     # Folding.
 
@@ -339,8 +301,8 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         self._lay_out()
         of_path = [at for at, other in enumerate(self._lines) if other.path == line.path]
         self.at = next((at for at in of_path if self._lines[at].depth == line.depth), of_path[0])
-        self._bring_into_view()
-        self.post_message(self.Moved())
+        self.bring_into_view()
+        self.post_moved()
 
     # What the cursor is on.
 
@@ -352,7 +314,7 @@ class BlameTree(ScrollView, RefreshedByFocus, can_focus=True):
         if line.path in self._folded or line.hops:
             self.action_fold()
         elif self.node is not None:
-            self.post_message(self.Opened(self.node.rank))
+            self.post_message(RankOpened(self.node.rank))
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to the line under the mouse; folds a path or opens a stop where it already was."""

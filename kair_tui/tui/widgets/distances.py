@@ -10,12 +10,10 @@ from textual.binding import Binding, BindingType
 from kair_engine.results.localize import GroupScore, LocalizeResult, RankScore
 from kair_tui.render.localize import distance_digits
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import plural, score, spans
 from kair_tui.tui.widgets.heat import Axis, Heat
 from kair_tui.tui.widgets.lines import Piece
 from kair_tui.tui.widgets.lists import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
 
 TIMES_USUAL: Final = (1.25, 1.5, 1.75, 2.0)
 """Multiples of the median rank's mean distance from which a cell is one level darker."""
@@ -182,7 +180,7 @@ class DistanceMatrix(Heat):
 
     def _host(self, rank: int) -> str:
         """Said only where there are several."""
-        return clean(self._scores[rank].host or "", ascii_only=self.look.ascii_only) if self._has_hosts else ""
+        return self.safe(self._scores[rank].host or "") if self._has_hosts else ""
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
         """The hosts of the columns; under them the ranks, as many as there is room for."""
@@ -246,7 +244,7 @@ class HostDistances(Choices[GroupScore]):
     """Mean distances of hosts, the farthest first."""
 
     def __init__(self, look: Look) -> None:
-        super().__init__(look, self._line_of, id="hosts")
+        super().__init__(look, self._line_of, id="matrix")
         self._largest = 0.0
 
     def show_hosts(self, groups: Sequence[GroupScore]) -> None:
@@ -256,10 +254,10 @@ class HostDistances(Choices[GroupScore]):
         self.show(groups)
 
     def _host(self, group: GroupScore) -> str:
-        return clean(group.group, ascii_only=self.look.ascii_only)[:_HOST]
+        return self.safe(group.group)[:_HOST]
 
     def _line_of(self, group: GroupScore, width: int) -> Lines:  # noqa: ARG002
-        styles, glyphs = styles_of(self.look), self.look.glyphs
+        styles, glyphs = self.text_styles, self.look.glyphs
         share = group.mean_score / self._largest if self._largest else 0.0
         bar = glyphs.full * round(share * _BAR)
         ranks = f"{'rank' if len(group.ranks) == 1 else 'ranks'} {spans(group.ranks, 3)}"
@@ -269,6 +267,6 @@ class HostDistances(Choices[GroupScore]):
                 (f"{score(group.mean_score):>12}  ", styles.strong),
                 (f"{bar:<{_BAR}}  ", styles.dim),
                 (f"highest {score(group.max_score):>12}  ", styles.base),
-                (clean(f"{plural(len(group.ranks), 'rank')}: {ranks}", ascii_only=self.look.ascii_only), styles.dim),
+                (self.safe(f"{plural(len(group.ranks), 'rank')}: {ranks}"), styles.dim),
             ]
         ]

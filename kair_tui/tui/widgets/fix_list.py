@@ -16,12 +16,10 @@ from kair_engine.errors import UsageError
 from kair_engine.results.fixes import fix_text, parse_fix, parse_scale
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.triage import fix_option
 from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.widgets.lines import Paragraph, Piece
 from kair_tui.tui.widgets.lists import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
 _ORIGIN = 14
@@ -102,7 +100,7 @@ class FixList(Choices[ListedFix]):
             self.post_message(self.Toggled(self.chosen))
 
     def _lines_of(self, item: ListedFix, width: int) -> Lines:
-        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
         if not item.fixes and item.step_time_us is None:
             note = Paragraph(item.text, styles.dim, " ")
             return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
@@ -111,7 +109,7 @@ class FixList(Choices[ListedFix]):
         mark = (" [x] " if is_chosen else " [ ] ") if item.fixes else f"  {glyphs.bullet}  "
         figures = self._figures(item)
         room = width - len(mark) - len(figures) - 1
-        origin = clean(item.origin, ascii_only=ascii_only)
+        origin = self.safe(item.origin)
         wide = _ORIGIN if origin and len(item.text) < room - _ORIGIN else 0
         lines = Paragraph(item.text, style).lines(room - wide - 1, ascii_only=ascii_only)
         first: list[Piece] = [
@@ -125,24 +123,17 @@ class FixList(Choices[ListedFix]):
         return [first, *([(indent + text, style)] for text, _ in lines[1:]), *below]
 
     def _figures(self, item: ListedFix) -> str:
-        ascii_only, glyphs = self.look.ascii_only, self.look.glyphs
         if item.step_time_us is None or item.saved_us is None:
-            return f"{glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
+            return f"{self.look.glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
         gained = "" if item.throughput_gain is None else gain(item.throughput_gain)
         paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day):>{_MONEY}}"
-        time, saved = (clean(text, ascii_only=ascii_only) for text in (duration(item.step_time_us), _less(item)))
+        time, saved = (self.safe(text) for text in (duration(item.step_time_us), signed_duration(-item.saved_us)))
         return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gained:>{_GAIN}}{paid}"
 
 
 def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:
     """What makes it the same fix, whatever its price."""
     return fix.text, fix.fixes
-
-
-def _less(item: ListedFix) -> str:
-    """A saving is time that goes: `-11.5 ms`."""
-    assert item.saved_us is not None
-    return signed_duration(-item.saved_us)
 
 
 def _padded(text: str, width: int, ellipsis: str) -> str:

@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCounts
 from kair_tui.render.drawing import level, resampled, stretches
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import count, duration
 from kair_tui.tui.widgets.heat import Axis, Heat
 from kair_tui.tui.widgets.lines import Piece
@@ -144,11 +143,11 @@ class FrequencyHeat(Heat):
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
         """Times over the windows that begin then."""
         assert self._result is not None
-        dim, ascii_only = self.text_styles.dim, self.look.ascii_only
+        dim = self.text_styles.dim
         step = -(-_TICKS // self.columns.size)
         ticks: list[tuple[int, Piece]] = []
         for column in range(0, self.columns.count, step):
-            text = clean(duration(self._stretches[column].start * self._result.window_us), ascii_only=ascii_only)
+            text = self.safe(duration(self._stretches[column].start * self._result.window_us))
             if self.columns.start(column) + len(text) <= self.columns.length:
                 ticks.append((self.columns.start(column), (text, dim)))
         before = f" {'rank':>{self._digits}}  {'host' if self._hosts else ''}"
@@ -161,7 +160,7 @@ class FrequencyHeat(Heat):
             return ()
         rank = self._ranks[row]
         number = f" {rank:>{self._digits}}  "
-        host = clean(self._hosts.get(rank, ""), ascii_only=self.look.ascii_only)
+        host = self.safe(self._hosts.get(rank, ""))
         style = self.text_styles.strong if rank in self._low else self.text_styles.base
         return [(number, style), (host[: self._host_width], self.text_styles.dim)]
 

@@ -13,18 +13,15 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
-from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kair.app.candidates import Worker
 from kair_engine.results.triage import RankedRank
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import percent, score
+from kair_tui.tui.widgets.drawn import CELL_MOVES, CursorMoved, DrawnScroll, RankOpened
 from kair_tui.tui.widgets.grid_layout import Arrangement, Group, Spot, Zoom
 from kair_tui.tui.widgets.lines import Line, Piece
-from kair_tui.tui.widgets.styles import styles_of
 
 LIMITS: Final = (2.0, 3.0, 5.0, 10.0)
 """Scores from which a cell is one level darker: they are values of t, seldom above 3 of healthy ranks."""
@@ -46,18 +43,15 @@ class OfRank(Protocol):
 Row = TypeVar("Row", bound=OfRank)
 
 
-class CellGrid(ScrollView, Generic[Row], can_focus=True):
+class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
     """Cells that can be walked over with the arrow keys; enter opens the rank under the cursor."""
 
     DEFAULT_CSS = "CellGrid { height: auto; padding: 0 1; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open rank"),
-        Binding("left,h", "move(-1, 0)", "left", show=False),
-        Binding("right,l", "move(1, 0)", "right", show=False),
-        Binding("up,k", "move(0, -1)", "up", show=False),
-        Binding("down,j", "move(0, 1)", "down", show=False),
-        Binding("pageup,ctrl+u", "move(0, -10)", "page up", show=False),
-        Binding("pagedown,ctrl+d", "move(0, 10)", "page down", show=False),
+        *CELL_MOVES,
+        Binding("pageup,ctrl+u", "move(-10, 0)", "page up", show=False),
+        Binding("pagedown,ctrl+d", "move(10, 0)", "page down", show=False),
         Binding("G", "move(1000000, 1000000)", "last rank", show=False),
         Binding("plus,equals_sign", "zoom(-1)", "zoom", key_display="+ -"),
         Binding("minus", "zoom(1)", "zoom out", show=False),
@@ -68,19 +62,11 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
     SHARE_OF_HEIGHT: ClassVar[float] = 0.45
     """How much of the screen it takes at most."""
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """Another cell is under the cursor."""
 
-    class Opened(Message):
-        """Enter was pressed on a rank."""
-
-        def __init__(self, rank: int) -> None:
-            super().__init__()
-            self.rank = rank
-
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.look = look
+        super().__init__(look, id=id)
         self._ranks: dict[int, Row] = {}
         self._level: dict[int, int] = {}
         self._groups: Sequence[Group] = ()
@@ -203,16 +189,13 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
             found = [self._with(zoom, width) for zoom in self._zooms]
             # Rows of a table do not become fewer with smaller cells: those beyond the room are scrolled to.
             as_wide = (one for one in found if self._aligned and one.width <= width)
-            fitting = (one for one in found if self._fits(one, width))
+            fitting = (one for one in found if (one.height <= self._room() and one.width <= width))
             self._arrangement = next(fitting, None) or next(as_wide, found[-1])
         self._strips.clear()
         self._cursor = None if self._rank is None else self._arrangement.spot_of(self._rank)
 
     def _with(self, zoom: Zoom, width: int) -> Arrangement:
         return Arrangement(self._groups, zoom, width, self._room(), aligned=self._aligned)
-
-    def _fits(self, arrangement: Arrangement, width: int) -> bool:
-        return arrangement.height <= self._room() and arrangement.width <= width
 
     def _fit(self) -> None:
         self.virtual_size = Size(self._arrangement.width, self._arrangement.height)
@@ -222,7 +205,7 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        base = styles_of(self.look).base
+        base = self.text_styles.base
         line = y + self.scroll_offset.y
         width = self.size.width
         if line >= self._arrangement.height or not self._ranks:
@@ -235,8 +218,8 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
 
     def _drawn(self, y: int) -> Strip:
         """Cells of the same look in one segment: few of thousands differ from their neighbours."""
-        styles, arrangement = styles_of(self.look), self._arrangement
-        label = clean(arrangement.label(y), ascii_only=self.look.ascii_only)
+        styles, arrangement = self.text_styles, self._arrangement
+        label = self.safe(arrangement.label(y))
         runs: list[tuple[str, Style]] = [(f"{label:<{arrangement.label_width}}", styles.dim)]
         x = arrangement.label_width
         for spot in arrangement.line(y):
@@ -256,7 +239,7 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
         return Strip([Segment(text, style) for text, style in runs])
 
     def _cell(self, spot: Spot) -> tuple[str, Style]:
-        styles, glyphs, zoom = styles_of(self.look), self.look.glyphs, self._arrangement.zoom
+        styles, glyphs, zoom = self.text_styles, self.look.glyphs, self._arrangement.zoom
         ranks = [rank for rank in self._arrangement.ranks_in(spot) if not self._hidden(rank)]
         if not ranks:
             return " ", styles.base
@@ -277,10 +260,10 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
 
     # The cursor.
 
-    def action_move(self, dx: int, dy: int) -> None:
+    def action_move(self, down: int, right: int) -> None:
         """To the cell beside."""
         if self._cursor is not None:
-            spot = self._arrangement.beside(self._cursor, dx, dy)
+            spot = self._arrangement.beside(self._cursor, right, down)
             ranks = self._arrangement.ranks_in(spot)
             self._rank = max(ranks, key=lambda rank: self._level.get(rank, 0), default=self._rank)
             self._point(spot)
@@ -301,7 +284,7 @@ class CellGrid(ScrollView, Generic[Row], can_focus=True):
     def action_open(self) -> None:
         """Asks for the rank's screen."""
         if self._rank is not None:
-            self.post_message(self.Opened(self._rank))
+            self.post_message(RankOpened(self._rank))
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor there; a second click opens."""

@@ -1,4 +1,7 @@
-"""Header, status line and footer: where one is, what is under the cursor, and which keys do what."""
+"""Header, status line and footer: where one is, what is under the cursor, and which keys do what.
+
+Textual's `Footer` and `Tabs` make a widget for each key and scroll; these drop whole keys, and keep `esc ? q`.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

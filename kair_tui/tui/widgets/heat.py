@@ -14,14 +14,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from kair_tui.render.drawing import RAMP, RAMP_ASCII, level, resampled
 from kair_tui.render.terminal import Look
+from kair_tui.tui.widgets.drawn import CELL_MOVES, CursorMoved, Drawn, DrawnScroll
 from kair_tui.tui.widgets.lines import Piece, fitted
-from kair_tui.tui.widgets.styles import styles_of
 
 _KEPT: Final = 500
 """Lines kept as they were drawn."""
@@ -56,16 +54,13 @@ class Axis:
         return range(first, bisect_right(range(self.count), end - 1, key=self.start))
 
 
-class Heat(ScrollView, can_focus=True):
+class Heat(DrawnScroll, can_focus=True):
     """Cells under a header, between a label and what sums the row up. A kind of map says what is in each."""
 
     DEFAULT_CSS = "Heat { height: 1fr; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open rank"),
-        Binding("left,h", "move(0, -1)", "left", show=False),
-        Binding("right,l", "move(0, 1)", "right", show=False),
-        Binding("up,k", "move(-1, 0)", "up", show=False),
-        Binding("down,j", "move(1, 0)", "down", show=False),
+        *CELL_MOVES,
         Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
         Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
         Binding("home", "move(0, -1000000)", "first column", show=False),
@@ -76,16 +71,14 @@ class Heat(ScrollView, can_focus=True):
     HEADER: ClassVar[int] = 1
     """Lines over the cells, which stay when they scroll."""
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """Another cell is under the cursor."""
 
     class Opened(Message):
         """Enter was pressed, or the cell under the cursor was clicked."""
 
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.look = look
-        self.text_styles = styles_of(look)
+        super().__init__(look, id=id)
         self.rows = self.columns = Axis()
         self.row = self.column = 0
         self.left = self.right = 0
@@ -303,14 +296,13 @@ _ABOVE = 1.25
 """Times the median from which on a cell is marked by its colour."""
 
 
-class RankStrip(Widget):
+class RankStrip(Drawn):
     """`rank 0 ▂▂▂█▂▂ rank 255`."""
 
     DEFAULT_CSS = "RankStrip { height: 1; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._ranks: Sequence[int] = ()
         self._values: Sequence[float] = ()
         self._usual = 0.0
@@ -322,17 +314,17 @@ class RankStrip(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The line."""
-        styles, width = styles_of(self._look), self.size.width
+        styles, width = self.text_styles, self.size.width
         pieces = self._pieces(width) if y == 0 and self._values else []
-        return fitted(pieces, width, styles.base, self._look)
+        return fitted(pieces, width, styles.base, self.look)
 
     def _pieces(self, width: int) -> list[Piece]:
-        styles = styles_of(self._look)
+        styles = self.text_styles
         first, last = f" rank {self._ranks[0]} ", f" rank {self._ranks[-1]}"
         room = max(width - len(first) - len(last) - 1, 1)
         cells = resampled(self._values, room, max)
         columns = min(max(room // len(cells), 1), _WIDEST)
-        ramp, peak = RAMP_ASCII if self._look.ascii_only else RAMP, max(cells)
+        ramp, peak = RAMP_ASCII if self.look.ascii_only else RAMP, max(cells)
         drawn = [
             (
                 (ramp[level(value, peak, len(ramp))] * max(columns - 1, 1)).ljust(columns),

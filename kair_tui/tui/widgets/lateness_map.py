@@ -11,11 +11,10 @@ from kair_engine.arrays import Ints
 from kair_engine.results.lateness import LATE, Lateness, darkest
 from kair_tui.render.drawing import stretches
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent, percent_in_legend, spans
 from kair_tui.tui.widgets.grid_layout import Group
 from kair_tui.tui.widgets.heat import Axis, Heat
-from kair_tui.tui.widgets.lines import Piece
+from kair_tui.tui.widgets.lines import Piece, level_legend
 
 _WIDEST: Final = 6
 _LABEL: Final = 14
@@ -134,9 +133,7 @@ class LatenessMap(Heat):
 
     def legend(self) -> list[Piece]:
         """The signs and from which share of the step on they are drawn."""
-        words = [f"<{percent_in_legend(LATE[0])}", *(f"{percent_in_legend(limit)}+" for limit in LATE)]
-        styles, dark = self.text_styles.levels, self.look.glyphs.levels
-        return [(f"{sign} {word}  ", style) for sign, word, style in zip(dark, words, styles, strict=True)]
+        return level_legend(self.look, [percent_in_legend(limit) for limit in LATE])
 
     def point(self, row: int, column: int) -> None:
         """The cursor is on the latest rank and step of the cell."""
@@ -190,10 +187,6 @@ class LatenessMap(Heat):
         self._fit()
         super().on_resize()
 
-    @property
-    def _can_halve(self) -> bool:
-        return not self.look.ascii_only and self.look.colours in ("256", "truecolor")
-
     def lay_out(self, width: int, height: int) -> None:
         """A line for every rank where they fit, else for as many as need be; steps beside each other alike."""
         late, self.rows, self.columns = self._late, Axis(), Axis()
@@ -205,7 +198,9 @@ class LatenessMap(Heat):
         ranks = sum(map(len, groups))
         if not ranks:
             return
-        self._halves = 2 if self._can_halve and ranks > height else 1
+        self._halves = (
+            2 if (not self.look.ascii_only and self.look.colours in ("256", "truecolor")) and ranks > height else 1
+        )
         apart = sum(1 for group in groups if group) <= height
         per = self._per or 1
         while True:
@@ -214,7 +209,7 @@ class LatenessMap(Heat):
                 break
             per *= 2
         self._shown_per = per
-        labels = [clean(group.label, ascii_only=self.look.ascii_only) for group in self._groups]
+        labels = [self.safe(group.label) for group in self._groups]
         self.left = 1 + min(max(map(len, labels), default=0), _LABEL) + 1 + self._range_width() + 1
         self.right = _RIGHT
         room = max(width - self.left - self.right, 1)
@@ -255,7 +250,7 @@ class LatenessMap(Heat):
         """The host or stage where it begins, and the ranks."""
         group = self._bins[self._lines[row][0]][0]
         is_first = row == 0 or self._bins[self._lines[row - 1][0]][0] != group
-        name = clean(self._groups[group].label, ascii_only=self.look.ascii_only) if is_first else ""
+        name = self.safe(self._groups[group].label) if is_first else ""
         width, ranks = self.left - self._range_width() - 3, self._range(row)
         return [
             (f" {name[:width]:<{width}} ", self.text_styles.dim),
@@ -280,7 +275,7 @@ class LatenessMap(Heat):
         assert self._late is not None
         mean = max(self._mean[at] for place in self._lines[row] for at in self._bins[place][1])
         level = int(self._late.levels(np.array(mean)))
-        text = clean(duration(mean), ascii_only=self.look.ascii_only)
+        text = self.safe(duration(mean))
         return [(f"{text:>{_RIGHT - 1}}", self.text_styles.levels[level] if level else self.text_styles.dim)]
 
 

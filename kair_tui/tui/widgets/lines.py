@@ -10,14 +10,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean
 from kair_tui.render.units import count
-from kair_tui.tui.widgets.styles import TextStyles, styles_of
+from kair_tui.tui.widgets.drawn import Drawn, DrawnScroll
+from kair_tui.tui.widgets.styles import styles_of
 
 Piece = tuple[str, Style]
 """Text that is safe to draw, and how."""
@@ -44,19 +43,10 @@ def cut_in_the_middle(text: str, width: int, look: Look) -> str:
     return f"{head}{look.glyphs.ellipsis}{tail}"[: max(width, 0)]
 
 
-class Line(Widget):
+class Line(Drawn):
     """One line of the screen, drawn from pieces."""
 
     DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
-
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.look = look
-        self.text_styles: TextStyles = styles_of(look)
-
-    def safe(self, text: str) -> str:
-        """`text` as it may be sent to the terminal."""
-        return clean(text, ascii_only=self.look.ascii_only)
 
     def pieces(self, width: int) -> list[Piece]:
         """What the line says."""
@@ -116,6 +106,13 @@ class Heading(Line):
         return [(self.safe(text), style or self.text_styles.dim) for text, style in remark]
 
 
+def level_legend(look: Look, limits: Sequence[str]) -> list[Piece]:
+    """Return the signs of a cell's levels, each with the figure from which on it is drawn."""
+    words = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
+    signs = zip(look.glyphs.levels, words, styles_of(look).levels, strict=True)
+    return [(f"{sign} {word}  ", style) for sign, word, style in signs]
+
+
 _GAP = " "
 
 
@@ -158,14 +155,13 @@ class Paragraph:
         return [(line, self.style) for line in wrapped or [lead]]
 
 
-class Paragraphs(Widget):
+class Paragraphs(Drawn):
     """Paragraphs one under the other; none of them takes no line."""
 
     DEFAULT_CSS = "Paragraphs { height: auto; width: 1fr; }"
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.look = look
+        super().__init__(look, id=id)
         self._paragraphs: tuple[Paragraph, ...] = ()
         self._lines: list[Piece] = []
         self._width = -1
@@ -182,7 +178,7 @@ class Paragraphs(Widget):
 
     def render_line(self, y: int) -> Strip:
         """One line."""
-        width, styles = self.size.width, styles_of(self.look)
+        width, styles = self.size.width, self.text_styles
         lines = self._wrapped(width)
         pieces = [(" " * _SIDES, styles.base), lines[y]] if y < len(lines) else []
         return fitted(pieces, width, styles.base, self.look)
@@ -201,7 +197,7 @@ _WIDTH = 40
 
 
 class Bar(Line):
-    """A bar and two figures; nothing until there is something to do."""
+    """Draw a bar and two figures, or nothing before there are any; Textual's `ProgressBar` is not ASCII."""
 
     def __init__(self, look: Look) -> None:
         super().__init__(look)
@@ -226,30 +222,25 @@ class Bar(Line):
         ]
 
 
-class TextPage(ScrollView, can_focus=True):
+class TextPage(DrawnScroll, can_focus=True):
     """Text that is only read; its lines are cut, not wrapped, and scroll sideways."""
 
     DEFAULT_CSS = "TextPage { height: 1fr; padding: 0 1; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "up", show=False),
+        Binding("k", "scroll_up", "up", show=False),
         Binding("down,j", "scroll_down", "scroll", key_display="up/down"),
-        Binding("left", "scroll_left", "left", show=False),
-        Binding("right", "scroll_right", "right", show=False),
-        Binding("pageup,ctrl+u", "page_up", "page up", show=False),
-        Binding("pagedown,space,ctrl+d", "page_down", "page down", show=False),
-        Binding("home", "scroll_home", "top", show=False),
-        Binding("end,G", "scroll_end", "end", show=False),
+        Binding("ctrl+u", "page_up", "page up", show=False),
+        Binding("space,ctrl+d", "page_down", "page down", show=False),
+        Binding("G", "scroll_end", "end", show=False),
     ]
 
     def __init__(self, look: Look) -> None:
-        super().__init__()
-        self._look = look
+        super().__init__(look)
         self._lines: list[Piece] = []
 
     def show(self, lines: Sequence[Piece]) -> None:
         """Replaces the text; lines are made safe here."""
-        ascii_only = self._look.ascii_only
-        self._lines = [(clean(text, ascii_only=ascii_only), style) for text, style in lines]
+        self._lines = [(self.safe(text), style) for text, style in lines]
         self.virtual_size = Size(max((cell_len(text) for text, _ in self._lines), default=0), len(self._lines))
         self.scroll_home(animate=False)
         self.refresh()
@@ -261,7 +252,7 @@ class TextPage(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        base, at = styles_of(self._look).base, y + self.scroll_offset.y
+        base, at = self.text_styles.base, y + self.scroll_offset.y
         width = self.size.width
         if at >= len(self._lines):
             return Strip.blank(width, base)

@@ -6,20 +6,18 @@ from typing import ClassVar, Generic, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
-from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kair_engine.results.store import ListedJob
 from kair_tui.render.store import minute
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.triage import FindingInWords, facts, part_lines, sentences, title
 from kair_tui.render.units import plural
 from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text
 from kair_tui.render.warnings import WarningInWords
+from kair_tui.tui.widgets.drawn import CursorMoved, RowCursor
 from kair_tui.tui.widgets.lines import Paragraph, Piece, fitted
-from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of, verdict_style
+from kair_tui.tui.widgets.styles import verdict_style
 
 _INDENT = "     "
 _PAGE = 10
@@ -30,21 +28,13 @@ Item = TypeVar("Item")
 Lines = list[list[Piece]]
 
 
-class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
+class Choices(RowCursor, Generic[Item], can_focus=True):
     """Items of one or more lines each, one of them under the cursor. `draw` gives an item's lines at a width."""
 
     DEFAULT_CSS = "Choices { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
-        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
-        Binding("home", "edge(-1)", "first", show=False),
-        Binding("end,G", "edge(1)", "last", show=False),
-        Binding("enter", "choose", "open"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open")]
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """The cursor is on another item."""
 
     class Chosen(Moved):
@@ -59,15 +49,22 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         lit: bool = False,
     ) -> None:
         """With `lit` the cursor is seen though the keyboard is elsewhere."""
-        super().__init__(id=id)
+        super().__init__(look, id=id)
         self._lit = lit
-        self.look = look
         self._draw = draw
         self.items: tuple[Item, ...] = ()
-        self.at = 0
         self._lines: list[list[Piece]] = []
         self._tops: list[int] = [0]
         self._width = -1
+
+    @property
+    def count(self) -> int:
+        """Return how many items there are."""
+        return len(self.items)
+
+    def post_moved(self) -> None:
+        """Say that the cursor is on another item, or on other lines of it."""
+        self.post_message(self.Moved())
 
     @property
     def chosen(self) -> Item | None:
@@ -98,7 +95,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        styles, at, width = styles_of(self.look), y + self.scroll_offset.y, self.scrollable_content_region.width
+        styles, at, width = self.text_styles, y + self.scroll_offset.y, self.scrollable_content_region.width
         if at >= len(self._lines):
             return Strip.blank(width, styles.base)
         if (self.has_focus or self._lit) and at == self._tops[self.at]:
@@ -122,7 +119,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         self.move_to(0 if by < 0 else len(self.items) - 1)
         if self._is_laid_out:
             self._scroll_lines_to(0 if by < 0 else self._end(self.at) - self._room)
-            self.post_message(self.Moved())
+            self.post_moved()
 
     def move_to(self, at: int, *, at_end: bool = False) -> None:
         """Puts the cursor on an item and brings it into view; of one that is taller its beginning, or its end."""
@@ -137,7 +134,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
                 self._scroll_lines_to(self._end(at) - self._room if at_end else top)
             else:
                 self.scroll_to_region(Region(0, top, 1, height), animate=False)
-        self.post_message(self.Moved())
+        self.post_moved()
 
     # Lines of an item that is taller than the list.
 
@@ -182,7 +179,7 @@ class Choices(ScrollView, RefreshedByFocus, Generic[Item], can_focus=True):
         if (offset >= last) if by > 0 else (offset <= top):
             return False
         self._scroll_lines_to(min(offset + lines, last) if by > 0 else max(offset + lines, top))
-        self.post_message(self.Moved())
+        self.post_moved()
         return True
 
     def _scroll_lines_to(self, line: int) -> None:
@@ -236,7 +233,7 @@ class Findings(Choices[ListedFinding]):
         return self.chosen.finding if self.chosen else None
 
     def _lines_of(self, item: ListedFinding, width: int) -> Lines:
-        styles, glyphs, ascii_only = styles_of(self.look), self.look.glyphs, self.look.ascii_only
+        styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
         finding = item.finding
         if finding is None:
             note = Paragraph(item.text, styles.dim, " ")
@@ -268,7 +265,7 @@ class JobList(Choices[ListedJob]):
         super().show(items)
 
     def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
-        styles, glyphs = styles_of(self.look), self.look.glyphs
+        styles, glyphs = self.text_styles, self.look.glyphs
         sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(job.last_verdict or "", " ")
         style = styles.dim if job.last_verdict is None else verdict_style(job.last_verdict, self.look)
         verdict = job.last_summary or "not triaged yet"
@@ -281,14 +278,14 @@ class JobList(Choices[ListedJob]):
             f"imported {minute(job.imported_at)} UTC",
             job.source,
         ]
-        name = f"{self._safe(job.name):<{self._name_width}} "
+        name = f"{self.safe(job.name):<{self._name_width}} "
         return [
             [
                 (f" {sign} ", style),
                 (name, styles.strong),
-                (self._safe(verdict), style if sign != " " or job.last_verdict is None else styles.base),
+                (self.safe(verdict), style if sign != " " or job.last_verdict is None else styles.base),
             ],
-            [(_INDENT, styles.dim), (self._safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
+            [(_INDENT, styles.dim), (self.safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
         ]
 
     def _cost(self, job: ListedJob) -> str:
@@ -299,6 +296,3 @@ class JobList(Choices[ListedJob]):
         hours = f"{hours_text(job.gpu_hours_per_day):>8} GPU-hours{price} a day"
         cause = "" if job.cause is None else f": {cause_text(job.cause)}"
         return f"{share_text(job.waste):>6} waste,{hours}{cause}"
-
-    def _safe(self, text: str) -> str:
-        return clean(text, ascii_only=self.look.ascii_only)

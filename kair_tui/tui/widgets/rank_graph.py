@@ -13,11 +13,9 @@ from textual.binding import Binding, BindingType
 from kair_tui.render.blame_graph import Awaited, Edge, Neighbour
 from kair_tui.render.drawing import bar
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import duration, percent
 from kair_tui.tui.widgets.lines import Piece, fitted
-from kair_tui.tui.widgets.lists import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.lists import Choices, Item, Lines
 
 TIME, SHARE = 9, 9
 """Columns of the figures at the end of a line."""
@@ -65,7 +63,17 @@ class GraphLine:
         return self.of.detail if self.edge is None else self.edge.detail
 
 
-class RankGraph(Choices[GraphLine]):
+class Accusing(Choices[Item]):
+    """A list that marks the ranks that a test of triage accuses, and only those."""
+
+    accused: frozenset[int] = frozenset()
+
+    def accuse(self, ranks: frozenset[int]) -> None:
+        """Set them, before anything is shown."""
+        self.accused = ranks
+
+
+class RankGraph(Accusing[GraphLine]):
     """Ranks in the order of how long others waited for them, the first of them unfolded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,13 +86,8 @@ class RankGraph(Choices[GraphLine]):
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, self._lines_of, id=id)
-        self._accused: frozenset[int] = frozenset()
         self._graph: Sequence[Awaited] = ()
         self._unfolded: set[Awaited] = set()
-
-    def accuse(self, ranks: frozenset[int]) -> None:
-        """Ranks that a test of triage accuses, before they are shown: only those are marked."""
-        self._accused = ranks
 
     def show_graph(self, graph: Sequence[Awaited]) -> None:
         """Replaces it."""
@@ -157,10 +160,10 @@ class RankGraph(Choices[GraphLine]):
     # Drawing.
 
     def _lines_of(self, line: GraphLine, width: int) -> Lines:  # noqa: ARG002
-        styles = styles_of(self.look)
+        styles = self.text_styles
         # The last column is the scroll bar's, or blank.
         whole = self.size.width - 1
-        figures = f"{self._safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
+        figures = f"{self.safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
         columns = 2 * BAR if whole >= _WIDE else BAR if whole >= _NARROW else 0
         peak = self._peak
         drawn = bar(line.share, None, peak, columns, ascii_only=self.look.ascii_only) if line.rank is not None else ""
@@ -178,53 +181,43 @@ class RankGraph(Choices[GraphLine]):
         return max(named, default=1.0)
 
     def _text(self, line: GraphLine) -> list[Piece]:
-        styles, glyphs = styles_of(self.look), self.look.glyphs
+        styles, glyphs = self.text_styles, self.look.glyphs
         if line.edge is not None:
             guide = glyphs.last_branch if line.is_last else glyphs.branch
-            accused = line.edge.role == "late" and line.edge.rank in self._accused
+            accused = line.edge.role == "late" and line.edge.rank in self.accused
             style = styles.alarm if accused else styles.base
-            return [(f"    {guide}", styles.dim), (f"{self._sign(accused)}{self._safe(line.text)}", style)]
+            return [(f"    {guide}", styles.dim), (f"{self._sign(accused)}{self.safe(line.text)}", style)]
         fold = glyphs.unfolded if line.of in self._unfolded else glyphs.folded
         if line.of.rank is None:
-            accused = line.of.by_rank in self._accused
+            accused = line.of.by_rank in self.accused
             style = styles.alarm if accused else styles.base
-            return [(f"{fold} {glyphs.hops} ", styles.base), (f"{self._sign(accused)}{self._safe(line.text)}", style)]
-        accused = line.of.rank in self._accused
+            return [(f"{fold} {glyphs.hops} ", styles.base), (f"{self._sign(accused)}{self.safe(line.text)}", style)]
+        accused = line.of.rank in self.accused
         of_rank = styles.alarm if accused else styles.strong
         return [
             (f"{fold} ", styles.base),
             (f"{self._sign(accused)}rank {line.of.rank}", of_rank),
-            (f" {self._safe(line.of.text)}", styles.base),
+            (f" {self.safe(line.of.text)}", styles.base),
         ]
 
     def _sign(self, accused: bool) -> str:
         return f"{self.look.glyphs.alarm} " if accused else ""
 
-    def _safe(self, text: str) -> str:
-        return clean(text, ascii_only=self.look.ascii_only)
-
 
 _SHORTEST: Final = 12
 
 
-class Neighbours(Choices[Neighbour]):
+class Neighbours(Accusing[Neighbour]):
     """Lines of the tree, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(look, self._lines_of, id=id)
-        self._accused: frozenset[int] = frozenset()
-
-    def accuse(self, ranks: frozenset[int]) -> None:
-        """Ranks that a test of triage accuses, before they are shown: only those are marked."""
-        self._accused = ranks
 
     def _lines_of(self, line: Neighbour, width: int) -> Lines:  # noqa: ARG002
-        styles = styles_of(self.look)
-        figures = (
-            f"{clean(duration(line.time_us), ascii_only=self.look.ascii_only):>{TIME}}{percent(line.share):>{SHARE}}"
-        )
+        styles = self.text_styles
+        figures = f"{self.safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
         # The last column is the scroll bar's, or blank.
         room = max(self.size.width - 1 - len(figures), _SHORTEST)
         strip = fitted(self._text(line), room, styles.base, self.look)
@@ -232,14 +225,14 @@ class Neighbours(Choices[Neighbour]):
         return [[*text, (figures, self._style_of_cause(line) if line.role == "cause" else styles.base)]]
 
     def _style_of_cause(self, line: Neighbour) -> Style:
-        styles = styles_of(self.look)
-        return styles.alarm if line.rank in self._accused else styles.strong
+        styles = self.text_styles
+        return styles.alarm if line.rank in self.accused else styles.strong
 
     def _text(self, line: Neighbour) -> list[Piece]:
-        styles, glyphs = styles_of(self.look), self.look.glyphs
-        text = clean(line.text, ascii_only=self.look.ascii_only)
+        styles, glyphs = self.text_styles, self.look.glyphs
+        text = self.safe(line.text)
         if line.role == "cause":
-            sign = f"{glyphs.alarm} " if line.rank in self._accused else ""
+            sign = f"{glyphs.alarm} " if line.rank in self.accused else ""
             return [(f"{sign}rank {line.rank} {text}", self._style_of_cause(line))]
         *above, is_last = line.is_last
         guides = "".join(" " * len(glyphs.trunk) if over else glyphs.trunk for over in above)

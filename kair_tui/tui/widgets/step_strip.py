@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from kair_engine.results.views import StepSummary
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
+from kair_tui.tui.widgets.drawn import CursorMoved, Drawn, RefreshedByFocus
 
 _LEFT = 1
 _WIDEST = 3
@@ -21,7 +21,7 @@ _APART = 2
 """Columns between two numbers."""
 
 
-class StepStrip(RefreshedByFocus, can_focus=True):
+class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
     """Bars, and under them signs and numbers. Where steps outnumber columns, a bar is the longest of several."""
 
     DEFAULT_CSS = "StepStrip { height: 3; }"
@@ -37,7 +37,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
         Binding("n", "next_slow", "next slow step", show=False),
     ]
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """Another step is under the cursor."""
 
     class Narrowed(Message):
@@ -48,8 +48,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
             self.steps = steps
 
     def __init__(self, look: Look) -> None:
-        super().__init__(id="steps")
-        self.look = look
+        super().__init__(look, id="steps")
         self._summary: tuple[StepSummary, ...] = ()
         self._chosen: frozenset[int] = frozenset()
         self._at = 0
@@ -81,7 +80,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Bars, signs, numbers."""
-        styles = styles_of(self.look)
+        styles = self.text_styles
         draw = (self._bars, self._signs, self._numbers)[min(y, 2)]
         strip = Strip([Segment(" " * _LEFT, styles.base), *draw()])
         return strip.adjust_cell_length(self.size.width, styles.base)
@@ -112,7 +111,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
         return max(self._width() - 1, 1)
 
     def _style(self, column: range) -> Style:
-        styles = styles_of(self.look)
+        styles = self.text_styles
         rows = [self._summary[at] for at in column]
         if any(row.slow for row in rows):
             return styles.alarm
@@ -120,7 +119,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
 
     def _signs(self) -> list[Segment]:
         """A sign under each slow step, a dash under each that everything is about where not all are."""
-        styles, glyphs = styles_of(self.look), self.look.glyphs
+        styles, glyphs = self.text_styles, self.look.glyphs
         narrowed = len(self._chosen) < len(self._summary)
         segments = []
         for column in self._columns():
@@ -133,7 +132,7 @@ class StepStrip(RefreshedByFocus, can_focus=True):
 
     def _numbers(self) -> list[Segment]:
         """The first, the last, as many between as there is room for; with the keyboard here also the range."""
-        columns, width, styles = self._columns(), self._width(), styles_of(self.look)
+        columns, width, styles = self._columns(), self._width(), self.text_styles
         if not columns:
             return []
         places = [(index * width, str(self._summary[column[0]].step)) for index, column in enumerate(columns)]

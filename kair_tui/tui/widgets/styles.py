@@ -1,7 +1,5 @@
 """The few styles that all screens are drawn with: one colour for alarm, one tone for what is secondary.
 
-Redraws a widget when the keyboard comes or goes: cursors are drawn where it is.
-
 A scroll bar whose thumb is a sign of its own, so that it needs no colour and one column.
 """
 
@@ -14,7 +12,6 @@ from rich.color import Color
 from rich.segment import Segment, Segments
 from rich.style import Style
 from textual.scrollbar import ScrollBar, ScrollBarRender
-from textual.widget import Widget
 
 from kair_engine.results.triage import Verdict
 from kair_tui.render.terminal import UNICODE, Glyphs, Look
@@ -142,18 +139,6 @@ def theme_of(look: Look) -> "Theme":
         boost=palette.bar,
         dark=not look.light,
     )
-
-
-class RefreshedByFocus(Widget):
-    """A base that stands after the widget's own: its CSS comes from the first."""
-
-    def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
-        self.refresh()
 
 
 class PlainScrollBar(ScrollBarRender):

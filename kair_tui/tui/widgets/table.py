@@ -9,16 +9,14 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, get_current_worker
 
 from kair_tui.render.answer import ALARM, DIM, GAP, SHORTEST_NAME, Cell, Column, Styled, fitting, shrinks
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.tui.filtering import Filter, Ordering, ordered
+from kair_tui.tui.widgets.drawn import CursorMoved, RowCursor
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
-from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
 
 Row = TypeVar("Row")
 
@@ -30,21 +28,14 @@ _MARGIN = 2
 """Of every line, for the pointer."""
 
 
-class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_bindings=False):
+class Table(RowCursor, Generic[Row], can_focus=True):
     """Rows under a header, one of them under the cursor."""
 
     DEFAULT_CSS = "Table { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
-        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
-        Binding("home", "first", "first", show=False),
-        Binding("end,G", "last", "last", show=False),
-        Binding("enter", "choose", "open"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open")]
+    HEADER = 1
 
-    class Moved(Message):
+    class Moved(CursorMoved):
         """The cursor is on another row."""
 
         def __init__(self, table: "Table[Any]") -> None:
@@ -76,8 +67,7 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         *,
         id: str | None = None,  # noqa: A002
     ) -> None:
-        super().__init__(id=id)
-        self._look = look
+        super().__init__(look, id=id)
         self._columns = tuple(columns)
         self._empty = ""
         self._all: Sequence[Row] = ()
@@ -89,7 +79,6 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         """The columns that fit, by place, and how wide they are drawn."""
         self._laid_out_for = 0
         self._filled = self._chosen_early = False
-        self.at = 0
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -166,7 +155,7 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         self.scroll_to(y=0, animate=False)
         self.refresh()
         self.post_message(self.Ordered(self))
-        self.post_message(self.Moved(self))
+        self.post_moved()
         if self._filled and self._chosen_early:
             self._chosen_early = False
             self.action_choose()
@@ -174,8 +163,8 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
     # Columns.
 
     def on_resize(self) -> None:
-        """The cursor stays in view."""
-        self._bring_into_view(self.at)
+        """Keep the cursor in view."""
+        self.bring_into_view()
         self.refresh()
 
     def _measure(self, places: range) -> bool:
@@ -207,7 +196,7 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         self._laid_out = list(widths.items())
 
     def _text(self, cell: Cell) -> str:
-        return clean(cell.text if isinstance(cell, Styled) else cell, ascii_only=self._look.ascii_only)
+        return self.safe(cell.text if isinstance(cell, Styled) else cell)
 
     # Drawing.
 
@@ -223,16 +212,16 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
 
     def render_line(self, y: int) -> Strip:
         """One line of what is in view."""
-        styles, width = styles_of(self._look), self.scrollable_content_region.width
+        styles, width = self.text_styles, self.scrollable_content_region.width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
-            return fitted(self._header(styles.title), width, styles.base, self._look).simplify()
+            return fitted(self._header(styles.title), width, styles.base, self.look).simplify()
         if at >= self.count:
             pieces = [("  ", styles.dim), (self._text(self._empty), styles.dim)] if not self.count and y == 1 else []
-            return fitted(pieces, width, styles.base, self._look)
+            return fitted(pieces, width, styles.base, self.look)
         on_cursor = at == self.at
         # One run of signs for each style: every run is sent with its colours.
-        strip = fitted(self._line(self.row(at), on_cursor), width, styles.base, self._look).simplify()
+        strip = fitted(self._line(self.row(at), on_cursor), width, styles.base, self.look).simplify()
         return strip.apply_style(styles.cursor) if on_cursor and self.has_focus else strip
 
     def _header(self, style: Style) -> list[Piece]:
@@ -243,15 +232,15 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
         return pieces[:-1]
 
     def _title(self, column: Column[Row]) -> str:
-        title, glyphs = self._text(column.title), self._look.glyphs
+        title, glyphs = self._text(column.title), self.look.glyphs
         if not column.key or column.key != self._how.field:
             return title
         return f"{title} {glyphs.descending if self._how.descending else glyphs.ascending}"
 
     def _line(self, row: Row, on_cursor: bool) -> list[Piece]:
-        styles = styles_of(self._look)
+        styles = self.text_styles
         of_cell = {ALARM: styles.alarm, DIM: styles.dim}
-        pointer = self._look.glyphs.pointer if on_cursor else ""
+        pointer = self.look.glyphs.pointer if on_cursor else ""
         pieces: list[Piece] = [(pointer.ljust(_MARGIN), styles.base)]
         for at, width in self._laid_out:
             column = self._columns[at]
@@ -263,49 +252,14 @@ class Table(ScrollView, RefreshedByFocus, Generic[Row], can_focus=True, inherit_
     def _cell(self, text: str, width: int, column: Column[Row]) -> str:
         length = cell_len(text)
         if length > width:
-            return set_cell_size(cut_in_the_middle(text, width, self._look), width)
+            return set_cell_size(cut_in_the_middle(text, width, self.look), width)
         return text + " " * (width - length) if column.align == "left" else " " * (width - length) + text
 
     # The cursor.
 
-    def action_move(self, by: int) -> None:
-        """Moves the cursor by so many rows."""
-        self.move_to(self.at + by)
-
-    def action_page(self, by: int) -> None:
-        """By so many screens."""
-        self.move_to(self.at + by * max(self._rows_in_view - 1, 1))
-
-    def action_first(self) -> None:
-        """To the first row."""
-        self.move_to(0)
-
-    def action_last(self) -> None:
-        """To the last row."""
-        self.move_to(self.count - 1)
-
-    def move_to(self, at: int) -> None:
-        """Puts the cursor on a row, or the nearest there is, and brings it into view."""
-        at = min(max(at, 0), self.count - 1)
-        if at < 0 or at == self.at:
-            return
-        before, self.at = self.at, at
-        self.refresh_line(before + 1)
-        self.refresh_line(at + 1)
-        self._bring_into_view(at)
+    def post_moved(self) -> None:
+        """Say that the cursor is on another row."""
         self.post_message(self.Moved(self))
-
-    @property
-    def _rows_in_view(self) -> int:
-        return max(self.scrollable_content_region.height - 1, 1)
-
-    def _bring_into_view(self, at: int) -> None:
-        """The header covers the first line in view."""
-        top = self.scroll_offset.y
-        if at < top:
-            self.scroll_to(y=at, animate=False)
-        elif at >= top + self._rows_in_view:
-            self.scroll_to(y=at - self._rows_in_view + 1, animate=False)
 
     def action_choose(self) -> None:
         """Takes the row under the cursor; before there are any, the first that comes."""

@@ -16,11 +16,11 @@ from textual.strip import Strip
 
 from kair_engine.results.timeline import TimelineKind, TimelineResult, TimelineRow
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.timeline_drawing import DrawnLine, Ink, Signs, axis, column_of, draw_rows, label, row_of, signs
 from kair_tui.render.units import duration
+from kair_tui.tui.widgets.drawn import CELL_MOVES, Drawn, RefreshedByFocus
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
-from kair_tui.tui.widgets.styles import RefreshedByFocus, styles_of
+from kair_tui.tui.widgets.styles import styles_of
 
 LABEL: Final = 18
 """Columns before the cells, at most."""
@@ -30,15 +30,12 @@ _SMALLEST: Final = 10
 _SHORTEST_LABEL: Final = 4
 
 
-class TimelineRows(RefreshedByFocus, can_focus=True):
+class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
     """Ranks down, time to the right; the cursor is on a row and a cell."""
 
     DEFAULT_CSS = "TimelineRows { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move(0, -1)", "left", show=False),
-        Binding("right,l", "move(0, 1)", "right", show=False),
-        Binding("up,k", "move(-1, 0)", "up", show=False),
-        Binding("down,j", "move(1, 0)", "down", show=False),
+        *CELL_MOVES,
         Binding("pageup", "page(-1)", "page up", show=False),
         Binding("pagedown", "page(1)", "page down", show=False),
         Binding("home", "move(0, -1000000)", "begin of the view", show=False),
@@ -62,8 +59,7 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         """There is other room for cells."""
 
     def __init__(self, look: Look, *, id: str = "rows") -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.look = look
+        super().__init__(look, id=id)
         self._result: TimelineResult | None = None
         self._lines: list[DrawnLine] = []
         self._labels: list[str] = []
@@ -149,18 +145,18 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
 
     def _label(self, rows: Sequence[TimelineRow]) -> str:
         text = label(rows[0]) if len(rows) == 1 else f"{rows[0].first_rank}-{rows[-1].last_rank}"
-        return clean(text, ascii_only=self.look.ascii_only)
+        return self.safe(text)
 
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
         """The axis, then the lines in view."""
-        styles, result = styles_of(self.look), self._result
+        styles, result = self.text_styles, self._result
         at = y - 1 + self._top
         if result is None or (y and at >= len(self._lines)):
             return Strip.blank(self.size.width, styles.base)
         if y == 0:
-            times = clean(axis(result, self.cells), ascii_only=self.look.ascii_only)
+            times = self.safe(axis(result, self.cells))
             pieces = [(" " * self._left + times + f"{'imposed':>{FIGURE}}", styles.dim)]
             return fitted(pieces, self.size.width, styles.base, self.look)
         if at not in self._drawn:
@@ -173,10 +169,10 @@ class TimelineRows(RefreshedByFocus, can_focus=True):
         return strip
 
     def _strip(self, line: DrawnLine, text: str, result: TimelineResult) -> Strip:
-        styles = styles_of(self.look)
+        styles = self.text_styles
         rows = [result.rows[at] for at in line.rows]
         imposed = max(row.imposed_us for row in rows) if rows[0].lane is None else 0.0
-        figure = clean(duration(imposed), ascii_only=self.look.ascii_only) if imposed else ""
+        figure = self.safe(duration(imposed)) if imposed else ""
         short = cut_in_the_middle(text, self._left - 1, self.look)
         style = styles.dim if rows[0].lane is not None else styles.base
         bars: list[Piece] = [(run.text, bar_style(self.look, run.front, run.back)) for run in line.runs]
