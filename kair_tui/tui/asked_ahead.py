@@ -26,7 +26,7 @@ def worst_rank(triage: TriageResult) -> int | None:
 
 
 def rank_questions(session: Session, rank: int | None) -> dict[str, Question]:
-    """What the screen of a rank asks. The ranking tells its score, and which rank comes next."""
+    """Return what the screen of a rank asks. The ranking tells its score, and which rank comes next."""
     return {
         "rank": session.question("rank", rank=rank),
         "pinpoint": session.question("pinpoint", rank=rank, limit=MOST_OUTLIERS),

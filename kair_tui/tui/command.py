@@ -18,7 +18,7 @@ def run(
         Option("--theme", "Colours for a light or a dark terminal. Default: what $COLORFGBG says, else dark."),
     ] = None,
 ) -> int:
-    """Shows the screens until they are left, and returns the exit status."""
+    """Show the screens until they are left, and return the exit status."""
     from kair_tui.tui.full_screen import show
 
     return show(wanted, ascii_only=ascii_only, no_color=no_color, mouse=not no_mouse, theme=theme)

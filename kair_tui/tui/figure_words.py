@@ -94,7 +94,7 @@ def beside_peers(row: RankedRank, ranking: Sequence[RankedRank]) -> Figures:
 
 
 def parts_in_sum(profile: RankProfileResult) -> Figures:
-    """The parts of a rank's step, each beside the median of its role, and what they add up to."""
+    """Return the parts of a rank's step, each beside the median of its role, and what they add up to."""
     parts = [(one.part, duration(one.own_us), one.typical_us) for one in profile.parts if one.own_us > 0]
     figures = [
         (name, time if typical is None else f"{time}; the role's median is {duration(typical)}")

@@ -48,7 +48,7 @@ class Term:
     inverse: bool = False
 
     def holds(self, row: Mapping[str, object]) -> bool:
-        """Whether the row has it, or with `!` has it not."""
+        """Return whether the row has it, or with `!` has it not."""
         if self.field is None:
             found = any(self.pattern.search(_text(value)) for value in row.values())
         else:
@@ -69,12 +69,12 @@ class Filter:
     terms: tuple[Term, ...]
 
     def matches(self, row: Mapping[str, object]) -> bool:
-        """Whether every word holds of a row, given as its fields."""
+        """Return whether every word holds of a row, given as its fields."""
         return all(term.holds(row) for term in self.terms)
 
 
 def parse_filter(text: str, fields: tuple[str, ...]) -> Filter:
-    """The filter that `text` describes, over rows that have `fields`. Raises UsageError, naming the word."""
+    """Return the filter that `text` describes, over rows that have `fields`. Raises UsageError, naming the word."""
     try:
         words = shlex.split(text.replace("\\", "\\\\"))
     except ValueError:
@@ -83,7 +83,7 @@ def parse_filter(text: str, fields: tuple[str, ...]) -> Filter:
 
 
 def compares(value: float, wanted: str) -> bool:
-    """Whether a number is `3`, `>3`, `>=3`, `<3`, `<=3` or within `3-7`."""
+    """Return whether a number is `3`, `>3`, `>=3`, `<3`, `<=3` or within `3-7`."""
     if span := _RANGE.fullmatch(wanted):
         return float(span[1]) <= value <= float(span[2])
     compared = _COMPARED.fullmatch(wanted)
@@ -127,7 +127,7 @@ class Ordering:
 def ordered(
     rows: Sequence[Any], fields: Sequence[str], how: Ordering, stop: Callable[[], bool] = lambda: False
 ) -> "Ints | None":
-    """The places of the rows to show, in order; None once `stop` says so.
+    """Return the places of the rows to show, in order; None once `stop` says so.
 
     Rows have `fields` as attributes. A word without a field is looked for in those that are no fractions. Equal rows
     stay in the order they had; those without a value come last.
@@ -163,7 +163,7 @@ def _values(rows: Sequence[Any], places: list[int], field: str) -> list[Any]:
 
 
 def _holding(term: Term, rows: Sequence[Any], places: list[int], fields: Sequence[str]) -> list[int]:
-    """Those of `places` whose rows have the word."""
+    """Return those of `places` whose rows have the word."""
     found = [False] * len(places)
     positive = replace(term, inverse=False)
     for field in fields if term.field is None else (term.field,):
@@ -177,7 +177,7 @@ def _holding(term: Term, rows: Sequence[Any], places: list[int], fields: Sequenc
 
 
 def _keys(values: Sequence[Any]) -> "Floats":
-    """Numbers that sort as the values do; NaN for None."""
+    """Return numbers that sort as the values do; NaN for None."""
     import numpy as np
 
     texts = sorted({value for value in values if isinstance(value, str)})

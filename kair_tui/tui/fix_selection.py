@@ -38,7 +38,7 @@ class FixSelection:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """What was typed, what is chosen though nothing proposes it any more, then what the engine proposes."""
+        """Return what was typed, what is chosen though nothing proposes it any more, then what the engine proposes."""
         proposed = () if self._result is None else candidates(self._result, self._findings)
         known = {one.fixes for one in proposed}
         kept = dict.fromkeys([*((fix,) for fix in self._typed), *self.chosen])
@@ -46,11 +46,11 @@ class FixSelection:
 
     @property
     def alone(self) -> list[Fix]:
-        """The fixes that belong to no other, in the order in which their prices come."""
+        """Return the fixes that belong to no other, in the order in which their prices come."""
         return in_order(one.fixes[0] for one in self.candidates if len(one.fixes) == 1)
 
     def toggle(self, fixes: Fixes) -> None:
-        """Chooses what belongs together, or no longer."""
+        """Choose what belongs together, or no longer."""
         chosen = [one for one in self.chosen if one != fixes]
         if len(chosen) == len(self.chosen):
             chosen.append(fixes)
@@ -59,13 +59,13 @@ class FixSelection:
         self.chosen = tuple(sorted(chosen, key=lambda one: places.get(one, -1)))
 
     def add(self, fix: Fix) -> None:
-        """Lists what was typed, and chooses it."""
+        """List what was typed, and choose it."""
         self._typed = tuple(dict.fromkeys((*self._typed, fix)))
         if (fix,) not in self.chosen:
             self.toggle((fix,))
 
     def listed(self) -> list[ListedFix]:
-        """All of them with what is known of them.
+        """Return all of them with what is known of them.
 
         What was typed comes first, then the remedies of what is accused, of what else was found, and the rest; of each
         the one that saves most, or until that is known what costs most.
@@ -81,12 +81,12 @@ class FixSelection:
         return 0 if candidate.costs is None else 3
 
     def remedies(self) -> list[ListedFix]:
-        """What would help but is no fix."""
+        """Return what would help but is no fix."""
         remedies = () if self._result is None else self._result.remedies
         return [ListedFix(one.text, step_time_us=one.step_time_us, saved_us=one.saved_us) for one in remedies]
 
     def fields(self, fix: ListedFix) -> dict[str, object]:
-        """What a filter looks at."""
+        """Return what a filter looks at."""
         chosen = "chosen" if fix.fixes in self.chosen else ""
         return {"fix": fix.text, "origin": fix.origin, "saved_us": fix.saved_us or 0.0, "chosen": chosen}
 
@@ -116,7 +116,7 @@ class FixSelection:
 
 
 def in_words(fixes: Sequence[Fix]) -> str:
-    """What is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
+    """Return what is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
     if not fixes:
         return ""
     if not any(fix.is_scale for fix in fixes):

@@ -27,14 +27,14 @@ _COLOUR_SYSTEMS: Final = {"none": "standard", "16": "standard", "256": "256", "t
 
 
 def main() -> int:
-    """The program `kair-tui`: `kair tui` under a name of its own."""
+    """Return the program `kair-tui`: `kair tui` under a name of its own."""
     from kair_tui.cli.main import main as kair
 
     return kair(["tui", *sys.argv[1:]])
 
 
 def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, theme: ThemeChoice | None) -> int:
-    """Shows the job until the user leaves, and returns the exit status.
+    """Show the job until the user leaves, and return the exit status.
 
     Raises UsageError where there is no terminal to show it on, or the steps are no choice of steps.
     """
@@ -52,7 +52,11 @@ def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, th
 
 
 async def _run(app: "KairApp", mouse: bool) -> int:
-    _wake_at_a_resize()
+    if sys.platform != "win32":
+        # A resize has to end the wait for a key: Python runs Textual's handler in the main thread once that is awake,
+        # and a signal that another thread gets, or that comes just before the wait, wakes nobody. What this one calls
+        # does not matter, and Textual puts its own in its place: the loop still hears the signal.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, lambda: None)
     _end_when_asked(app)
     status = await app.run_async(mouse=mouse)
     if app.failure is not None:
@@ -66,19 +70,8 @@ async def _run(app: "KairApp", mouse: bool) -> int:
     return status if status is not None else app.return_code or 0
 
 
-def _wake_at_a_resize() -> None:
-    """Lets the signal of a resize end the program's wait for a key.
-
-    Python runs Textual's handler in the main thread once that is awake. A signal that another thread is given, or that
-    comes just before the wait begins, wakes nobody: the screen would keep its size until a key is pressed.
-    """
-    if sys.platform != "win32":
-        # What it calls does not matter, and Textual puts its own handler in its place: the loop still hears the signal.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, lambda: None)
-
-
 def _end_when_asked(app: "KairApp") -> None:
-    """Lets the signals that ask a program to end leave the terminal as it was; a second one ends it at once.
+    """Let the signals that ask a program to end leave the terminal as it was; a second one ends it at once.
 
     A signal that is ignored (`nohup`) stays ignored.
     """
@@ -94,7 +87,7 @@ def _end_when_asked(app: "KairApp") -> None:
 
 
 def _end_with_the_terminal() -> None:
-    """Ends the process when its terminal is gone, as the signal for that does where it comes and is not ignored.
+    """End the process when its terminal is gone, as the signal for that does where it comes and is not ignored.
 
     Textual would read the end of the input again and again, and take a whole core for it.
     """
@@ -108,7 +101,7 @@ def _end_with_the_terminal() -> None:
 
 
 def _leave(status: int) -> None:
-    """Ends the process with an analysis still running in a thread, for whose end the interpreter would wait.
+    """End the process with an analysis still running in a thread, for whose end the interpreter would wait.
 
     What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done; the
     processes that parse for it end with this one.

@@ -12,14 +12,14 @@ from kair_tui.tui.widgets.styles import TextStyles
 
 
 def known_triage(session: Session) -> TriageResult | None:
-    """What triage found of the chosen steps, where that is known."""
+    """Return what triage found of the chosen steps, where that is known."""
     answer = session.known(session.question("triage"))
     known: TriageResult | None = None if answer is None else answer.result
     return known
 
 
 def accused_ranks(triage: TriageResult | None) -> tuple[int, ...]:
-    """The ranks that it accuses, ascending."""
+    """Return the ranks that it accuses, ascending."""
     return tuple(sorted({int(rank) for one in triage.findings for rank in one.ranks})) if triage is not None else ()
 
 
@@ -43,7 +43,7 @@ def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | No
 def led_elsewhere(
     session: Session, shown: Collection[int], headlines: list[str], styles: TextStyles
 ) -> list[Paragraph]:
-    """A view's sentences; below that it shows nothing of what triage found, where it does not."""
+    """Return a view's sentences; below that it shows nothing of what triage found, where it does not."""
     pointed = where_else(session, shown)
     if pointed is None:
         return [Paragraph(text, styles.strong) for text in headlines]

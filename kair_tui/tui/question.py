@@ -53,7 +53,7 @@ def _options(question: Question, entry: Entry) -> Iterator[str]:
 
 @cache
 def _flags(entry: Entry) -> Mapping[str, str]:
-    """How a command's options are written, by the names of their parameters."""
+    """Return how a command's options are written, by the names of their parameters."""
     from kair_tui.cli.app import parameters
     from kair_tui.cli.options import written_as
 

@@ -27,7 +27,7 @@ class ScreenEntry:
     """False where it makes sense before a job is open."""
 
     def load(self) -> Any:  # noqa: ANN401 - the frame knows its type, and imports this list
-        """Its class: made from a session and a place where it needs a job, else from nothing."""
+        """Return its class: made from a session and a place where it needs a job, else from nothing."""
         module, _, name = self.of.partition(":")
         return getattr(import_module(f"kair_tui.tui.screens.{module}"), name)
 
@@ -52,5 +52,5 @@ SCREENS: Final = (
 
 
 def find_screen(name: str) -> ScreenEntry | None:
-    """The screen of that name."""
+    """Return the screen of that name."""
     return next((entry for entry in SCREENS if entry.name == name), None)

@@ -76,34 +76,34 @@ class Session(app.Session):
 
     @property
     def chosen_steps(self) -> tuple[int, ...]:
-        """The steps that questions are about, listed."""
+        """Return the steps that questions are about, listed."""
         return self.trace.job.steps if self.steps is None else self.steps
 
     def question(self, command: str, **arguments: Any) -> Question:  # noqa: ANN401
-        """The question for the chosen steps; arguments that are None or False are left out."""
+        """Return the question for the chosen steps; arguments that are None or False are left out."""
         return Question.of(command, self.steps, **arguments)
 
     def command(self, question: Question) -> str:
-        """The line that asks the same in a shell."""
+        """Return the line that asks the same in a shell."""
         return line_of(question, self.source.name, self.store)
 
     def lateness(self) -> "Lateness":
-        """Who was late when, of the chosen steps. Raises KairError."""
+        """Return who was late when, of the chosen steps. Raises KairError."""
         found: Lateness = self.ask(self.question("lateness")).result
         return found
 
     def known_lateness(self) -> "Lateness | None":
-        """The same where it was worked out already."""
+        """Return the same where it was worked out already."""
         known = self.known(self.question("lateness"))
         return None if known is None else known.result
 
     def written(self, question: Question, form: Format, *, ascii_only: bool) -> str:
-        """The answer that is known, as the command prints it in that format."""
+        """Return the answer that is known, as the command prints it in that format."""
         answer = shown(self.ask(question))
         return written(answer, entry_of(question).load_view(), form, PageOptions(ascii_only=ascii_only))
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:
-        """Asks everything from now on about these steps only. Raises UsageError for one that cannot be analysed."""
+        """Ask everything from now on about these steps only. Raises UsageError for one that cannot be analysed."""
         chosen = None if steps is None else self.trace.select(steps).steps
         self.steps = None if chosen == self.trace.job.steps else chosen
 

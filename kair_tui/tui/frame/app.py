@@ -45,7 +45,7 @@ class WithoutColours(LineFilter):
         self._known: dict[Style, Style] = {}
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
-        """The same text with bare styles."""
+        """Return the same text with bare styles."""
         return [
             Segment(text, None if style is None else self._bare(style), control) for text, style, control in segments
         ]
@@ -115,7 +115,7 @@ class KairApp(App[int]):
         return [*super().get_line_filters(), *self._bare]
 
     def on_mount(self) -> None:
-        """Paints at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        """Paint at once; the job is opened behind it, or the store's jobs are read to choose one."""
         sys.stderr = Unheard()
         if sys.platform != "win32":
             # Textual's handlers write to the terminal at any moment: amid another write they would wait for ever for a
@@ -136,7 +136,7 @@ class KairApp(App[int]):
         await super().on_event(event)
 
     async def _is_done(self, event: events.Key) -> bool:
-        """Types a character into the line that has the keyboard; else does what the key is bound to."""
+        """Type a character into the line that has the keyboard; else does what the key is bound to."""
         if event.is_forwarded:
             return False
         self.app_focus = True  # A key comes from a terminal that is looked at, which gives the keyboard back.
@@ -158,13 +158,13 @@ class KairApp(App[int]):
         return False
 
     def first_screen(self) -> BaseScreen:
-        """What is seen at once."""
+        """Return what is seen at once."""
         if named := self.wanted.job or os.environ.get("KAIR_JOB"):
             return _opening(replace(self.wanted, job=named))
         return self.made(Place("jobs"))
 
     def open_job(self, name: str) -> None:
-        """Opens a job of the store; goes back to it where it is open, and reads it again where it was replaced."""
+        """Open a job of the store; go back to it where it is open, and read it again where it was replaced."""
         source = self.session.source if self.session is not None else None
         if source is not None and source.stored and source.name == name:
             self.go(Place("overview"))
@@ -199,11 +199,11 @@ class KairApp(App[int]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread is still computing."""
+        """Return whether a thread is still computing."""
         return bool(self._working)
 
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
-        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it.
+        """Run `work` in a thread; an earlier one of that node and group is told that nobody waits for it.
 
         It knows the program as the caller does: a screen that is taken away meanwhile has no parent to find it by.
         """
@@ -223,7 +223,7 @@ class KairApp(App[int]):
     # What the keys ask for that work everywhere.
 
     async def serve(self, screen: BaseScreen, service: Service) -> None:
-        """Does on a screen what is done in the same way on all."""
+        """Do on a screen what is done in the same way on all."""
         from kair_tui.tui.frame.services import SERVICES  # not for the first paint
 
         done = SERVICES[service](screen)
@@ -250,7 +250,7 @@ class KairApp(App[int]):
         return crumbs, about, "  ".join(alarm)
 
     def _path(self) -> list[tuple[str, BaseScreen]]:
-        """The crumbs of the path at the top, each with the screen that it leads to."""
+        """Return the crumbs of the path at the top, each with the screen that it leads to."""
         screens = self.framed_screens
         path = [(screen.crumb, screen) for screen in screens]
         at = next((at for at, screen in enumerate(screens) if screen.of_job), None)
@@ -270,18 +270,18 @@ class KairApp(App[int]):
 
     @property
     def framed_screens(self) -> list[BaseScreen]:
-        """The path of screens that led to the one in front, which is the last."""
+        """Return the path of screens that led to the one in front, which is the last."""
         return [screen for screen in self.screen_stack if isinstance(screen, BaseScreen)]
 
     @property
     def framed(self) -> BaseScreen:
-        """The screen in front."""
+        """Return the screen in front."""
         screen = self.screen
         assert isinstance(screen, BaseScreen)
         return screen
 
     def go(self, place: Place) -> None:
-        """Shows a place: back to it where the path leads through it, else one further."""
+        """Show a place: back to it where the path leads through it, else one further."""
         for depth, screen in enumerate(reversed(self.screen_stack)):
             if getattr(screen, "place", None) == place:
                 for _ in range(depth):
@@ -332,7 +332,7 @@ class KairApp(App[int]):
             self.framed.say(f"{text!r} is no rank", alarm=True)
 
     def leads_back(self, screen: BaseScreen) -> bool:
-        """Whether there is a screen before that one."""
+        """Return whether there is a screen before that one."""
         return self.framed_screens[0] is not screen
 
     def back(self) -> None:
@@ -341,7 +341,7 @@ class KairApp(App[int]):
             self.pop_screen()
 
     def made(self, place: Place) -> BaseScreen:
-        """The screen of a place."""
+        """Return the screen of a place."""
         entry = find_screen(place.screen)
         assert entry is not None
         screen: BaseScreen

@@ -45,7 +45,7 @@ _KEPT = 9
 
 
 async def ask_command(screen: BaseScreen, begun: str = "") -> None:
-    """Asks for the line, which may have begun already."""
+    """Ask for the line, which may have begun already."""
 
     def complete(line: str) -> str | None:
         kair = screen.kair
@@ -55,7 +55,7 @@ async def ask_command(screen: BaseScreen, begun: str = "") -> None:
 
 
 def run_command(screen: BaseScreen, line: str) -> None:
-    """Runs the line in a thread; its output opens over the screen, an error is one line on it."""
+    """Run the line in a thread; its output opens over the screen, an error is one line on it."""
     said = line.strip().lstrip(":")
     if said in LEAVES:
         screen.action_quit_kair()
@@ -119,7 +119,7 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
 
 
 def _narrow(kair: Program) -> None:
-    """Narrows the screen to the steps that `use step` put into focus."""
+    """Narrow the screen to the steps that `use step` put into focus."""
     session, screen = kair.session, kair.framed
     if session is None or not isinstance(screen, ViewScreen):
         return
@@ -240,7 +240,7 @@ class ChoiceScreen(BaseScreen):
 
     @property
     def crumb(self) -> str:
-        """What is chosen."""
+        """Return what is chosen."""
         return self._title
 
     def body(self) -> ComposeResult:
@@ -260,13 +260,13 @@ class ChoiceScreen(BaseScreen):
         return action in ("back", "move")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Keeps what has every word that was typed."""
+        """Keep what has every word that was typed."""
         words = event.value.lower().split()
         kept = [one for one in self._all if all(word in f"{one.name} {one.about}".lower() for word in words)]
         self.query_one(Choices).show(kept)
 
     def on_input_submitted(self) -> None:
-        """Does what the cursor is on."""
+        """Do what the cursor is on."""
         self._take()
 
     def on_choices_chosen(self) -> None:
@@ -290,7 +290,7 @@ class ChoiceScreen(BaseScreen):
 
 
 async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]) -> None:
-    """Opens a list over `screen`; what is typed ahead narrows it."""
+    """Open a list over `screen`; what is typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
     await screen.app.push_screen(over)
     if over.is_whole:  # and not closed again before it was made
@@ -298,7 +298,7 @@ async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]
 
 
 async def show_palette(screen: BaseScreen) -> None:
-    """Opens it over `screen`."""
+    """Open it over `screen`."""
     kair, session = screen.kair, screen.kair.session
     screens = [
         Choice(f"{entry.key}  {entry.name}", entry.title, partial(kair.go_to_screen, entry.name))
@@ -317,13 +317,19 @@ async def show_palette(screen: BaseScreen) -> None:
     marks += [Choice(f"N  {note.text}", f"note on {note.about}", partial(_go_to, screen, note)) for note in notes]
     if news:
         seen = "what was different when the job was read again"
-        screens.append(Choice("f  changes", seen, partial(_show_news, screen, news)))
+        screens.append(
+            Choice(
+                "f  changes",
+                seen,
+                lambda: screen.app.push_screen(OutputScreen.of_text(screen, "changes", "\n".join(news))),
+            )
+        )
     answers = [Choice(f"a  {line}", "what it answered", partial(_look_at, screen, line)) for line in kair.answers]
     await show_choices(screen, "choose", [*answers, *screens, *marks, *commands])
 
 
 def _run_entry(screen: BaseScreen, entry: Entry) -> None:
-    """Runs a command; one that has to be told something is typed to the end first."""
+    """Run a command; one that has to be told something is typed to the end first."""
     begun = beginning(entry, getattr(screen, "rank", None))
     if begun is None:
         run_command(screen, entry.name)
@@ -333,10 +339,6 @@ def _run_entry(screen: BaseScreen, entry: Entry) -> None:
 
 def _look_at(screen: BaseScreen, line: str) -> None:
     screen.app.push_screen(screen.kair.answers.pop(line)())
-
-
-def _show_news(screen: BaseScreen, news: Sequence[str]) -> None:
-    screen.app.push_screen(OutputScreen.of_text(screen, "changes", "\n".join(news)))
 
 
 def _go_to(screen: BaseScreen, mark: Bookmark | Note) -> None:

@@ -56,7 +56,7 @@ class Arrivals:
             self._screen.post_message(Progressed())
 
     def has_more_than(self, drawn: int) -> bool:
-        """Whether more files came than were drawn; if not, the next one is told."""
+        """Return whether more files came than were drawn; if not, the next one is told."""
         with self._lock:
             self._is_watched = self.done > drawn
             return self._is_watched
@@ -107,7 +107,7 @@ class OpeningScreen(BaseScreen):
 
     @property
     def crumb(self) -> str:
-        """The job as it was named."""
+        """Return the job as it was named."""
         return self._wanted.job or "opening"
 
     def body(self) -> ComposeResult:
@@ -117,7 +117,7 @@ class OpeningScreen(BaseScreen):
         yield Paragraphs(self.look, id="arrived")
 
     def on_mount(self) -> None:
-        """Begins once the screen is painted: what follows loads the engine."""
+        """Begin once the screen is painted: what follows loads the engine."""
         super().on_mount()
         self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
@@ -135,7 +135,7 @@ class OpeningScreen(BaseScreen):
         return action in ("help", "quit_kair", "copy")
 
     def copied(self) -> str:
-        """The complaint."""
+        """Return the complaint."""
         return "\n".join(text for text, complaint in self._arrivals.latest() if complaint)
 
     def action_stop(self) -> None:
@@ -157,7 +157,7 @@ class OpeningScreen(BaseScreen):
         self._begin()
 
     def action_quit_kair(self) -> None:
-        """Leaves, with the status that the CLI would have."""
+        """Leave, with the status that the CLI would have."""
         self._arrivals.stopped = True
         self.app.exit(self.status_code)
 
@@ -188,7 +188,7 @@ class OpeningScreen(BaseScreen):
         return session
 
     def on_progressed(self, _: Progressed) -> None:
-        """Redraws the bar and the list.
+        """Redraw the bar and the list.
 
         A screen that is redrawn for each of ten thousand files would keep the parser waiting: it is redrawn now, and
         again after a while if more came.

@@ -33,13 +33,13 @@ class OutputScreen(BaseScreen):
 
     @classmethod
     def of_text(cls, look_of: BaseScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
-        """A screen of plain text."""
+        """Return a screen of plain text."""
         base = styles_of(look_of.look).base
         return cls(title, [(line, base) for line in text.rstrip("\n").split("\n")], commands)
 
     @property
     def crumb(self) -> str:
-        """What it is."""
+        """Return what it is."""
         return self._title
 
     def body(self) -> ComposeResult:
@@ -47,20 +47,20 @@ class OutputScreen(BaseScreen):
         yield TextPage(self.look)
 
     def on_mount(self) -> None:
-        """Fills the page."""
+        """Fill the page."""
         super().on_mount()
         self.query_one(TextPage).show(self._lines)
 
     def commands(self) -> Sequence[str]:
-        """The command whose output it is."""
+        """Return the command whose output it is."""
         return self._commands
 
     def copied(self) -> str:
-        """The text."""
+        """Return the text."""
         return self.query_one(TextPage).text
 
     async def action_filter(self) -> None:
-        """Asks which lines to keep."""
+        """Ask which lines to keep."""
         await self.ask_for("filter", self._keep, value=self._filter)
 
     def _keep(self, text: str) -> None:
@@ -84,7 +84,7 @@ _NARROWEST = 40
 
 
 def show_help(screen: BaseScreen) -> None:
-    """Opens the help over `screen`, about its keys."""
+    """Open the help over `screen`, about its keys."""
     screen.app.push_screen(OutputScreen("help", help_lines(screen)))
 
 
@@ -125,7 +125,7 @@ def help_lines(screen: BaseScreen) -> list[Piece]:
 
 
 def _is_ours(node: DOMNode, binding: Binding) -> bool:
-    """Whether Kair bound the key, rather than Textual."""
+    """Return whether Kair bound the key, rather than Textual."""
     ours = [kind for kind in type(node).__mro__ if kind.__module__.startswith("kair_tui")]
     bound = (one for kind in ours for one in vars(kind).get("BINDINGS", ()))
     return any(isinstance(one, Binding) and one.action == binding.action for one in bound)

@@ -40,10 +40,10 @@ class Watching(Protocol):
     """What was different each time the job was read again."""
 
     def toggle(self) -> None:
-        """Follows the job, or no more."""
+        """Follow the job, or no more."""
 
     def reload(self) -> None:
-        """Reads the job again."""
+        """Read the job again."""
 
 
 class Program(Protocol):
@@ -69,29 +69,29 @@ class Program(Protocol):
 
     @property
     def framed(self) -> "BaseScreen":
-        """The screen in front."""
+        """Return the screen in front."""
 
     @property
     def framed_screens(self) -> "list[BaseScreen]":
-        """The path of screens that led to the one in front, which is the last."""
+        """Return the path of screens that led to the one in front, which is the last."""
 
     def header(self) -> tuple[tuple[str, ...], str, str]:
         """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
 
     async def serve(self, screen: "BaseScreen", service: Service) -> None:
-        """Does on a screen what is done in the same way on all."""
+        """Do on a screen what is done in the same way on all."""
 
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
-        """Runs `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
+        """Run `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
 
     def open_job(self, name: str) -> None:
-        """Opens a job of the store, or goes back to it where it is the one that is open."""
+        """Open a job of the store, or go back to it where it is the one that is open."""
 
     def opened(self, session: "Session") -> None:
         """The job is open."""
 
     def go(self, place: "Place") -> None:
-        """Shows a place."""
+        """Show a place."""
 
     def go_to_screen(self, name: str) -> None:
         """The screen of that name."""
@@ -106,7 +106,7 @@ class Program(Protocol):
         """The same for what was typed."""
 
     def leads_back(self, screen: "BaseScreen") -> bool:
-        """Whether there is a screen before that one."""
+        """Return whether there is a screen before that one."""
 
     def back(self) -> None:
         """To the screen before, if there is one."""
@@ -118,7 +118,7 @@ class TooSmall(Line):
     DEFAULT_CSS = "TooSmall { display: none; height: 1fr; }"
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
-        """What is needed, and what there is."""
+        """Return what is needed, and what there is."""
         size = self.screen.size
         needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.text_styles.strong)]
@@ -195,24 +195,24 @@ class BaseScreen(Screen[None]):
 
     @property
     def kair(self) -> Program:
-        """The program."""
+        """Return the program."""
         return cast("Program", self.app)
 
     @property
     def look(self) -> Look:
-        """What the terminal can show."""
+        """Return what the terminal can show."""
         return self.kair.look
 
     # What a screen says about itself.
 
     @property
     def screen_name(self) -> str:
-        """Its name in the list of screens; "" where it is none of them."""
+        """Return its name in the list of screens; "" where it is none of them."""
         return getattr(getattr(self, "place", None), "screen", "")
 
     @property
     def crumb(self) -> str:
-        """Its name in the path at the top."""
+        """Return its name in the path at the top."""
         raise NotImplementedError
 
     def body(self) -> ComposeResult:
@@ -220,26 +220,26 @@ class BaseScreen(Screen[None]):
         raise NotImplementedError
 
     def figures(self) -> "Figures":
-        """The figures on it with what each is, for help."""
+        """Return the figures on it with what each is, for help."""
         return ()
 
     def figures_under_cursor(self) -> "Figures":
-        """Those of what is under the cursor, with what they are made of, and beside peers'."""
+        """Return those of what is under the cursor, with what they are made of, and beside peers'."""
         return ()
 
     def commands(self) -> Sequence[str]:
-        """The `kair …` lines that print what it shows."""
+        """Return the `kair …` lines that print what it shows."""
         return ()
 
     def exports(self) -> Sequence[Export]:
-        """The answers on it that `e` can save."""
+        """Return the answers on it that `e` can save."""
         return ()
 
     def follow(self, rank: int) -> None:
         """The user goes to a rank: a cursor over ranks goes with them."""
 
     def copied(self) -> str:
-        """What `y` copies."""
+        """Return what `y` copies."""
         return "\n".join(self.commands())
 
     # The frame.
@@ -284,7 +284,7 @@ class BaseScreen(Screen[None]):
         return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
-        """Keeps the footer true to what has the keyboard."""
+        """Keep the footer true to what has the keyboard."""
         self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys() if self.is_current else None)
         self.show_header()
         self.show_keys()
@@ -332,7 +332,7 @@ class BaseScreen(Screen[None]):
             self.query_one(StatusLine).say(text, alarm=alarm)
 
     def complain(self, error: BaseException | None) -> int:
-        """Shows an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
+        """Show an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
         problem, styles = self.query_one("#problem", Paragraphs), styles_of(self.look)
         problem.set_class(error is not None, "-shown")
         if error is None:
@@ -346,7 +346,7 @@ class BaseScreen(Screen[None]):
         return status
 
     def record(self, command: str) -> None:
-        """Adds a line to the runbook, where one is recorded."""
+        """Add a line to the runbook, where one is recorded."""
         if self.kair.session is None:
             return
         try:
@@ -360,7 +360,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_asking(self) -> bool:
-        """Whether there is a line to type into."""
+        """Return whether there is a line to type into."""
         return bool(self._prompts)
 
     @property
@@ -369,17 +369,17 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_typing(self) -> bool:
-        """Whether somebody types into it; one that was closed is there for a moment yet."""
+        """Return whether somebody types into it; one that was closed is there for a moment yet."""
         return any(not prompt.has_class("-closed") for prompt in self._prompts)
 
     @property
     def said(self) -> str:
-        """What stands above the footer."""
+        """Return what stands above the footer."""
         return self.query_one(StatusLine).text
 
     @property
     def described(self) -> str:
-        """What is under the cursor, as it was described last."""
+        """Return what is under the cursor, as it was described last."""
         return self.query_one(StatusLine).about
 
     async def ask_for(
@@ -440,7 +440,7 @@ class BaseScreen(Screen[None]):
         return entry is None or not entry.needs_job or self.kair.session is not None
 
     def action_back(self) -> None:
-        """To the screen before."""
+        """Go to the screen before."""
         self.kair.back()
 
     def action_quit_kair(self) -> None:
@@ -468,23 +468,23 @@ class BaseScreen(Screen[None]):
         await self.kair.serve(self, "copy")
 
     async def action_export(self) -> None:
-        """To a file, in a format to choose."""
+        """Go to a file, in a format to choose."""
         await self.kair.serve(self, "export")
 
     def action_follow(self) -> None:
-        """Reads the job again whenever its files change, or no more."""
+        """Read the job again whenever its files change, or no more."""
         self.kair.job_watch.toggle()
 
     def action_reload(self) -> None:
-        """Reads the job again now."""
+        """Read the job again now."""
         self.kair.job_watch.reload()
 
     async def action_record(self) -> None:
-        """Starts or stops a recording."""
+        """Start or stop a recording."""
         await self.kair.serve(self, "recording")
 
     async def action_go_to_rank(self) -> None:
-        """Asks which."""
+        """Ask which."""
         await self.ask_for("rank", self.kair.go_to_rank_named)
 
     async def action_bookmark(self) -> None:
@@ -496,5 +496,5 @@ class BaseScreen(Screen[None]):
         await self.kair.serve(self, "note")
 
     def action_go(self, name: str) -> None:
-        """To the screen of that name."""
+        """Go to the screen of that name."""
         self.kair.go_to_screen(name)

@@ -59,7 +59,7 @@ def copy(screen: BaseScreen) -> None:
 
 
 def toggle_bookmark(screen: BaseScreen) -> None:
-    """Sets a bookmark on the place, or takes it away."""
+    """Set a bookmark on the place, or take it away."""
     session = screen.kair.session
     if session is None or not isinstance(screen, ViewScreen):
         screen.say("bookmarks are for the views of a job", alarm=True)
@@ -76,7 +76,7 @@ def toggle_bookmark(screen: BaseScreen) -> None:
 
 
 async def toggle_recording(screen: BaseScreen) -> None:
-    """Asks for a file and records to it from then on; or stops."""
+    """Ask for a file and record to it from then on; or stop."""
     session = screen.kair.session
     if session is None:
         return
@@ -102,7 +102,7 @@ def _record(screen: BaseScreen, name: str) -> None:
 
 
 async def ask_export(screen: BaseScreen) -> None:
-    """Asks what to save, then where."""
+    """Ask what to save, then where."""
     choices = [
         Choice(
             "svg",
@@ -155,7 +155,7 @@ def _ask_name(screen: BaseScreen, ending: str, save: Callable[[str], None], name
 
 
 def _save_report(screen: BaseScreen, name: str) -> None:
-    """Makes the report in a thread, as it asks more than a triage does."""
+    """Make the report in a thread, as it asks more than a triage does."""
     session = screen.kair.session
     assert session is not None
     app = screen.app
@@ -201,7 +201,7 @@ def _save(screen: BaseScreen, write_to: Callable[[IO[bytes]], None], name: str) 
 
 
 def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
-    """Whether it worked; what went wrong is said."""
+    """Return whether it worked; what went wrong is said."""
     wrong = _tried_saying(name, do)
     if wrong is not None:
         screen.say(wrong, alarm=True)
@@ -209,7 +209,7 @@ def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
 
 
 def _tried_saying(name: str, do: Callable[[], None]) -> str | None:
-    """What went wrong; None where it worked."""
+    """Return what went wrong; None where it worked."""
     try:
         do()
     except KairError as error:
@@ -220,7 +220,7 @@ def _tried_saying(name: str, do: Callable[[], None]) -> str | None:
 
 
 def _stem(name: str) -> str:
-    """A name as it may stand in a file's: names of jobs can be anything."""
+    """Return a name as it may stand in a file's: names of jobs can be anything."""
     return (
         "".join(sign if (sign.isalnum() and sign.isascii()) or sign in "._" else "-" for sign in name).strip("-.")
         or "kair"
@@ -235,7 +235,7 @@ def _free_name(name: str) -> Path:
 
 
 async def ask_note(screen: BaseScreen) -> None:
-    """Asks for the text, beginning with what is noted on it already."""
+    """Ask for the text, beginning with what is noted on it already."""
     session = screen.kair.session
     if session is None or not isinstance(screen, ViewScreen):
         screen.say("notes are for the views of a job", alarm=True)
@@ -266,7 +266,7 @@ async def ask_note(screen: BaseScreen) -> None:
 
 
 def notes_as_text(session: Session) -> str:
-    """All notes of the job, as Markdown; names in it, which are the traces', are text."""
+    """Return all notes of the job, as Markdown; names in it, which are the traces', are text."""
     from kair_tui.render.report.markdown import safe_text
 
     lines = [f"# Notes on {safe_text(session.name)}", ""]

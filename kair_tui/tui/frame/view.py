@@ -88,15 +88,15 @@ class FilteredScreen(BaseScreen):
         self.describe_cursor()
 
     def filter_by(self, wanted: Filter) -> str:
-        """Shows what `wanted` lets through, and returns how much that is: `3 of 128 ranks`."""
+        """Show what `wanted` lets through, and return how much that is: `3 of 128 ranks`."""
         raise NotImplementedError
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """Orders what it shows by one of SORTS."""
+        """Order what it shows by one of SORTS."""
         raise NotImplementedError
 
     def apply_filter_and_order(self) -> None:
-        """Applies filter and order to rows that are new."""
+        """Apply filter and order to rows that are new."""
         if self.filter:
             self._apply_filter(self.filter)
         if self._sort is not None:
@@ -113,7 +113,7 @@ class FilteredScreen(BaseScreen):
         return super().check_action(action, parameters)
 
     async def action_filter(self) -> None:
-        """Asks for a filter."""
+        """Ask for a filter."""
         await self.ask_for("filter", self._apply_filter, value=self._typed)
 
     def action_back(self) -> None:
@@ -124,7 +124,7 @@ class FilteredScreen(BaseScreen):
             super().action_back()
 
     def _apply_filter(self, text: str) -> None:
-        """Applies it; one that is wrong leaves none, rather than the rows of another."""
+        """Apply it; one that is wrong leaves none, rather than the rows of another."""
         self._typed = text
         try:
             wanted, wrong = parse_filter(text, self.FIELDS), None
@@ -192,34 +192,34 @@ class ViewScreen(FilteredScreen):
     # What a screen writes.
 
     def questions(self) -> Mapping[str, Question]:
-        """What it asks, in the order in which the answers are wanted."""
+        """Return what it asks, in the order in which the answers are wanted."""
         raise NotImplementedError
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Puts the answer to the question of that name on the screen."""
+        """Put the answer to the question of that name on the screen."""
         raise NotImplementedError
 
     def about_waiting(self) -> str:
-        """What makes an answer take long, where that is known before."""
+        """Return what makes an answer take long, where that is known before."""
         return ""
 
     @property
     def rank(self) -> int | None:
-        """The rank that it is about, or that is under its cursor."""
+        """Return the rank that it is about, or that is under its cursor."""
         return self.place.rank
 
     @property
     def moment(self) -> Place:
-        """What a timeline from here is around: what is under its cursor."""
+        """Return what a timeline from here is around: what is under its cursor."""
         return Place("timeline", rank=self.rank, operator=self.place.operator, step=self.place.step)
 
     @property
     def place_under_cursor(self) -> Place:
-        """What a bookmark or a note is about."""
+        """Return what a bookmark or a note is about."""
         return self.place
 
     def figures(self) -> "Figures":
-        """What the figures of a screen of its name are."""
+        """Return what the figures of a screen of its name are."""
         from kair_tui.tui.figure_words import OF_SCREEN  # not for the first paint
 
         return OF_SCREEN.get(self.place.screen, ())
@@ -232,11 +232,11 @@ class ViewScreen(FilteredScreen):
         return self.place.screen if self.place.rank is None else f"{self.place.screen} {self.place.rank}"
 
     def commands(self) -> Sequence[str]:
-        """One line for each question."""
+        """Return one line for each question."""
         return [self.session.command(question) for question in self.questions().values()]
 
     def exports(self) -> Sequence[Export]:
-        """What is shown."""
+        """Return what is shown."""
         return [
             Export(name, question.command, self.session.command(question), partial(self._written, question))
             for name, question in self.shown.items()
@@ -251,13 +251,13 @@ class ViewScreen(FilteredScreen):
         self.call_after_refresh(self.reask)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Asks again if the steps were changed on another screen."""
+        """Ask again if the steps were changed on another screen."""
         super().on_screen_resume(event)
         if self._asked:
             self.reask()
 
     def reask(self) -> None:
-        """Asks what changed of the questions. What is known is shown at once, the rest when it is there."""
+        """Ask what changed of the questions. What is known is shown at once, the rest when it is there."""
         if not self.is_whole:
             return  # Asked after the next drawing, and left before that; or not made yet, then it asks itself.
         wanted = dict(self.questions())
@@ -314,7 +314,7 @@ class ViewScreen(FilteredScreen):
         return name in self.waiting and self._asked.get(name) == question and self.is_running
 
     def on_answered(self, message: Answered) -> None:
-        """Shows an answer that is still wanted."""
+        """Show an answer that is still wanted."""
         if self._asked.get(message.name) != message.question or not self.is_whole:
             return
         self.waiting.discard(message.name)
@@ -344,7 +344,7 @@ class ViewScreen(FilteredScreen):
             self._clock = None
 
     def _told_of_waiting(self) -> str:
-        """What is waited for and for how long, once that is noticed; or what no longer is. Empty for nothing."""
+        """Return what is waited for and for how long, once that is noticed; or what no longer is. Empty for nothing."""
         names = [name for name in self._asked if name in (self.waiting or self._cancelled)]
         asked = f"kair {', '.join(dict.fromkeys(self._asked[name].command for name in names))}"
         if not self.waiting:
@@ -380,7 +380,7 @@ class ViewScreen(FilteredScreen):
             self.refresh_bindings()
 
     def action_cancel(self) -> None:
-        """Ends the computing of what has no answer yet; of what is asked ahead too, which may be the same."""
+        """End the computing of what has no answer yet; of what is asked ahead too, which may be the same."""
         self.workers.cancel_group(self, "questions")
         self.workers.cancel_group(self.app, "ahead")
         self._cancelled = {name: self._asked[name] for name in self.waiting}
@@ -390,7 +390,7 @@ class ViewScreen(FilteredScreen):
         self.refresh_bindings()
 
     def action_ask_again(self) -> None:
-        """Asks what was cancelled."""
+        """Ask what was cancelled."""
         self._cancelled = {}
         self.reask()
         self.refresh_bindings()
@@ -398,11 +398,11 @@ class ViewScreen(FilteredScreen):
     # Steps.
 
     def action_all_steps(self) -> None:
-        """Asks about all steps again."""
+        """Ask about all steps again."""
         self.narrow(None)
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:
-        """Makes every screen about these steps."""
+        """Make every screen about these steps."""
         try:
             self.session.narrow(steps)
         except KairError as error:

@@ -66,7 +66,7 @@ class Watch:
         return f"following {self.live.where}".rstrip() if self.following else ""
 
     def toggle(self) -> None:
-        """Follows the job, or no more."""
+        """Follow the job, or no more."""
         self.following, self.live = not self.following, LiveJob()
         name = self._kair.session.name if self._kair.session else ""
         self._say(f"following {name}: it is read again when its files change" if self.following else "not followed")
@@ -82,7 +82,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Looks at the files in a thread; what is found is told at once."""
+        """Look at the files in a thread; what is found is told at once."""
         session = self._kair.session
         if session is None or self._is_reading or self._is_looking:
             return
@@ -93,7 +93,7 @@ class Watch:
         )
 
     def look_and_read(self) -> None:
-        """Looks at the files, and reads the job again where they are another's by now."""
+        """Look at the files, and read the job again where they are another's by now."""
         self._reads_what_changed = True
         self.look()
 
@@ -132,7 +132,7 @@ class Watch:
     # Reading.
 
     def reload(self) -> None:
-        """Reads the job again in a thread; what is shown stays until that is done."""
+        """Read the job again in a thread; what is shown stays until that is done."""
         session = self._kair.session
         if session is None or self._is_reading:
             return
@@ -188,7 +188,7 @@ class Watch:
         self._kair.framed.say(text, alarm=alarm)
 
     def _in_thread(self, work: "Callable[[], Callable[[], None]]") -> None:
-        """Runs `work` in a thread, and what it returns in the program's own."""
+        """Run `work` in a thread, and what it returns in the program's own."""
         self._kair.in_thread(self._app, lambda: self._app.call_from_thread(work()), group="watch")
 
 
@@ -204,7 +204,7 @@ class LiveJob:
         """`step 512` while it trains, else empty."""
 
     def hear(self, status: "WatchResult | None") -> list[str]:
-        """Takes the latest status; what is new since the one before, in words. At first that is what is still so."""
+        """Take the latest status; what is new since the one before, in words. At first that is what is still so."""
         if status is None:
             self.where = ""
             return []

@@ -15,7 +15,6 @@ from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResu
 from kair_tui.render.blame import COLUMNS
 from kair_tui.render.blame_paths import (
     Key,
-    MergedPath,
     blame_headline,
     cause_operator,
     each,
@@ -134,7 +133,7 @@ class BlameScreen(ViewScreen):
         return " ".join(parts)
 
     def questions(self) -> Mapping[str, Question]:
-        """The waiting; and whether any of it is more than what every job has."""
+        """Return the waiting; and whether any of it is more than what every job has."""
         place = self.place
         steps = self.session.steps if place.step is None else (place.step,)
         blame = Question.of("blame", steps, rank=place.rank, operator=place.operator, limit=MOST_PATHS)
@@ -169,7 +168,7 @@ class BlameScreen(ViewScreen):
         self.call_after_refresh(self._say_paths)
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Whether the paths stand beside the causes, and whether little is left for either."""
+        """Return whether the paths stand beside the causes, and whether little is left for either."""
         return {**super().room(size), "-beside": size.width >= _BESIDE, "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
@@ -221,7 +220,7 @@ class BlameScreen(ViewScreen):
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Hands a result to its widgets."""
+        """Hand a result to its widgets."""
         if name == "triage":
             self._triage = result
             self._tree.accuse(self._accused)
@@ -270,7 +269,7 @@ class BlameScreen(ViewScreen):
         self._show_around()
 
     def on_table_moved(self) -> None:
-        """Shows the paths that lead to the cause under the cursor, or who waited because of it."""
+        """Show the paths that lead to the cause under the cursor, or who waited because of it."""
         if not self._every_path:
             self._show_paths()
         self._show_around()
@@ -283,19 +282,14 @@ class BlameScreen(ViewScreen):
         result, cause = self._blame, self._causes.chosen
         if result is None:
             return
-        self._tree.show(self._merged(result, cause), result.waiting_us, self._why_none(cause))
+        put_together, paths = each if self._one_by_one else merged, self._chosen_paths(result, cause)
+        shown = put_together(paths, None if paths is result.paths else cause)
+        none = "none"
+        if not self._every_path and cause is not None:
+            waits = plural(cause.synchronisations, "wait")
+            none = f"its {waits} are shorter than those that paths were made of (w shows who waited)"
+        self._tree.show(shown, result.waiting_us, none)
         self._say_paths()
-
-    def _merged(self, result: BlameResult, cause: RootCause | None) -> Sequence[MergedPath]:
-        put_together = each if self._one_by_one else merged
-        paths = self._chosen_paths(result, cause)
-        return put_together(paths) if paths is result.paths else put_together(paths, cause)
-
-    def _why_none(self, cause: RootCause | None) -> str:
-        if self._every_path or cause is None:
-            return "none"
-        waits = plural(cause.synchronisations, "wait")
-        return f"its {waits} are shorter than those that paths were made of (w shows who waited)"
 
     def _chosen_paths(self, result: BlameResult, cause: RootCause | None) -> Sequence[BlamePath]:
         if self._every_path or not result.root_causes:
@@ -353,13 +347,13 @@ class BlameScreen(ViewScreen):
             self._who_waited.show(self._blame, self._causes.chosen, of_all=self._below == "ranks")
 
     def on_choices_chosen(self) -> None:
-        """To the rank's screen."""
+        """Go to the rank's screen."""
         line = self._graph.chosen if self._below == "ranks" else self._neighbours.chosen
         if line is not None and line.rank is not None:
             self.kair.go_to_rank(line.rank)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves out the causes that do not match."""
+        """Leave out the causes that do not match."""
         self._causes.filter(wanted)
         self.describe_cursor()  # now: what is said next is not to give way to it
         return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
@@ -411,7 +405,7 @@ class BlameScreen(ViewScreen):
             table.move_to(at)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard."""
+        """Say what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
             self.describe(about_stop(self._tree.path, self._tree.node, self.look))
         elif self._neighbours.has_focus:
@@ -422,7 +416,7 @@ class BlameScreen(ViewScreen):
             self.describe(about_cause(self._causes.chosen, self.look))
 
     def copied(self) -> str:
-        """The sum, what is under the cursor, the path to it, and the commands."""
+        """Return the sum, what is under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._below == "ranks":
@@ -447,12 +441,12 @@ class BlameScreen(ViewScreen):
         self._now(replace(self.place, step=steps[(at + by) % len(steps)]))
 
     def action_all_steps(self) -> None:
-        """Asks about all steps again."""
+        """Ask about all steps again."""
         self.place = replace(self.place, step=None)
         super().action_all_steps()
 
     def action_only_rank(self) -> None:
-        """Narrows to the rank under the cursor; where it is narrow already, the whole job."""
+        """Narrow to the rank under the cursor; where it is narrow already, the whole job."""
         if self.place.rank is not None or self.place.operator is not None:
             self._now(replace(self.place, rank=None, operator=None))
         elif self.rank is not None:

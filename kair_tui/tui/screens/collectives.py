@@ -62,7 +62,7 @@ class CollectivesScreen(ViewScreen):
         """The group whose ranks are listed; None for all ranks."""
 
     def questions(self) -> Mapping[str, Question]:
-        """All groups, and every rank."""
+        """Return all groups, and every rank."""
         return {"collectives": self.session.question("collectives", by_rank=True, limit=MOST_GROUPS)}
 
     def body(self) -> ComposeResult:
@@ -90,7 +90,7 @@ class CollectivesScreen(ViewScreen):
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
-        """Hands the answer to its widgets."""
+        """Hand the answer to its widgets."""
         self._result = result
         styles = styles_of(self.look)
         said = [Paragraph(collectives_headline(result), styles.strong)]
@@ -109,7 +109,7 @@ class CollectivesScreen(ViewScreen):
         self.heading("ranks").say([] if of is None else [(group_name(of), None)], [(f"per step of {step} ", None)])
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
-        """Says how many there are."""
+        """Say how many there are."""
         result, table = self._result, self._groups
         if result is None or message.table is not table:
             return
@@ -128,7 +128,7 @@ class CollectivesScreen(ViewScreen):
             self.kair.go_to_rank(row.rank)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves out the groups that do not match."""
+        """Leave out the groups that do not match."""
         self._groups.filter(wanted)
         return f"{count(self._groups.count)} of {plural(self._groups.total, 'group')}"
 
@@ -140,13 +140,13 @@ class CollectivesScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The rank, or the group's first."""
+        """Return the rank, or the group's first."""
         if self._ranks.has_focus:
             return None if (row := self._ranks.chosen) is None else row.rank
         return None if (group := self._groups.chosen) is None else group.ranks[0]
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard."""
+        """Say what is under the cursor of the part that has the keyboard."""
         if self._ranks.has_focus:
             row = self._ranks.chosen
             self.describe("" if row is None else rank_text(row))
@@ -155,7 +155,7 @@ class CollectivesScreen(ViewScreen):
         self.describe("" if group is None else group_text(group))
 
     def copied(self) -> str:
-        """The sum, the group under the cursor, and the command."""
+        """Return the sum, the group under the cursor, and the command."""
         said = [] if self._result is None else [collectives_headline(self._result), overlap_text(self._result)]
         group = self._groups.chosen
         if group is not None:

@@ -57,7 +57,7 @@ class FrequencyScreen(ViewScreen):
         self._kept: frozenset[int] | None = None
 
     def questions(self) -> Mapping[str, Question]:
-        """The counts; what there is to count once that is to be chosen."""
+        """Return the counts; what there is to count once that is to be chosen."""
         windows = None if self._windows == _USUAL else self._windows
         ask = self.session.question
         what = {"operator": self.place.operator, "phase": self._phase, "scope": self._scope}
@@ -184,7 +184,7 @@ class FrequencyScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The rank of the row."""
+        """Return the rank of the row."""
         return self._heat.rank
 
     def follow(self, rank: int) -> None:
@@ -192,7 +192,7 @@ class FrequencyScreen(ViewScreen):
         self._heat.move_to(rank)
 
     def on_heat_opened(self) -> None:
-        """To the rank's screen."""
+        """Go to the rank's screen."""
         if self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
@@ -221,14 +221,14 @@ class FrequencyScreen(ViewScreen):
         return f" {self.look.glyphs.dot} ".join(parts)
 
     def copied(self) -> str:
-        """What was found, what is under the cursor, and the commands."""
+        """Return what was found, what is under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
         return "\n".join([*said, self._about_cell(), *self.commands()])
 
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Rows of ranks that do not match are left out."""
+        """Return rows of ranks that do not match are left out."""
         rows = list(self._rows())
         kept = frozenset(row["rank"] for row in rows if wanted.matches(row))
         self._kept = kept if wanted.terms else None
@@ -250,7 +250,7 @@ class FrequencyScreen(ViewScreen):
         self.describe_cursor()
 
     def _rows(self) -> Sequence[dict[str, Any]]:
-        """The ranks as they can be filtered and sorted."""
+        """Return the ranks as they can be filtered and sorted."""
         if self._result is None:
             return []
         low = Counter(window.rank for window in self._result.degraded)

@@ -76,7 +76,7 @@ class JobsScreen(FilteredScreen):
 
     @property
     def crumb(self) -> str:
-        """What it lists."""
+        """Return what it lists."""
         return "jobs"
 
     def body(self) -> ComposeResult:
@@ -86,7 +86,7 @@ class JobsScreen(FilteredScreen):
         yield JobList(self.look)
 
     def on_mount(self) -> None:
-        """Asks once the screen is painted: the answer loads the engine."""
+        """Ask once the screen is painted: the answer loads the engine."""
         super().on_mount()
         self.query_one(JobList).focus()
         self.query_one("#store", Paragraphs).show(
@@ -107,7 +107,7 @@ class JobsScreen(FilteredScreen):
         return [line_of(_JOBS, "", self._store)]
 
     def exports(self) -> Sequence[Export]:
-        """The list."""
+        """Return the list."""
         return () if self._answer is None else [Export("jobs", "jobs", self.commands()[0], self._written)]
 
     def _written(self, form: Format) -> str:
@@ -123,7 +123,7 @@ class JobsScreen(FilteredScreen):
         self.kair.in_thread(self, partial(self._list, question), group="list")
 
     def action_whatif(self) -> None:
-        """Works out what stragglers cost each job, where that is not known."""
+        """Work out what stragglers cost each job, where that is not known."""
         self.say(f"working out what stragglers cost {plural(len(self._jobs), 'job')} {self.look.glyphs.ellipsis}")
         self._news = "waste and cause are of all steps of a job"
         self._ask(_PRICED)
@@ -138,7 +138,7 @@ class JobsScreen(FilteredScreen):
             self.post_message(StoreAnswered(answer))
 
     def on_store_answered(self, message: StoreAnswered) -> None:
-        """Shows what the store has."""
+        """Show what the store has."""
         self.complain(message.error)
         if message.answer is not None and message.answer != self._answer:
             self._take(message.answer)
@@ -158,7 +158,7 @@ class JobsScreen(FilteredScreen):
         self.refresh_bindings()
 
     def _preselected(self, result: JobsResult) -> str | None:
-        """The job that is open; else the one that a command without a job would take."""
+        """Return the job that is open; else the one that a command without a job would take."""
         session = self.kair.session
         if session is not None and session.source.stored:
             return session.source.name
@@ -195,7 +195,7 @@ class JobsScreen(FilteredScreen):
 
     @property
     def chosen(self) -> ListedJob | None:
-        """The job under the cursor."""
+        """Return the job under the cursor."""
         return self.query_one(JobList).chosen
 
     def on_choices_moved(self) -> None:
@@ -213,12 +213,12 @@ class JobsScreen(FilteredScreen):
         self.describe(f" {self.look.glyphs.dot} ".join(parts))
 
     def on_choices_chosen(self) -> None:
-        """Opens it."""
+        """Open it."""
         if self.chosen is not None:
             self.kair.open_job(self.chosen.name)
 
     def copied(self) -> str:
-        """The job under the cursor, and the command that lists them all."""
+        """Return the job under the cursor, and the command that lists them all."""
         job = self.chosen
         about = [f"{job.name}: {job.last_summary or 'not triaged yet'}", job.path] if job else []
         return "\n".join([*about, *self.commands()])
@@ -259,7 +259,7 @@ class JobsScreen(FilteredScreen):
         return action != "bookmark" and super().check_action(action, parameters)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Jobs that do not match are left out."""
+        """Return jobs that do not match are left out."""
         self._kept = frozenset(job.name for job in self._jobs if wanted.matches(_fields(job)))
         self._show()
         return f"{count(len(self._kept))} of {plural(len(self._jobs), 'job')}"

@@ -47,7 +47,7 @@ class MatrixScreen(ViewScreen):
         return len(self.session.trace.job.ranks) <= RANKS_IN_A_MATRIX
 
     def questions(self) -> Mapping[str, Question]:
-        """The distances of all ranks, or what they come to for every host."""
+        """Return the distances of all ranks, or what they come to for every host."""
         how = {"method": "paper", "whole_run": self._whole_run, "normalized": self._normalised}
         whole = {"matrix": True} if self._has_cells else {"by": "host"}
         return {"distances": self.session.question("localize", **how, **whole)}
@@ -88,7 +88,7 @@ class MatrixScreen(ViewScreen):
         self.describe_cursor()
 
     def _headlines(self, result: LocalizeResult) -> list[str]:
-        """The command's; where roles differ first who lies farthest from those that run the same."""
+        """Return the command's; where roles differ first who lies farthest from those that run the same."""
         matrix = self._matrix
         if matrix is None or not matrix.within_roles:
             return [VIEW.headline(result)]
@@ -120,7 +120,7 @@ class MatrixScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The rank of the row; of a host the one with the highest score."""
+        """Return the rank of the row; of a host the one with the highest score."""
         if self._matrix is not None:
             return self._matrix.pair[0] if self._matrix.pair else None
         group = self._group
@@ -145,11 +145,11 @@ class MatrixScreen(ViewScreen):
             self._matrix.move_to(rank)
 
     def on_heat_opened(self) -> None:
-        """To the rank's screen."""
+        """Go to the rank's screen."""
         self._open()
 
     def on_choices_chosen(self) -> None:
-        """To the screen of the host's farthest rank."""
+        """Go to the screen of the host's farthest rank."""
         self._open()
 
     def _open(self) -> None:
@@ -179,7 +179,7 @@ class MatrixScreen(ViewScreen):
         return f"ranks {' and '.join(names)}{dot}distance {distance}{dot}means {score(one.score)}, {score(other.score)}"
 
     def copied(self) -> str:
-        """What was found, what is under the cursor, and the commands."""
+        """Return what was found, what is under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
         return "\n".join([*said, self._about(), *self.commands()])
 
@@ -204,7 +204,7 @@ class MatrixScreen(ViewScreen):
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Rows and columns of ranks that do not match are left out."""
+        """Return rows and columns of ranks that do not match are left out."""
         kept = frozenset(
             row.rank for row in self._scores if wanted.matches({"rank": row.rank, "host": row.host, "mean": row.score})
         )

@@ -104,7 +104,7 @@ class MitigationScreen(FilteredScreen):
 
     @property
     def crumb(self) -> str:
-        """What it is about."""
+        """Return what it is about."""
         return "mitigation"
 
     def body(self) -> ComposeResult:
@@ -122,7 +122,7 @@ class MitigationScreen(FilteredScreen):
         yield Plans(look, PLANS, id="plans")
 
     def on_mount(self) -> None:
-        """Looks once the screen is painted, and then now and then: the answer loads the engine."""
+        """Look once the screen is painted, and then now and then: the answer loads the engine."""
         super().on_mount()
         self._job = self._wanted_job()
         self._table(Proposals).focus()
@@ -188,7 +188,7 @@ class MitigationScreen(FilteredScreen):
         self.kair.in_thread(self, work, group=group)
 
     def on_rated(self, message: Rated) -> None:
-        """Shows them."""
+        """Show them."""
         self._is_rating, self._not_rated_before = False, time.monotonic() + _REST * message.took_s
         if not self.is_whole or message.job != self._job or self._result is None:
             return
@@ -199,7 +199,7 @@ class MitigationScreen(FilteredScreen):
             self._take(replace(self._result, rates=message.of))
 
     def on_looked(self, message: Looked) -> None:
-        """Shows what was seen, unless another job, or what was ordered since, is to be shown."""
+        """Show what was seen, unless another job, or what was ordered since, is to be shown."""
         if not self.is_whole:
             return
         if not message.done:
@@ -268,7 +268,7 @@ class MitigationScreen(FilteredScreen):
         empty: str = "",
         again: bool = False,
     ) -> None:
-        """Replaces rows that have changed."""
+        """Replace rows that have changed."""
         if rows != self._listed.get(table.id) or again:
             self._listed[table.id] = rows
             replace_rows(table, rows, name, empty)
@@ -314,7 +314,7 @@ class MitigationScreen(FilteredScreen):
 
     @property
     def rank(self) -> int | None:
-        """The one under the cursor."""
+        """Return the one under the cursor."""
         row = self._table(Ranks).chosen
         return None if row is None else row.rank
 
@@ -338,7 +338,7 @@ class MitigationScreen(FilteredScreen):
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor.
+        """Say what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor.
 
         What is new of the same row is no move of the cursor: a message, as of what became of an order, stands.
         """
@@ -351,7 +351,7 @@ class MitigationScreen(FilteredScreen):
     # What is ordered.
 
     async def action_decide(self, verb: Literal["approve", "deny"]) -> None:
-        """Asks whether the proposal under the cursor is to be carried out, or not to be."""
+        """Ask whether the proposal under the cursor is to be carried out, or not to be."""
         row = self._table(Proposals).chosen
         if row is None:
             return
@@ -364,7 +364,7 @@ class MitigationScreen(FilteredScreen):
         await self._ask(f"{verb} {row.number}, {what(row)}? y/n", do)
 
     async def action_undo(self) -> None:
-        """Asks whether the sizes before are to be ordered again."""
+        """Ask whether the sizes before are to be ordered again."""
         wanted = self._sizes_before()
         if wanted is None:
             return
@@ -421,7 +421,7 @@ class MitigationScreen(FilteredScreen):
         return [line_of(Question.of("mitigate", action=one, words=(self._job,)), "", self._store) for one in asked]
 
     def exports(self) -> Sequence[Export]:
-        """All of it."""
+        """Return all of it."""
         return () if self._result is None else [Export("mitigation", "mitigate", self.commands()[0], self._written)]
 
     def _written(self, form: Format) -> str:
@@ -429,7 +429,7 @@ class MitigationScreen(FilteredScreen):
         return written(answer, VIEW, form, PageOptions(ascii_only=self.look.ascii_only))
 
     def copied(self) -> str:
-        """Where the job stands, what is under the cursor, and the commands."""
+        """Return where the job stands, what is under the cursor, and the commands."""
         about = ", ".join(about_cursor(self.focused, self._result))
         said = [] if self._result is None else [VIEW.headline(self._result), about]
         return "\n".join([*filter(None, said), *self.commands()])
@@ -455,7 +455,7 @@ class MitigationScreen(FilteredScreen):
         return offered.get(action, True) and super().check_action(action, parameters)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves out the ranks that do not match."""
+        """Leave out the ranks that do not match."""
         ranks = self._table(Ranks)
         ranks.filter(wanted)
         self.describe_cursor()

@@ -41,7 +41,7 @@ class Rated(Message, bubble=False):
 
 
 def looked(folder: Path | None, job: str | None, jobs: tuple[str, ...]) -> Looked:
-    """Where the job stands, or whichever said something last; `jobs` of the store are not looked for again."""
+    """Return where the job stands, or whichever said something last; `jobs` of the store are not looked for again."""
     began, result, caught = time.monotonic(), None, None
     try:
         store = OpenStore(store_root(folder))
@@ -73,7 +73,7 @@ def ordered(
     record: Callable[[str], None],
     done: str,
 ) -> Looked:
-    """Where the job stands after an order, whose command `record` is given."""
+    """Return where the job stands after an order, whose command `record` is given."""
     result, caught = None, None
     try:
         result = answer_of_store(question, folder).result

@@ -23,7 +23,7 @@ _HOW_TO_BEGIN: Final = (
 
 
 def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
-    """Where the job stands, and what is ordered and not in force yet."""
+    """Return where the job stands, and what is ordered and not in force yet."""
     styles = styles_of(look)
     coming = (
         f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}: {shares_text(plan)}"

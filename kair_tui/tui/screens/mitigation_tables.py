@@ -42,7 +42,7 @@ class Plans(Table[MitigationPlan]):
 
 
 def rank_columns(strip: Callable[[RankSizes], str]) -> tuple[Column[RankSizes], ...]:
-    """Those of Ranks."""
+    """Return those of Ranks."""
 
     def us(value: float | None) -> str:
         return "–" if value is None else duration(value)
@@ -58,20 +58,20 @@ def rank_columns(strip: Callable[[RankSizes], str]) -> tuple[Column[RankSizes], 
 
 
 def strip(row: RankSizes, result: MitigateResult | None, most: int, width: int, bars: str) -> str:
-    """A rank's sizes over the steps, on a screen so wide; the highest of `bars` is `most` samples."""
+    """Return a rank's sizes over the steps, on a screen so wide; the highest of `bars` is `most` samples."""
     room = max(min(width - _BESIDE_STRIP, _WIDEST), _NARROWEST)
     return sizes_over_steps(row.taken, begins_of(result), end_of(result), most, width=room, bars=bars)
 
 
 def begins_of(result: MitigateResult | None) -> tuple[int, ...]:
-    """The steps from which on plans were in force."""
+    """Return the steps from which on plans were in force."""
     if result is None or result.plan is None:
         return ()
     return tuple(plan.from_step for plan in result.in_force or (result.plan,))
 
 
 def end_of(result: MitigateResult | None) -> int:
-    """The step that the job is at."""
+    """Return the step that the job is at."""
     return (result.step if result is not None else None) or 0
 
 
@@ -87,7 +87,7 @@ def replace_rows(table: Table[Row], rows: Sequence[Row], name: Callable[[Row], i
 
 
 def row_under_cursor(focused: Widget | None) -> tuple[str | None, int | None]:
-    """Which table has the keyboard, and the number of its row."""
+    """Return which table has the keyboard, and the number of its row."""
     match focused:
         case Proposals(chosen=MitigationProposal(number=number)):
             return focused.id, number
@@ -99,7 +99,7 @@ def row_under_cursor(focused: Widget | None) -> tuple[str | None, int | None]:
 
 
 def about_cursor(focused: Widget | None, result: MitigateResult | None) -> list[str]:
-    """What there is to say of the row under the cursor of the table that has the keyboard."""
+    """Return what there is to say of the row under the cursor of the table that has the keyboard."""
     if isinstance(focused, Proposals) and (proposal := focused.chosen) is not None:
         by = f" by {proposal.decided_by}" if proposal.decided_by else ""
         return [f"proposal {proposal.number}", f"{proposal.decision}{by}", what(proposal)]

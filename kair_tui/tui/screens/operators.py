@@ -63,7 +63,7 @@ class OperatorsScreen(ViewScreen):
         """The type whose operators are listed; None for all."""
 
     def questions(self) -> Mapping[str, Question]:
-        """All operators, with what every rank spent on each."""
+        """Return all operators, with what every rank spent on each."""
         return {"operators": self.session.question("operators", by_rank=True, limit=MOST_OPERATORS)}
 
     def body(self) -> ComposeResult:
@@ -88,7 +88,7 @@ class OperatorsScreen(ViewScreen):
         self._give_room()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Whether it is a small one."""
+        """Return whether it is a small one."""
         return {**super().room(size), "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
@@ -106,7 +106,7 @@ class OperatorsScreen(ViewScreen):
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
-        """Hands the answer to its widgets."""
+        """Hand the answer to its widgets."""
         self._result = result
         styles = styles_of(self.look)
         said = [Paragraph(operators_headline(result), styles.strong)]
@@ -124,7 +124,7 @@ class OperatorsScreen(ViewScreen):
             self._operators.show(rows, empty="none among those that take longest")
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
-        """Says how many there are."""
+        """Say how many there are."""
         result, table = self._result, self._operators
         if result is None or message.table is not table:
             return
@@ -134,11 +134,9 @@ class OperatorsScreen(ViewScreen):
         self.heading("operators").say([(f"{shown}{of_type}", None)])
 
     def on_table_moved(self, message: Table.Moved) -> None:
-        """Shows on every rank what is under the cursor."""
-        if message.table is self._operators:
-            self._show_strip()
-
-    def _show_strip(self) -> None:
+        """Show on every rank what is under the cursor."""
+        if message.table is not self._operators:
+            return
         row, result = self._operators.chosen, self._result
         strip, heading = self.query_one(RankStrip), self.heading("strip")
         if row is None or result is None:
@@ -158,7 +156,7 @@ class OperatorsScreen(ViewScreen):
             self.kair.go_to_rank(row.max_rank)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves out the operators that do not match."""
+        """Leave out the operators that do not match."""
         self._operators.filter(wanted)
         return f"{count(self._operators.count)} of {plural(self._operators.total, 'operator')}"
 
@@ -170,18 +168,18 @@ class OperatorsScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The one that spends most on it."""
+        """Return the one that spends most on it."""
         row = self._types.chosen if self._types.has_focus else self._operators.chosen
         return None if row is None else row.max_rank
 
     @property
     def moment(self) -> Place:
-        """The operator on the rank that spends most on it."""
+        """Return the operator on the rank that spends most on it."""
         row = self._operators.chosen
         return super().moment if row is None else Place("timeline", row.max_rank, row.operator)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard."""
+        """Say what is under the cursor of the part that has the keyboard."""
         row: TypeTime | OperatorTime | None = self._types.chosen if self._types.has_focus else self._operators.chosen
         if row is None:
             self.describe("")
@@ -199,7 +197,7 @@ class OperatorsScreen(ViewScreen):
             self.kair.go(Place("frequency", rank=row.max_rank, operator=row.operator))
 
     def copied(self) -> str:
-        """The sum, the operator under the cursor, and the command."""
+        """Return the sum, the operator under the cursor, and the command."""
         said = [] if self._result is None else [operators_headline(self._result)]
         row = self._operators.chosen
         if row is not None:

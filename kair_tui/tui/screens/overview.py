@@ -102,7 +102,7 @@ class OverviewScreen(ViewScreen):
         """The job and the steps that it was asked for last."""
 
     def questions(self) -> Mapping[str, Question]:
-        """The times of all steps; the whole investigation of the chosen ones."""
+        """Return the times of all steps; the whole investigation of the chosen ones."""
         return {"steps": Question.of("steps"), "triage": self.session.question("triage")}
 
     def body(self) -> ComposeResult:
@@ -136,11 +136,11 @@ class OverviewScreen(ViewScreen):
         self._arrange()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """A low screen does without empty lines."""
+        """Return a low screen does without empty lines."""
         return {**super().room(size), "-short": size.height < _LOW}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Hands a result to its widgets."""
+        """Hand a result to its widgets."""
         if name == "steps":
             self._show_steps(result)
         else:
@@ -232,7 +232,7 @@ class OverviewScreen(ViewScreen):
 
     @property
     def place_under_cursor(self) -> Place:
-        """The rank, but for a step: it is what one looks at here."""
+        """Return the rank, but for a step: it is what one looks at here."""
         on_rank = self.rank is not None and not isinstance(self.focused, StepStrip)
         return Place("rank", rank=self.rank) if on_rank else self.place
 
@@ -242,7 +242,7 @@ class OverviewScreen(ViewScreen):
         self._map.move_to(rank)
 
     def on_choices_chosen(self) -> None:
-        """To the screen of the rank that the finding is about."""
+        """Go to the screen of the rank that the finding is about."""
         if self.query_one(Findings).finding is not None and self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
@@ -251,7 +251,7 @@ class OverviewScreen(ViewScreen):
         self.narrow(message.steps)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard."""
+        """Say what is under the cursor of the part that has the keyboard."""
         focused: Widget | None = self.focused
         if isinstance(focused, StepStrip):
             self.describe(self._about_step(focused))
@@ -284,7 +284,7 @@ class OverviewScreen(ViewScreen):
         return dot.join(part for part in parts if part)
 
     def _about_finding(self, findings: Findings) -> str:
-        """How much of it there is to read below, or above."""
+        """Return how much of it there is to read below, or above."""
         lines = findings.lines_in_view
         if findings.finding is None or lines is None:
             return ""
@@ -304,14 +304,14 @@ class OverviewScreen(ViewScreen):
         return next((row for row in ranking if row.rank == rank), None)
 
     def figures_under_cursor(self) -> "Figures":
-        """The rank's beside its peers'."""
+        """Return the rank's beside its peers'."""
         from kair_tui.tui.figure_words import beside_peers
 
         row = self._row(self.rank)
         return () if row is None or self._triage is None else beside_peers(row, self._triage.ranking)
 
     def copied(self) -> str:
-        """The finding under the cursor; else the verdict, what is under the cursor, and the commands."""
+        """Return the finding under the cursor; else the verdict, what is under the cursor, and the commands."""
         findings = self.query_one(Findings)
         if self._triage is not None and findings.has_focus and findings.finding is not None:
             from kair_tui.render.copied import finding_as_text  # few copy any
@@ -328,7 +328,7 @@ class OverviewScreen(ViewScreen):
     # How ranks are put together.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Rows and columns only where the recording knows them."""
+        """Return rows and columns only where the recording knows them."""
         if action == "regroup":
             layout = self.session.trace.job.layout
             return layout is not None and bool(layout.pipeline_stage or layout.dp_rank)
@@ -407,7 +407,7 @@ class OverviewScreen(ViewScreen):
 
     @property
     def shows_map(self) -> bool:
-        """Whether the map is wanted: there is none of a single step."""
+        """Return whether the map is wanted: there is none of a single step."""
         return self._has_room_for_both if self._map_wanted is None else self._map_wanted
 
     def action_lateness(self) -> None:
@@ -418,7 +418,7 @@ class OverviewScreen(ViewScreen):
         self.describe_cursor()
 
     def action_go(self, name: str) -> None:
-        """To another screen; to this one again as it began, with the keyboard on the ranks."""
+        """Go to another screen; to this one again as it began, with the keyboard on the ranks."""
         if name != self.place.screen:
             super().action_go(name)
             return
@@ -428,7 +428,7 @@ class OverviewScreen(ViewScreen):
         self.describe_cursor()
 
     def _arrange(self) -> None:
-        """Shows the ranks, the map, or both."""
+        """Show the ranks, the map, or both."""
         if not self.is_whole:
             return
         with_map = self.shows_map
@@ -464,7 +464,7 @@ class OverviewScreen(ViewScreen):
         self.post_message(known)
 
     def on_map_known(self, message: MapKnown) -> None:
-        """Shows it where it is still wanted."""
+        """Show it where it is still wanted."""
         if not self.is_whole or message.steps != self.session.steps:
             return
         if message.error is not None:
@@ -495,19 +495,19 @@ class OverviewScreen(ViewScreen):
         return [Group(one.label, tuple(rank for rank in one.ranks if rank in kept)) for one in self._groups]
 
     def on_heat_moved(self) -> None:
-        """Says who was how late; the cursor over the ranks goes along."""
+        """Say who was how late; the cursor over the ranks goes along."""
         if (under := self._map.under) is not None and self._map.has_focus:
             self._grid.move_to(under[0])
 
     def on_heat_opened(self) -> None:
-        """To the rank's screen."""
+        """Go to the rank's screen."""
         if (under := self._map.under) is not None:
             self.kair.go_to_rank(under[0])
 
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Ranks that do not match go blank, and findings about none that matches."""
+        """Return ranks that do not match go blank, and findings about none that matches."""
         ranking = self._triage.ranking if self._triage else ()
         kept = frozenset(row.rank for row in ranking if wanted.matches(_fields(row)))
         self._kept = kept if wanted.terms else None

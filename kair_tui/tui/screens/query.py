@@ -53,7 +53,7 @@ class QueryScreen(ViewScreen):
         """The column that is shown first."""
 
     def questions(self) -> Mapping[str, Question]:
-        """The query, else what the tables are."""
+        """Return the query, else what the tables are."""
         return {"query": self.session.question("query", sql=self._sql, tables=self._sql is None)}
 
     def body(self) -> ComposeResult:
@@ -69,7 +69,7 @@ class QueryScreen(ViewScreen):
         self._rows.focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Shows as many columns as fit now."""
+        """Show as many columns as fit now."""
         super().on_resize(event)
         self._show_rows()
 
@@ -80,7 +80,7 @@ class QueryScreen(ViewScreen):
     # What is typed.
 
     async def action_type(self) -> None:
-        """Asks for the query, the one before to begin with."""
+        """Ask for the query, the one before to begin with."""
         begun = self._queries[-1] if self._queries else "SELECT "
         await self.ask_for("sql", self._ask_query, value=begun, complete=_completed, history=self._queries[:-1])
 
@@ -93,7 +93,7 @@ class QueryScreen(ViewScreen):
         self._show_query(sql)
 
     def action_tables(self) -> None:
-        """Shows the tables again."""
+        """Show the tables again."""
         self._show_query(None)
 
     def _show_query(self, sql: str | None) -> None:
@@ -113,12 +113,12 @@ class QueryScreen(ViewScreen):
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
-        """Shows the answer's rows."""
+        """Show the answer's rows."""
         self._result = result
         self._show_rows()
 
     def action_shift(self, by: int) -> None:
-        """Shows columns further to the left or right."""
+        """Show columns further to the left or right."""
         result = self._result
         if result is None or result.sql is None:
             return
@@ -150,7 +150,7 @@ class QueryScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The rank of the row, where a column is called so."""
+        """Return the rank of the row, where a column is called so."""
         row = self._rows.chosen
         rank = None if row is None else row.get("rank")
         return rank if isinstance(rank, int) and rank in self.session.trace.job.ranks else None
@@ -160,7 +160,7 @@ class QueryScreen(ViewScreen):
         self.describe(self._row_in_words(f" {self.look.glyphs.dot} "))
 
     def on_table_chosen(self) -> None:
-        """Goes to the rank of the row."""
+        """Go to the rank of the row."""
         if self.rank is None:
             self.say("no column of the row is a rank of the job")
         else:
@@ -173,13 +173,13 @@ class QueryScreen(ViewScreen):
         return between.join(f"{name} {cell_text(value)}" for name, value in row.items())
 
     def copied(self) -> str:
-        """The row under the cursor, and the command."""
+        """Return the row under the cursor, and the command."""
         return "\n".join([self._row_in_words("\n"), *self.commands()])
 
     # What is saved.
 
     def exports(self) -> Sequence[Export]:
-        """The rows, whole, in files that hold many too."""
+        """Return the rows, whole, in files that hold many too."""
         result = self._result
         if result is None or VIEW.stream is None:
             return ()

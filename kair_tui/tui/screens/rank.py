@@ -46,7 +46,7 @@ class Outliers(Table[AlikeOutliers]):
         """There is no outlier to ask about."""
 
     def action_choose(self) -> None:
-        """Asks why one was late; where there is none, why the rank was."""
+        """Ask why one was late; where there is none, why the rank was."""
         super().action_choose()
         if self._filled and not self.total:
             self.post_message(self.NoneChosen())
@@ -78,7 +78,7 @@ class RankScreen(ViewScreen):
         self._one_by_one = self._filtered = self._by_subgraph = False
 
     def questions(self) -> Mapping[str, Question]:
-        """The ranking tells its score, and which rank comes next."""
+        """Return the ranking tells its score, and which rank comes next."""
         return rank_questions(self.session, self.place.rank)
 
     def body(self) -> ComposeResult:
@@ -106,7 +106,7 @@ class RankScreen(ViewScreen):
         return self.query_one(Outliers)
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Hands a result to its widgets."""
+        """Hand a result to its widgets."""
         if name == "rank":
             self._show_profile(result)
         elif name == "pinpoint":
@@ -158,7 +158,7 @@ class RankScreen(ViewScreen):
     # Which rank.
 
     def follow(self, rank: int) -> None:
-        """Shows another rank in the place of this one."""
+        """Show another rank in the place of this one."""
         if rank == self.place.rank:
             return
         self.place = replace(self.place, rank=rank)
@@ -191,13 +191,13 @@ class RankScreen(ViewScreen):
 
     @property
     def _longer(self) -> Sequence[Outlier]:
-        """The outliers that take longer than among peers: what only began late was held up by something else."""
+        """Return the outliers that take longer than among peers: what only began late was held up by something else."""
         found = () if self._pinpoint is None else self._pinpoint.outliers
         return [row for row in found if row.duration_us >= LONGER * row.expected_duration_us]
 
     @property
     def _single(self) -> bool:
-        """A filter is about single operations."""
+        """Return a filter is about single operations."""
         return self._one_by_one or self._filtered
 
     def action_each(self) -> None:
@@ -218,7 +218,7 @@ class RankScreen(ViewScreen):
 
     @property
     def moment(self) -> Place:
-        """The outlier under the cursor."""
+        """Return the outlier under the cursor."""
         row = self._table.chosen
         if row is None:
             return super().moment
@@ -229,7 +229,7 @@ class RankScreen(ViewScreen):
         self.kair.go(Place("blame", rank=self.place.rank))
 
     def on_table_ordered(self) -> None:
-        """Says how many there are."""
+        """Say how many there are."""
         if self._pinpoint is None:
             return
         table = self._table
@@ -263,7 +263,7 @@ class RankScreen(ViewScreen):
         return [*ranked, *(() if self._profile is None else parts_in_sum(self._profile))]
 
     def copied(self) -> str:
-        """What is known of the rank, the operation under the cursor, and the commands."""
+        """Return what is known of the rank, the operation under the cursor, and the commands."""
         profile, row = self._profile, self._table.chosen
         said = [rank_headline(profile)] if profile is not None else []
         if profile is not None and profile.farthest is not None:
@@ -271,7 +271,7 @@ class RankScreen(ViewScreen):
         return "\n".join([*said, *([self._about(row)] if row is not None else []), *self.commands()])
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves out what does not match."""
+        """Leave out what does not match."""
         self._filtered = bool(wanted.terms)
         self._list_outliers()
         self._table.filter(wanted)

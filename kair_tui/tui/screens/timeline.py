@@ -91,7 +91,7 @@ class TimelineScreen(ViewScreen):
         return " ".join(parts)
 
     def questions(self) -> Mapping[str, Question]:
-        """One step, in as many windows and rows as there is room for."""
+        """Return one step, in as many windows and rows as there is room for."""
         place, rows = self.place, self._rows
         low, high = self._ranks or (None, None)
         begin, end = self._range or (None, None)
@@ -116,14 +116,14 @@ class TimelineScreen(ViewScreen):
 
     @property
     def _fixes(self) -> dict[str, Any]:
-        """The options for the fixes that are drawn; none where the step is drawn as recorded."""
+        """Return the options for the fixes that are drawn; none where the step is drawn as recorded."""
         if not self._with_fixes:
             return {}
         asked = as_arguments(fix for fixes in self.session.fixes.chosen for fix in fixes)
         return {name: tuple(asked[name]) for name in ("fix", "scale") if asked[name]}
 
     def about_waiting(self) -> str:
-        """The first view of a large step takes seconds: all of it is read and matched, for what comes after."""
+        """Return the first view of a large step takes seconds: all of it is read and matched, for what comes after."""
         job = self.session.trace.job
         if self._result is not None or not job.steps:
             return ""
@@ -148,7 +148,7 @@ class TimelineScreen(ViewScreen):
     # Questions: once the step is loaded a key is answered at once, without a thread.
 
     def reask(self) -> None:
-        """Asks for the view as it is now."""
+        """Ask for the view as it is now."""
         for question in self.questions().values():
             known = self._result is not None and self.session.has_ready(question.command, self._result.step)
             # A replay with other fixes takes seconds.
@@ -170,7 +170,7 @@ class TimelineScreen(ViewScreen):
             self.reask()
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002
-        """Puts the rows on the screen."""
+        """Put the rows on the screen."""
         fixed, self._drawn_with = result.fixed, self._fixes
         result = with_fixes(result) or result
         same = self._result is not None and self._result.rows is result.rows
@@ -219,20 +219,20 @@ class TimelineScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The rank that is drawn under the cursor."""
+        """Return the rank that is drawn under the cursor."""
         row = self._rows.row
         return self.place.rank if row is None else row.rank
 
     @property
     def moment(self) -> Place:
-        """The operation under the cursor."""
+        """Return the operation under the cursor."""
         one = self._under
         if one is None or self._result is None:
             return replace(self.place, screen="timeline")
         return Place("timeline", one.rank, one.operator, self._result.step, one.start_us)
 
     def on_timeline_rows_moved(self) -> None:
-        """Reads what is there."""
+        """Read what is there."""
         row = self._rows.row
         if row is not None:
             self._cursor = row.rank, row.lane, self._rows.time_us
@@ -278,7 +278,7 @@ class TimelineScreen(ViewScreen):
                 yield f"last in {short_name(one.operator, NAME)}, all waited {duration(one.waited_us)}"
 
     def copied(self) -> str:
-        """The delay, what is under the cursor, and the command."""
+        """Return the delay, what is under the cursor, and the command."""
         said = [] if self._result is None else [timeline_headline(self._result)]
         return "\n".join([*filter(None, [self._fixed_line]), *said, self._about_cell(), *self.commands()])
 
@@ -338,7 +338,7 @@ class TimelineScreen(ViewScreen):
         self.reask()
 
     def action_next_arrival(self, by: int) -> None:
-        """To the next collective in view that waited, at the rank that arrived last."""
+        """Go to the next collective in view that waited, at the rank that arrived last."""
         result = self._result
         if result is None:
             return

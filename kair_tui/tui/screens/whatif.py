@@ -103,7 +103,7 @@ class WhatifScreen(ViewScreen):
     # Questions.
 
     def questions(self) -> Mapping[str, Question]:
-        """What the job costs, what triage found; then all fixes by themselves, and the chosen ones together."""
+        """Return what the job costs, what triage found; then all fixes by themselves, and the chosen ones together."""
         asked = {"whatif": self.session.question("whatif"), "triage": self.session.question("triage")}
         # Which fixes there are is known once both have answered.
         if self._result is not None and "triage" not in self.waiting and self._fixes.alone:
@@ -142,7 +142,7 @@ class WhatifScreen(ViewScreen):
         return {**super().room(size), "-wide": size.width >= _WIDE, "-short": size.height < _SHORT}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Hands a result to its widgets."""
+        """Hand a result to its widgets."""
         if name == "whatif":
             self._result = result
             self._at_step = None
@@ -165,13 +165,13 @@ class WhatifScreen(ViewScreen):
         self._go_on()
 
     def on_answered(self, message: Answered) -> None:
-        """Goes on with what can be asked now."""
+        """Go on with what can be asked now."""
         super().on_answered(message)
         if message.error is not None:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Asks what follows from what is known now, unless that was asked already."""
+        """Ask what follows from what is known now, unless that was asked already."""
         if "chosen" not in self.waiting:
             self._together = self._wanted()
         if not self._together:
@@ -236,7 +236,7 @@ class WhatifScreen(ViewScreen):
         ]
 
     def on_fix_list_toggled(self, message: FixList.Toggled) -> None:
-        """Chooses the fix or no longer; the step's time follows."""
+        """Choose the fix or no longer; the step's time follows."""
         self._fixes.toggle(message.fix.fixes)
         self._reprice()
 
@@ -251,7 +251,7 @@ class WhatifScreen(ViewScreen):
         self._reprice()
 
     async def action_add(self) -> None:
-        """Asks for a fix."""
+        """Ask for a fix."""
         await self.ask_for(f"a fix, like {_FIX_EXAMPLE}", self._add)
 
     def _add(self, text: str) -> None:
@@ -289,7 +289,7 @@ class WhatifScreen(ViewScreen):
         self._reprice()
 
     async def action_cost(self) -> None:
-        """Asks what a GPU costs per hour."""
+        """Ask what a GPU costs per hour."""
         await self.ask_for("a GPU hour costs", self._price_in_money, value=f"{self.session.gpu_cost or ''}")
 
     def _price_in_money(self, text: str) -> None:
@@ -372,7 +372,7 @@ class WhatifScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """The first rank of what is under the cursor, else the one that costs most."""
+        """Return the first rank of what is under the cursor, else the one that costs most."""
         if isinstance(self.focused, FixList) and self.focused.chosen is not None and self.focused.chosen.ranks:
             return self.focused.chosen.ranks[0]
         if isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
@@ -386,12 +386,12 @@ class WhatifScreen(ViewScreen):
         self.query_one(WorkerHeat).move_to(rank)
 
     def on_choices_chosen(self) -> None:
-        """To the screen of the rank that is under the cursor."""
+        """Go to the screen of the rank that is under the cursor."""
         if self.rank is not None:
             self.kair.go_to_rank(self.rank)
 
     def describe_cursor(self) -> None:
-        """Says what is under the cursor of the part that has the keyboard."""
+        """Say what is under the cursor of the part that has the keyboard."""
         if isinstance(self.focused, FixList):
             self.describe(self._about_fix(self.focused.chosen))
         elif isinstance(self.focused, WorkerHeat):
@@ -425,7 +425,7 @@ class WhatifScreen(ViewScreen):
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
 
     def copied(self) -> str:
-        """The verdict, the three bars, what is under the cursor, and the commands."""
+        """Return the verdict, the three bars, what is under the cursor, and the commands."""
         verdict = [self._result.verdict] if self._result is not None else []
         fixes = self.query_one(FixList)
         about = [self._about_fix(fixes.chosen)] if fixes.has_focus else [self._about_worker(self.query_one(WorkerHeat))]
@@ -434,7 +434,7 @@ class WhatifScreen(ViewScreen):
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leaves the fixes that match."""
+        """Leave the fixes that match."""
         self._filter = wanted
         self._list_fixes()
         listed = self._fixes.listed()

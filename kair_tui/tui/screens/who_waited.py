@@ -67,12 +67,12 @@ class WhoWaited(Vertical):
 
     @property
     def neighbours(self) -> Neighbours:
-        """What is around a root cause."""
+        """Return what is around a root cause."""
         return self.query_one(Neighbours)
 
     @property
     def ranks(self) -> RankGraph:
-        """All ranks."""
+        """Return all ranks."""
         return self.query_one(RankGraph)
 
     def accuse(self, ranks: frozenset[int]) -> None:
@@ -97,23 +97,17 @@ class WhoWaited(Vertical):
 
     def _show(self, result: BlameResult, cause: RootCause | None, graph: "DiGraph") -> None:
         if self.has_class("-ranks"):
-            self._show_ranks(result, graph)
-        else:
-            self._show_around(result, cause, graph)
-
-    def _show_around(self, result: BlameResult, cause: RootCause | None, graph: "DiGraph") -> None:
+            if result is not self._drawn:
+                self._drawn = result
+                self.ranks.show_graph(rank_graph(graph))
+            awaited = self.ranks.awaited
+            self._say(f"for {plural(awaited, 'rank')}, the longest first" if awaited else "for no rank")
+            return
         node = None if cause is None else cause_id(result, cause)
         lines = () if node is None else neighbourhood(graph, node)
         if lines != self.neighbours.items:  # else the cursor stays
             self.neighbours.show(lines)
         self._say("because of none" if cause is None else f"because of rank {cause.rank}")
-
-    def _show_ranks(self, result: BlameResult, graph: "DiGraph") -> None:
-        if result is not self._drawn:
-            self._drawn = result
-            self.ranks.show_graph(rank_graph(graph))
-        awaited = self.ranks.awaited
-        self._say(f"for {plural(awaited, 'rank')}, the longest first" if awaited else "for no rank")
 
     def _say(self, said: str) -> None:
         legend = f"{'time':>{TIME}}{'share':>{SHARE}} "
@@ -126,7 +120,7 @@ class WhoWaited(Vertical):
         self.post_message(self.GraphMade(result, graph(result, "node-link")))
 
     def on_who_waited_graph_made(self, message: GraphMade) -> None:
-        """Shows it if it is still wanted."""
+        """Show it if it is still wanted."""
         if message.result is self._result:
             self._graph = message.graph
             self._show(message.result, self._cause, message.graph)
@@ -164,7 +158,7 @@ def _narrowed(result: BlameResult, place: Place) -> str:
 
 
 def about_cause(row: RootCause | None, look: Look) -> str:
-    """A root cause, in one line."""
+    """Return a root cause, in one line."""
     if row is None:
         return ""
     parts = (
@@ -178,7 +172,7 @@ def about_cause(row: RootCause | None, look: Look) -> str:
 
 
 def about_stop(path: BlamePath | None, node: PathNode | None, look: Look) -> str:
-    """A stop of a path, in one line."""
+    """Return a stop of a path, in one line."""
     if path is None or node is None:
         return ""
     parts = (
@@ -193,7 +187,7 @@ def about_stop(path: BlamePath | None, node: PathNode | None, look: Look) -> str
 
 
 def about_neighbour(line: Neighbour | None, look: Look) -> str:
-    """What is around a root cause, in one line."""
+    """Return what is around a root cause, in one line."""
     if line is None:
         return ""
     said = line.detail if line.role == "waited" else f"{line.text} {look.glyphs.dot} {line.detail}"
@@ -201,7 +195,7 @@ def about_neighbour(line: Neighbour | None, look: Look) -> str:
 
 
 def about_line(line: GraphLine | None, look: Look) -> str:
-    """A rank that was waited for, or an edge of it, in one line."""
+    """Return a rank that was waited for, or an edge of it, in one line."""
     if line is None:
         return ""
     who = "" if line.edge is not None or line.of.rank is None else f"rank {line.of.rank}"
@@ -209,5 +203,5 @@ def about_line(line: GraphLine | None, look: Look) -> str:
 
 
 def dotted(parts: tuple[str, ...], look: Look) -> str:
-    """Those that say something, in one line."""
+    """Return those that say something, in one line."""
     return f" {look.glyphs.dot} ".join(part for part in parts if part)

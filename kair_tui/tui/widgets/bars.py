@@ -20,7 +20,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 from kair_engine.results.blame import RankBlame
-from kair_engine.results.rank import PartOfStep, RankProfileResult, SubgraphTime
+from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.drawing import Layer, Picture, bar, draw
 from kair_tui.render.rank import axis
@@ -65,7 +65,7 @@ class PriceBars(Choices[Price]):
         self.show(prices)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
-        """A line for each."""
+        """Return a line for each."""
         return max(len(self.items), 1)
 
     def _lines_of(self, item: Price, width: int) -> Lines:
@@ -91,7 +91,7 @@ class PriceBars(Choices[Price]):
 def prices_of(
     saved_us: Mapping[str, float] | Mapping[int, float], *, label: str, step_us: float, ideal_us: float, least: float
 ) -> list[Price]:
-    """All that is lost, the parts whose fix saves `least` of the step and more, and how many save less."""
+    """Return all that is lost, the parts whose fix saves `least` of the step and more, and how many save less."""
     lost_us, step_us = max(step_us - ideal_us, 0.0), max(step_us, 1e-3)
     found = [Price("no straggler", lost_us, lost_us / step_us, whole=True)]
     worth = {part: saved for part, saved in saved_us.items() if saved >= least * step_us}
@@ -117,12 +117,12 @@ class RankBars(Drawn):
         self._ranks: Sequence[RankBlame] = ()
 
     def show(self, ranks: Sequence[RankBlame]) -> None:
-        """Replaces the bars."""
+        """Replace the bars."""
         self._ranks = ranks
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One rank, or all that fit."""
+        """Return one rank, or all that fit."""
         styles, width, height = self.text_styles, self.size.width, self.size.height
         if height == 1:
             return fitted(self._in_a_row(width), width, styles.base, self.look)
@@ -202,11 +202,11 @@ class StepBars(Drawn):
 
     @property
     def lines(self) -> list[str]:
-        """The same as text."""
+        """Return the same as text."""
         return [" ".join(part for part in (bar.label, _time(bar), bar.remark) if part) for bar in self._bars()]
 
     def render_line(self, y: int) -> Strip:
-        """One of the bars."""
+        """Return one of the bars."""
         styles, width = self.text_styles, self.size.width
         bars = self._bars()
         pieces = self._drawn(bars[y], bars, width) if y < len(bars) else []
@@ -271,7 +271,7 @@ class _Row:
 
     @property
     def difference_us(self) -> float | None:
-        """What the rank spends beyond its role's median."""
+        """Return what the rank spends beyond its role's median."""
         return None if self.typical_us is None else self.own_us - self.typical_us
 
 
@@ -286,8 +286,9 @@ class StepParts(Drawn):
         self._what = "part"
 
     def show(self, result: RankProfileResult | None, *, subgraphs: bool = False) -> None:
-        """Replaces the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
-        self._rows = () if result is None else tuple(map(_of_part, result.parts))
+        """Replace the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
+        parts = () if result is None else result.parts
+        self._rows = tuple(_Row(one.part, one.own_us, one.typical_us, one.share) for one in parts)
         self._what = "scope" if subgraphs else "part"
         if subgraphs and result is not None:
             found = [_of_subgraph(row, result.step_time_us) for row in result.subgraphs]
@@ -295,7 +296,7 @@ class StepParts(Drawn):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The titles where there is room for them, then a part in each line."""
+        """Return the titles where there is room for them, then a part in each line."""
         styles, width = self.text_styles, self.size.width
         # Of scopes, which can be more than there are lines for, the first ones stand under their titles, too.
         y -= self._what != "part" or self.size.height > len(self._rows)
@@ -335,10 +336,6 @@ class StepParts(Drawn):
         return max(self._rows, key=lambda row: row.difference_us or 0.0)
 
 
-def _of_part(part: PartOfStep) -> _Row:
-    return _Row(part.part, part.own_us, part.typical_us, part.share)
-
-
 def _of_subgraph(one: SubgraphTime, step_us: float) -> _Row:
     name = clean(short_name(one.subgraph, _NAME))[:_NAME]
     return _Row(name, one.own_us, one.typical_us, one.own_us / max(step_us, 1e-3))
@@ -360,12 +357,12 @@ class CompletionCurve(Drawn):
         self._drawn_for = Size(0, 0)
 
     def show(self, result: RankProfileResult | None) -> None:
-        """Replaces the curve."""
+        """Replace the curve."""
         self._result, self._picture = result, None
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """A row of the picture, or the axis under it."""
+        """Return a row of the picture, or the axis under it."""
         styles, width, height = self.text_styles, self.size.width, self.size.height
         if self._result is None or width <= _MARGIN + 1 or height < 3:
             return Strip.blank(width, styles.base)

@@ -78,7 +78,7 @@ class BlameTree(RowCursor, can_focus=True):
     # What is shown.
 
     def show(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
-        """Replaces the paths; shares are of `waiting_us`. Without any, `empty` says why."""
+        """Replace the paths; shares are of `waiting_us`. Without any, `empty` says why."""
         self._paths, self._waiting_us, self._empty, self.at = paths, waiting_us, empty, 0
         # Asked about one root cause, all lead to it.
         self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
@@ -94,17 +94,17 @@ class BlameTree(RowCursor, can_focus=True):
 
     @property
     def merged(self) -> MergedPath | None:
-        """The alike paths under the cursor."""
+        """Return the alike paths under the cursor."""
         return self._paths[self._lines[self.at].path] if self._lines else None
 
     @property
     def path(self) -> BlamePath | None:
-        """The longest of them."""
+        """Return the longest of them."""
         return None if self.merged is None else self.merged.path
 
     @property
     def node(self) -> PathNode | None:
-        """The stop under the cursor; of stops that are folded away the first."""
+        """Return the stop under the cursor; of stops that are folded away the first."""
         return self._node(self._lines[self.at]) if self._lines else None
 
     def _node(self, line: _Line) -> PathNode:
@@ -112,7 +112,7 @@ class BlameTree(RowCursor, can_focus=True):
         return stops(path)[line.depth - 1] if line.depth else path.symptom
 
     def _lines_of(self, at: int) -> list[_Line]:
-        """A path's lines from the symptom to its end, each one step further in than the one before."""
+        """Return a path's lines from the symptom to its end, each one step further in than the one before."""
         if at in self._folded:
             return [_Line(at)]
         path = self._paths[at].path
@@ -133,7 +133,7 @@ class BlameTree(RowCursor, can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         styles, width = self.text_styles, self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._lines):
@@ -145,7 +145,7 @@ class BlameTree(RowCursor, can_focus=True):
         return fitted(pieces, width, pieces[-1][1], self.look)
 
     def pieces(self, at: int) -> list[Piece]:
-        """A line of those that are not folded away, in view or not."""
+        """Return a line of those that are not folded away, in view or not."""
         line = self._lines[at]
         figures = self._figures(line)
         # The last column is the scroll bar's, or blank.
@@ -190,7 +190,7 @@ class BlameTree(RowCursor, can_focus=True):
         return f"  {sign}rank {end.rank} ", stop_name(end, path)
 
     def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
-        """What was lost where it began; of a root cause that is but a part, that part."""
+        """Return what was lost where it began; of a root cause that is but a part, that part."""
         styles, glyphs, path = self.text_styles, self.look.glyphs, merged.path
         chain, node, part = stops(path), path.chain[-1], merged.part
         guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
@@ -236,7 +236,7 @@ class BlameTree(RowCursor, can_focus=True):
         return [(f"{self.safe(text):>{columns}}", style) for text, columns, style in cells]
 
     def _cut(self, name: str, room: int) -> str:
-        """A name as it fits: what follows it says more than its end."""
+        """Return a name as it fits: what follows it says more than its end."""
         return cut_in_the_middle(self.safe(name), max(room, _SHORTEST_NAME), self.look)
 
     # The cursor.
@@ -257,7 +257,7 @@ class BlameTree(RowCursor, can_focus=True):
     # Folding.
 
     def action_fold(self) -> None:
-        """Shows stops that are folded away; elsewhere folds the path under the cursor, or unfolds it."""
+        """Show stops that are folded away; elsewhere fold the path under the cursor, or unfold it."""
         if not self._lines:
             return
         line = self._lines[self.at]
@@ -269,7 +269,7 @@ class BlameTree(RowCursor, can_focus=True):
             self._fold_to(self._folded ^ {line.path})
 
     def action_fold_all(self) -> None:
-        """Folds all paths, or unfolds them where all are folded."""
+        """Fold all paths, or unfold them where all are folded."""
         if self._lines:
             every = set(range(len(self._paths)))
             self._fold_to(set() if self._folded == every else every)
@@ -285,7 +285,7 @@ class BlameTree(RowCursor, can_focus=True):
             self.action_fold()
 
     def action_into(self) -> None:
-        """Unfolds a path or the stops in its middle, then goes along it."""
+        """Unfold a path or the stops in its middle, then go along it."""
         if not self._lines:
             return
         line = self._lines[self.at]
@@ -307,7 +307,7 @@ class BlameTree(RowCursor, can_focus=True):
     # What the cursor is on.
 
     def action_open(self) -> None:
-        """Asks for the rank's screen; on a folded path shows its stops first."""
+        """Ask for the rank's screen; on a folded path shows its stops first."""
         if not self._lines:
             return
         line = self._lines[self.at]
@@ -317,7 +317,7 @@ class BlameTree(RowCursor, can_focus=True):
             self.post_message(RankOpened(self.node.rank))
 
     def on_click(self, event: events.Click) -> None:
-        """Moves the cursor to the line under the mouse; folds a path or opens a stop where it already was."""
+        """Move the cursor to the line under the mouse; fold a path or open a stop where it already was."""
         at = event.y + self.scroll_offset.y
         if at >= len(self._lines):
             return

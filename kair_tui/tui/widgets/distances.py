@@ -75,13 +75,13 @@ class DistanceMatrix(Heat):
 
     @property
     def has_roles(self) -> bool:
-        """Whether there are several, and some of more than one rank."""
+        """Return whether there are several, and some of more than one rank."""
         rows = () if self._result is None else self._result.scores
         return 1 < len({row.role for row in rows}) < len(rows)
 
     @property
     def scores(self) -> Sequence[RankScore]:
-        """Every rank with its mean distance from those that it is compared with, the farthest first."""
+        """Return every rank with its mean distance from those that it is compared with, the farthest first."""
         return tuple(self._scores.values())
 
     def compare_across_roles(self, across: bool) -> None:
@@ -103,11 +103,11 @@ class DistanceMatrix(Heat):
         return sorted(found, key=lambda row: -row.score)
 
     def are_compared(self, one: int, other: int) -> bool:
-        """Whether their distance means anything here."""
+        """Return whether their distance means anything here."""
         return not self.within_roles or self._scores[one].role == self._scores[other].role
 
     def list_ranks(self, ranks: Sequence[int], *, by_host: bool) -> None:
-        """Shows these on both sides, in this order; `by_host` says that hosts stand together."""
+        """Show these on both sides, in this order; `by_host` says that hosts stand together."""
         self._ranks, self._by_host = ranks, by_host
         if self._pair is not None and ranks:
             row, column = self._pair
@@ -118,7 +118,7 @@ class DistanceMatrix(Heat):
 
     @property
     def pair(self) -> tuple[int, int] | None:
-        """The ranks of the row and of the column."""
+        """Return the ranks of the row and of the column."""
         return (self._ranks[self.row], self._ranks[self.column]) if self._ranks else None
 
     def distance(self, one: int, other: int) -> float:
@@ -126,7 +126,7 @@ class DistanceMatrix(Heat):
         return self._distances[self._place[one]][self._place[other]]
 
     def text(self, distance: float) -> str:
-        """A distance as the command prints it."""
+        """Return a distance as the command prints it."""
         return f"{distance:.{self._digits}f}"
 
     def move_to(self, rank: int) -> None:
@@ -140,7 +140,7 @@ class DistanceMatrix(Heat):
         self._pair = self.pair
 
     def action_next_far(self, by: int) -> None:
-        """To the rank whose mean distance is the next lower, and the one it is farthest from."""
+        """Go to the rank whose mean distance is the next lower, and the one it is farthest from."""
         shown = frozenset(self._ranks)
         ranking = [rank for rank in self._scores if rank in shown]
         if not ranking:
@@ -183,7 +183,7 @@ class DistanceMatrix(Heat):
         return self.safe(self._scores[rank].host or "") if self._has_hosts else ""
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
-        """The hosts of the columns; under them the ranks, as many as there is room for."""
+        """Return the hosts of the columns; under them the ranks, as many as there is room for."""
         dim = self.text_styles.dim
         if line == 0:
             starts = [0, *self.columns.borders] if self._by_host and self._ranks else []
@@ -206,7 +206,7 @@ class DistanceMatrix(Heat):
         return self.columns.start(end - 1) + self.columns.size - self.columns.start(first)
 
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """The rank, and its host where a new one begins."""
+        """Return the rank, and its host where a new one begins."""
         rank = self._ranks[row]
         host = self._host(rank)
         begins = row == 0 or host != self._host(self._ranks[row - 1])
@@ -217,7 +217,7 @@ class DistanceMatrix(Heat):
         ]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """A sign for how far the two are apart."""
+        """Return a sign for how far the two are apart."""
         one, other, size = self._ranks[row], self._ranks[column], self.columns.size
         if one == other:
             return (self.look.glyphs.dash * min(size, 2)).ljust(size), self.text_styles.dim
@@ -234,7 +234,7 @@ class DistanceMatrix(Heat):
         return sum(distance >= limit > 0 for limit in self.limits)
 
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """The rank's mean distance: its score."""
+        """Return the rank's mean distance: its score."""
         of_rank = self._scores[self._ranks[row]].score
         style = self.text_styles.strong if self._level(of_rank) > 1 else self.text_styles.dim
         return [(f"{score(of_rank):>{self.right}}", style)]

@@ -39,7 +39,7 @@ class Drawing:
 
     @cached_property
     def text_styles(self) -> TextStyles:
-        """The styles for that."""
+        """Return the styles for that."""
         return styles_of(self.look)
 
     def safe(self, text: str) -> str:

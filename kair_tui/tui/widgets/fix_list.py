@@ -42,7 +42,7 @@ class ListedFix:
 
     @classmethod
     def of(cls, fixes: tuple[Fix, ...], origin: str, price: FixPrice | None) -> "ListedFix":
-        """One to choose; its price is None until it is known."""
+        """Return one to choose; its price is None until it is known."""
         text = ", ".join(map(short, fixes))
         if price is None:
             return cls(text, fixes, origin)
@@ -50,7 +50,7 @@ class ListedFix:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that the first names."""
+        """Return the ranks that the first names."""
         return self.fixes[0].ranks if self.fixes else ()
 
 
@@ -88,14 +88,14 @@ class FixList(Choices[ListedFix]):
 
     @property
     def titles(self) -> str:
-        """What stands over the figures."""
+        """Return what stands over the figures."""
         money = any(fix.cost_per_day is not None for fix in self.items)
         return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
             f"{'cost/day':>{_MONEY}}  " if money else "  "
         )
 
     def action_choose_fix(self) -> None:
-        """Chooses it, or no longer."""
+        """Choose it, or no longer."""
         if self.chosen is not None and self.chosen.fixes:
             self.post_message(self.Toggled(self.chosen))
 
@@ -132,7 +132,7 @@ class FixList(Choices[ListedFix]):
 
 
 def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:
-    """What makes it the same fix, whatever its price."""
+    """Return what makes it the same fix, whatever its price."""
     return fix.text, fix.fixes
 
 
@@ -145,7 +145,7 @@ _FACTOR = re.compile(r":(\d+(\.\d+)?|even)$")
 
 
 def typed_fix(text: str) -> Fix:
-    """The fix that was typed: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
+    """Return the fix that was typed: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
 
     Raises UsageError where it is none.
     """
@@ -164,7 +164,7 @@ def typed_fix(text: str) -> Fix:
 
 
 def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
-    """What a question about `kair whatif` is given for these fixes, each once."""
+    """Return what a question about `kair whatif` is given for these fixes, each once."""
     distinct = list(dict.fromkeys(fixes))
     plain = [fix_text(fix) for fix in distinct if not fix.is_scale]
     scales = [fix_text(fix) for fix in distinct if fix.is_scale]
@@ -172,7 +172,7 @@ def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
 
 
 def in_order(fixes: Iterable[Fix]) -> list[Fix]:
-    """The same in the order in which their prices come: fixes, then scales."""
+    """Return the same in the order in which their prices come: fixes, then scales."""
     return sorted(dict.fromkeys(fixes), key=lambda fix: fix.is_scale)
 
 

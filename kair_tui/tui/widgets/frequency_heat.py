@@ -67,7 +67,7 @@ class FrequencyHeat(Heat):
         self.rearrange()
 
     def list_ranks(self, ranks: Sequence[int]) -> None:
-        """Shows these, in this order."""
+        """Show these, in this order."""
         self._ranks = ranks
         if self._rank not in ranks and ranks:
             self._rank = ranks[0]
@@ -77,22 +77,22 @@ class FrequencyHeat(Heat):
 
     @property
     def rank(self) -> int | None:
-        """The rank of the row."""
+        """Return the rank of the row."""
         return self._ranks[self.row] if self._ranks else None
 
     @property
     def windows(self) -> range:
-        """The windows of the column."""
+        """Return the windows of the column."""
         return self._stretches[self.column] if self._stretches else range(0)
 
     @property
     def counted(self) -> int:
-        """Operations that the rank ran in them."""
+        """Return operations that the rank ran in them."""
         return sum(self._counts[self._ranks[self.row]].counts[window] for window in self.windows)
 
     @property
     def shortfalls(self) -> tuple[DegradedWindow, ...]:
-        """Those of the windows in which the rank fell behind."""
+        """Return those of the windows in which the rank fell behind."""
         of_rank = self._degraded.get(self._ranks[self.row], {})
         return tuple(of_rank[window] for window in self.windows if window in of_rank)
 
@@ -110,7 +110,7 @@ class FrequencyHeat(Heat):
                 self._window = self.windows.start
 
     def action_next_degraded(self, by: int) -> None:
-        """To the next window with a shortfall, the largest first."""
+        """Go to the next window with a shortfall, the largest first."""
         shown = frozenset(self._ranks)
         degraded = [] if self._result is None else [one for one in self._result.degraded if one.rank in shown]
         if not degraded:
@@ -155,7 +155,7 @@ class FrequencyHeat(Heat):
         return [(before, dim)], ticks, [(f"{'degraded':>10}{wide}", dim)]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:
-        """The rank, and its host where there is more than one."""
+        """Return the rank, and its host where there is more than one."""
         if line != self.rows.size - 1:
             return ()
         rank = self._ranks[row]
@@ -165,7 +165,7 @@ class FrequencyHeat(Heat):
         return [(number, style), (host[: self._host_width], self.text_styles.dim)]
 
     def cell(self, row: int, column: int, line: int) -> Piece:
-        """A part of a bar; at its foot a sign where the rank ran less than its peers."""
+        """Return a part of a bar; at its foot a sign where the rank ran less than its peers."""
         rank, windows = self._ranks[row], self._stretches[column]
         counts, glyphs = self._counts[rank].counts, self.look.glyphs
         mean = sum(counts[windows.start : windows.stop]) / len(windows)

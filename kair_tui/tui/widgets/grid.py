@@ -36,7 +36,7 @@ class OfRank(Protocol):
 
     @property
     def rank(self) -> int:
-        """Its number."""
+        """Return its number."""
         ...
 
 
@@ -84,11 +84,11 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
     # What a grid of some sort says of its cells.
 
     def level(self, row: Row) -> int:
-        """How dark it is, from 0; MARKED for one that has the sign."""
+        """Return how dark it is, from 0; MARKED for one that has the sign."""
         raise NotImplementedError
 
     def figure(self, row: Row) -> str:
-        """What is written into it where there is room."""
+        """Return what is written into it where there is room."""
         raise NotImplementedError
 
     # What is shown.
@@ -116,27 +116,27 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
         self._rearrange()
 
     def group(self, groups: Sequence[Group], *, aligned: bool) -> None:
-        """Puts ranks together; `aligned` groups are rows of one table."""
+        """Put ranks together; `aligned` groups are rows of one table."""
         self._groups, self._aligned = groups, aligned
         self._rearrange()
 
     def hide(self, hidden: Callable[[int], bool]) -> None:
-        """Leaves the cells of ranks blank for which `hidden` is true."""
+        """Leave the cells of ranks blank for which `hidden` is true."""
         self._hidden = hidden
         self._redraw()
 
     @property
     def rank(self) -> int | None:
-        """The rank under the cursor: of several in one cell the most suspicious."""
+        """Return the rank under the cursor: of several in one cell the most suspicious."""
         return self._rank
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """All ranks of the cell under the cursor."""
+        """Return all ranks of the cell under the cursor."""
         return () if self._cursor is None else self._arrangement.ranks_in(self._cursor)
 
     def move_to(self, rank: int) -> None:
-        """Puts the cursor on a rank and brings it into view."""
+        """Put the cursor on a rank and bring it into view."""
         spot = self._arrangement.spot_of(rank)
         if spot is not None:
             self._rank = rank
@@ -204,7 +204,7 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         base = self.text_styles.base
         line = y + self.scroll_offset.y
         width = self.size.width
@@ -217,7 +217,7 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
         return strip.crop(left, left + width).adjust_cell_length(width, base)
 
     def _drawn(self, y: int) -> Strip:
-        """Cells of the same look in one segment: few of thousands differ from their neighbours."""
+        """Return cells of the same look in one segment: few of thousands differ from their neighbours."""
         styles, arrangement = self.text_styles, self._arrangement
         label = self.safe(arrangement.label(y))
         runs: list[tuple[str, Style]] = [(f"{label:<{arrangement.label_width}}", styles.dim)]
@@ -261,7 +261,7 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """To the cell beside."""
+        """Go to the cell beside."""
         if self._cursor is not None:
             spot = self._arrangement.beside(self._cursor, right, down)
             ranks = self._arrangement.ranks_in(spot)
@@ -269,7 +269,7 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
             self._point(spot)
 
     def action_next_flagged(self, by: int) -> None:
-        """To the next rank that is marked, in the order of the ranking."""
+        """Go to the next rank that is marked, in the order of the ranking."""
         flagged = [rank for rank in self._ranks if self._level[rank] == MARKED]
         if flagged:
             at = flagged.index(self._rank) + by if self._rank in flagged else 0
@@ -282,12 +282,12 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
         self._rearrange()
 
     def action_open(self) -> None:
-        """Asks for the rank's screen."""
+        """Ask for the rank's screen."""
         if self._rank is not None:
             self.post_message(RankOpened(self._rank))
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor there; a second click opens."""
+        """Put the cursor there; a second click opens."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -299,7 +299,7 @@ class CellGrid(DrawnScroll, Generic[Row], can_focus=True):
             self._point(spot)
 
     def _point(self, spot: Spot) -> None:
-        """Redraws the two cells that change."""
+        """Redraw the two cells that change."""
         before, self._cursor = self._cursor, spot
         for one in (before, spot):
             if one is not None:
@@ -335,7 +335,7 @@ class RankGrid(CellGrid[RankedRank]):
         return MARKED if row.flagged else sum(row.score >= limit for limit in LIMITS)
 
     def figure(self, row: RankedRank) -> str:
-        """Its score."""
+        """Return its score."""
         return score(row.score)
 
 
@@ -383,5 +383,5 @@ class WorkerHeat(CellGrid[Worker]):
         return sum(row.costs >= limit for limit in COSTS)
 
     def figure(self, row: Worker) -> str:
-        """Its costs, as a share of the step."""
+        """Return its costs, as a share of the step."""
         return percent(row.costs)

@@ -20,7 +20,7 @@ class Group:
 
 
 def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Group, ...]:
-    """A group per host, in the order of their lowest ranks."""
+    """Return a group per host, in the order of their lowest ranks."""
     members: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         members.setdefault(hosts.get(rank) or "no host", []).append(rank)
@@ -46,12 +46,12 @@ def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...
 
 
 def position_words(groups: Sequence[Group]) -> str:
-    """What rows and columns are: `pp x dp x tp`."""
+    """Return what rows and columns are: `pp x dp x tp`."""
     return "pp x dp" + (" x tp" if any(_apart(group) > 1 for group in groups) else "")
 
 
 def place_in_words(rank: int, layout: Layout | None) -> str:
-    """Where a rank is: `pp 3 dp 2 tp 1`; as much of it as is known."""
+    """Return where a rank is: `pp 3 dp 2 tp 1`; as much of it as is known."""
     if layout is None:
         return ""
     stage, dp = layout.pipeline_stage.get(rank), layout.dp_rank.get(rank)
@@ -67,7 +67,7 @@ def place_in_words(rank: int, layout: Layout | None) -> str:
 
 
 def _apart(group: Group) -> int:
-    """How many ranks stand under one column's name; 1 where each has its own."""
+    """Return how many ranks stand under one column's name; 1 where each has its own."""
     named = len(set(group.columns))
     return len(group.columns) // named if named and len(group.columns) % named == 0 else 1
 
@@ -119,35 +119,35 @@ class Arrangement:
         self.width = self.label_width + min(self.abreast, max(len(groups), 1)) * block - _GAP
 
     def _offset(self, column: int) -> int:
-        """Where a cell of a line begins."""
+        """Return where a cell of a line begins."""
         return column * self.zoom.width + (column // self._together if self._together else 0)
 
     @cached_property
     def _place(self) -> dict[int, tuple[int, int]]:
-        """Each rank's group, and its place in it."""
+        """Return each rank's group, and its place in it."""
         return {rank: (g, at) for g, group in enumerate(self.groups) for at, rank in enumerate(group.ranks)}
 
     def cells(self, group: int) -> int:
-        """How many cells the group has."""
+        """Return how many cells the group has."""
         return -(-len(self.groups[group].ranks) // self.zoom.ranks)
 
     def ranks_in(self, spot: Spot) -> tuple[int, ...]:
-        """The ranks of a cell."""
+        """Return the ranks of a cell."""
         first = spot.cell * self.zoom.ranks
         return self.groups[spot.group].ranks[first : first + self.zoom.ranks]
 
     def spot_of(self, rank: int) -> Spot | None:
-        """The cell of a rank."""
+        """Return the cell of a rank."""
         place = self._place.get(rank)
         return None if place is None else self._spot(place[0], place[1] // self.zoom.ranks)
 
     def label(self, y: int) -> str:
-        """What stands before line `y`: the first group of it."""
+        """Return what stands before line `y`: the first group of it."""
         block, row = divmod(y, self._rows)
         return self.groups[block * self.abreast].label if row == 0 else ""
 
     def line(self, y: int) -> list[Spot]:
-        """The cells of line `y`, from left to right."""
+        """Return the cells of line `y`, from left to right."""
         block, row = divmod(y, self._rows)
         spots = []
         for group in range(block * self.abreast, min((block + 1) * self.abreast, len(self.groups))):
@@ -157,11 +157,11 @@ class Arrangement:
         return spots
 
     def at(self, x: int, y: int) -> Spot | None:
-        """The cell at a place of the screen, if there is one."""
+        """Return the cell at a place of the screen, if there is one."""
         return next((spot for spot in self.line(y) if spot.x <= x < spot.x + self.zoom.width), None)
 
     def beside(self, spot: Spot, dx: int, dy: int) -> Spot:
-        """The next cell in a direction; the same one at the edge. Sideways goes on in the next line."""
+        """Return the next cell in a direction; the same one at the edge. Sideways goes on in the next line."""
         if dy:
             y = min(max(spot.y + dy, 0), self.height - 1)
             return min(self.line(y), key=lambda other: abs(other.x - spot.x), default=spot)

@@ -41,13 +41,13 @@ class HeaderLine(Line):
         """Crumbs at the beginning for which there was no room."""
 
     def show(self, crumbs: tuple[str, ...], about: str, alarm: str = "") -> None:
-        """Redraws where something changed."""
+        """Redraw where something changed."""
         if (crumbs, about, alarm) != (self._crumbs, self._about, self._alarm):
             self._crumbs, self._about, self._alarm = crumbs, about, alarm
             self.refresh()
 
     def fill(self) -> Style:
-        """A bar across the screen."""
+        """Return a bar across the screen."""
         return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
@@ -68,7 +68,7 @@ class HeaderLine(Line):
         return [*path, (" " * gap, styles.bar), *right, (" ", styles.bar)]
 
     def _path(self, left_out: int) -> list[Piece]:
-        """The brand and the crumbs, a piece each, without so many of the first."""
+        """Return the brand and the crumbs, a piece each, without so many of the first."""
         styles, glyphs = self.text_styles, self.look.glyphs
         crumbs = [self.safe(crumb) for crumb in self._crumbs[left_out:]]
         cut = f" {glyphs.ellipsis} {glyphs.crumb} " if left_out else " "
@@ -77,7 +77,7 @@ class HeaderLine(Line):
         return path + [(crumb, styles.bar_strong) for crumb in crumbs[-1:]]
 
     def on_click(self, event: events.Click) -> None:
-        """Leads to the screen of the crumb under the mouse."""
+        """Lead to the screen of the crumb under the mouse."""
         at = _piece_at(self._path(self._left_out), event.x)
         if at is not None and at >= _BRAND:
             self.post_message(self.Chosen(at - _BRAND + self._left_out))
@@ -105,11 +105,11 @@ class ScreensLine(Line):
             self.refresh()
 
     def fill(self) -> Style:
-        """A bar across the screen."""
+        """Return a bar across the screen."""
         return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
-        """Every key; the last ones without their names where there is no room for those."""
+        """Return every key; the last ones without their names where there is no room for those."""
         pieces: list[Piece] = []
         for (key, name), is_named in zip(self._screens, self._named(width), strict=True):
             is_front = name == self._front
@@ -131,7 +131,7 @@ class ScreensLine(Line):
         return [name in named for _, name in self._screens]
 
     def on_click(self, event: events.Click) -> None:
-        """Leads to the screen under the mouse."""
+        """Lead to the screen under the mouse."""
         at = _piece_at(self.pieces(self.size.width), event.x)
         if at is not None:
             self.post_message(self.Chosen(self._screens[at // 2][1]))
@@ -150,12 +150,12 @@ class StatusLine(Line):
 
     @property
     def text(self) -> str:
-        """What it says now."""
+        """Return what it says now."""
         return self._text.strip()
 
     @property
     def about(self) -> str:
-        """What is under the cursor."""
+        """Return what is under the cursor."""
         return self._about
 
     def describe(self, text: str) -> None:
@@ -170,7 +170,7 @@ class StatusLine(Line):
         self._show(text or self._about, alarm=alarm)
 
     def _show(self, text: str, *, alarm: bool) -> None:
-        """Redraws only the part that differs."""
+        """Redraw only the part that differs."""
         shown = f" {self.safe(text)}"
         if (shown, alarm) == (self._text, self._alarming):
             return
@@ -184,11 +184,11 @@ class StatusLine(Line):
         self.refresh(Region(first, 0, last - first, 1))
 
     def fill(self) -> Style:
-        """One bar with the footer."""
+        """Return one bar with the footer."""
         return self.text_styles.status
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
-        """The message."""
+        """Return the message."""
         return [(self._text, self.text_styles.status_alarm if self._alarming else self.text_styles.status)]
 
 
@@ -217,17 +217,17 @@ class FooterLine(Line):
         self._keys: tuple[FooterKey, ...] = ()
 
     def show(self, keys: tuple[FooterKey, ...]) -> None:
-        """Redraws where the keys changed."""
+        """Redraw where the keys changed."""
         if keys != self._keys:
             self._keys = keys
             self.refresh()
 
     def fill(self) -> Style:
-        """A bar across the screen."""
+        """Return a bar across the screen."""
         return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
-        """The keys that there is room for."""
+        """Return the keys that there is room for."""
         pieces: list[Piece] = [(" ", self.text_styles.bar)]
         for key in self._shown(width):
             gap = " " * _APART if len(pieces) > 1 else ""
@@ -246,7 +246,7 @@ class FooterLine(Line):
         return keys
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the key under the mouse."""
+        """Press the key under the mouse."""
         at = _piece_at(self.pieces(self.size.width), event.x)
         if at is not None and at > 0:
             self.post_message(self.Chosen(self._shown(self.size.width)[(at - 1) // _PIECES_OF_KEY].press))
@@ -257,7 +257,7 @@ def _length(pieces: list[Piece]) -> int:
 
 
 def _piece_at(pieces: list[Piece], x: int) -> int | None:
-    """Which of the pieces of a line is in a column."""
+    """Return which of the pieces of a line is in a column."""
     end = 0
     for at, (text, _) in enumerate(pieces):
         end += cell_len(text)
@@ -271,7 +271,7 @@ def _needed(keys: list[FooterKey]) -> int:
 
 
 def _difference(one: str, other: str) -> tuple[int, int]:
-    """The first cell in which two texts of the same length differ, and one past the last."""
+    """Return the first cell in which two texts of the same length differ, and one past the last."""
     if cell_len(one) != len(one) or cell_len(other) != len(other):
         return 0, max(cell_len(one), cell_len(other))
     differing = [index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

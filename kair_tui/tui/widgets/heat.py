@@ -36,20 +36,20 @@ class Axis:
 
     @property
     def length(self) -> int:
-        """Cells from the first to the last."""
+        """Return cells from the first to the last."""
         return self.count * self.size + len(self.borders) * self.gap
 
     def start(self, item: int) -> int:
-        """The first cell of an item."""
+        """Return the first cell of an item."""
         return item * self.size + bisect_right(self.borders, item) * self.gap
 
     def at(self, cell: int) -> int | None:
-        """The item that a cell belongs to; None for a border, and beyond the last."""
+        """Return the item that a cell belongs to; None for a border, and beyond the last."""
         item = bisect_right(range(self.count), cell, key=self.start) - 1
         return item if item >= 0 and cell < self.start(item) + self.size else None
 
     def within(self, begin: int, end: int) -> range:
-        """The items of which a cell lies between `begin` and `end`."""
+        """Return the items of which a cell lies between `begin` and `end`."""
         first = max(bisect_right(range(self.count), begin, key=self.start) - 1, 0)
         return range(first, bisect_right(range(self.count), end - 1, key=self.start))
 
@@ -91,29 +91,29 @@ class Heat(DrawnScroll, can_focus=True):
     # What a kind of map says.
 
     def lay_out(self, width: int, height: int) -> None:
-        """Sets `rows`, `columns`, `left`, `right` for cells in so much room, and the cursor's row and column."""
+        """Set `rows`, `columns`, `left`, `right` for cells in so much room, and the cursor's row and column."""
         raise NotImplementedError
 
     def label(self, row: int, line: int) -> Sequence[Piece]:
-        """What stands before the cells on one line of a row."""
+        """Return what stands before the cells on one line of a row."""
         raise NotImplementedError
 
     def cell(self, row: int, column: int, line: int) -> Piece:
-        """One line of a cell, exactly as wide as it is."""
+        """Return one line of a cell, exactly as wide as it is."""
         raise NotImplementedError
 
     def total(self, row: int, line: int) -> Sequence[Piece]:
-        """What stands behind the cells."""
+        """Return what stands behind the cells."""
         raise NotImplementedError
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
-        """A line over the cells: over the labels, over the cells from these on, in order, and over the sums."""
+        """Return a line over the cells: over the labels, over the cells from these on, in order, and over the sums."""
         raise NotImplementedError
 
     # Layout.
 
     def rearrange(self) -> None:
-        """Lays everything out anew."""
+        """Lay everything out anew."""
         if not self.is_mounted or not self.size.width:
             return
         self._strips.clear()
@@ -148,7 +148,7 @@ class Heat(DrawnScroll, can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         width = self.size.width
         if y < self.HEADER:
             return self._heading(y) if self.rows.count else Strip.blank(width, self.text_styles.base)
@@ -164,7 +164,7 @@ class Heat(DrawnScroll, can_focus=True):
 
     @property
     def _room(self) -> int:
-        """Columns of the screen for cells."""
+        """Return columns of the screen for cells."""
         return max(self._width - self.left - self.right, 1)
 
     def _heading(self, line: int) -> Strip:
@@ -187,7 +187,7 @@ class Heat(DrawnScroll, can_focus=True):
         return self._joined(self.label(row, of_row), self._cells(row, of_row), self.total(row, of_row))
 
     def _cells(self, row: int | None, line: int) -> Strip:
-        """Those in view of one line of a row; None for the border between two rows."""
+        """Return those in view of one line of a row; None for the border between two rows."""
         columns, offset, glyphs = self.columns, self.scroll_offset.x, self.look.glyphs
         shown = columns.within(offset, offset + self._room)
         border = (
@@ -226,7 +226,7 @@ class Heat(DrawnScroll, can_focus=True):
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """To the cell beside."""
+        """Go to the cell beside."""
         self.point(self.row + down, self.column + right)
 
     def action_page(self, by: int) -> None:
@@ -234,7 +234,7 @@ class Heat(DrawnScroll, can_focus=True):
         self.point(self.row + by * max((self.size.height - self.HEADER) // self.rows.size, 1), self.column)
 
     def point(self, row: int, column: int) -> None:
-        """Puts the cursor on a cell, the nearest that there is, and redraws the two that change."""
+        """Put the cursor on a cell, the nearest that there is, and redraw the two that change."""
         if not self.rows.count:
             return
         row, column = min(max(row, 0), self.rows.count - 1), min(max(column, 0), self.columns.count - 1)
@@ -246,12 +246,12 @@ class Heat(DrawnScroll, can_focus=True):
         self.post_message(self.Moved())
 
     def action_open(self) -> None:
-        """Asks for the row's rank."""
+        """Ask for the row's rank."""
         if self.rows.count:
             self.post_message(self.Opened())
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor there; a second click opens."""
+        """Put the cursor there; a second click opens."""
         offset = event.get_content_offset(self)
         if offset is None or offset.y < self.HEADER:
             return
@@ -283,7 +283,7 @@ class Heat(DrawnScroll, can_focus=True):
 
 
 def _into_view(start: int, size: int, offset: int, room: int) -> int:
-    """Where to scroll to: nowhere if it can be seen, else so that there is something beyond it."""
+    """Return where to scroll to: nowhere if it can be seen, else so that there is something beyond it."""
     if offset <= start and start + size <= offset + room:
         return offset
     margin = room // 4
@@ -308,12 +308,12 @@ class RankStrip(Drawn):
         self._usual = 0.0
 
     def show(self, ranks: Sequence[int], values: Sequence[float], usual: float) -> None:
-        """Replaces the figures, one for each of `ranks`; `usual` is their median."""
+        """Replace the figures, one for each of `ranks`; `usual` is their median."""
         self._ranks, self._values, self._usual = ranks, values, usual
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The line."""
+        """Return the line."""
         styles, width = self.text_styles, self.size.width
         pieces = self._pieces(width) if y == 0 and self._values else []
         return fitted(pieces, width, styles.base, self.look)

@@ -68,11 +68,11 @@ class LatenessMap(Heat):
 
     @property
     def has_map(self) -> bool:
-        """Whether there is anything to draw."""
+        """Return whether there is anything to draw."""
         return self._late is not None and bool(self._late.late_us.size)
 
     def show(self, late: Lateness | None, groups: Sequence[Group]) -> None:
-        """Replaces the map; the cursor goes to the latest cell of all. None takes it away."""
+        """Replace the map; the cursor goes to the latest cell of all. None takes it away."""
         self._late = late
         # What was laid out is of another map. Where this one is not on the screen nothing is laid out until it is.
         self.rows, self.columns = Axis(), Axis()
@@ -84,7 +84,7 @@ class LatenessMap(Heat):
         self.group(groups)
 
     def group(self, groups: Sequence[Group]) -> None:
-        """Puts ranks together; those of no group are left out."""
+        """Put ranks together; those of no group are left out."""
         self._groups = groups
         self._fit()
         self.rearrange()
@@ -109,7 +109,7 @@ class LatenessMap(Heat):
 
     @property
     def under(self) -> tuple[int, int, float] | None:
-        """The rank, the step, and how late it was, in µs; None where there is no map."""
+        """Return the rank, the step, and how late it was, in µs; None where there is no map."""
         if self._late is None or not self.rows.count:
             return None
         row, step = self._at
@@ -132,7 +132,7 @@ class LatenessMap(Heat):
         return f" {self.look.glyphs.dot} ".join(parts)
 
     def legend(self) -> list[Piece]:
-        """The signs and from which share of the step on they are drawn."""
+        """Return the signs and from which share of the step on they are drawn."""
         return level_legend(self.look, [percent_in_legend(limit) for limit in LATE])
 
     def point(self, row: int, column: int) -> None:
@@ -146,7 +146,7 @@ class LatenessMap(Heat):
                 self._at = found[0], found[1]
 
     def action_next_late(self, by: int) -> None:
-        """To the next cell in which somebody was late, the latest first."""
+        """Go to the next cell in which somebody was late, the latest first."""
         late = self._late
         if late is None or not self._lines:
             return
@@ -223,20 +223,20 @@ class LatenessMap(Heat):
         return min(max((len(self._range(line)) for line in range(len(self._lines))), default=0), _RANGE)
 
     def _place(self) -> tuple[int, int]:
-        """The row and the column of the cursor; the first where its rank is not shown."""
+        """Return the row and the column of the cursor; the first where its rank is not shown."""
         rank, step = self._at
         rows = (at for at, line in enumerate(self._lines) if any(rank in self._bins[place][1] for place in line))
         columns = (at for at, steps in enumerate(self._stretches) if step in steps)
         return next(rows, 0), next(columns, 0)
 
     def _range(self, line: int) -> str:
-        """The ranks of a line: `8-15`."""
+        """Return the ranks of a line: `8-15`."""
         assert self._late is not None
         held = [int(self._late.ranks[at]) for place in self._lines[line] for at in self._bins[place][1]]
         return str(held[0]) if len(held) == 1 else f"{held[0]}-{held[-1]}"
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
-        """Numbers of steps over the cells that begin with them."""
+        """Return numbers of steps over the cells that begin with them."""
         assert self._late is not None
         dim, every = self.text_styles.dim, -(-_TICKS // self.columns.size)
         ticks: list[tuple[int, Piece]] = []
@@ -247,7 +247,7 @@ class LatenessMap(Heat):
         return [(" step".ljust(self.left), dim)], ticks, [(f"{'a step':>{_RIGHT - 1}}", dim)]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """The host or stage where it begins, and the ranks."""
+        """Return the host or stage where it begins, and the ranks."""
         group = self._bins[self._lines[row][0]][0]
         is_first = row == 0 or self._bins[self._lines[row - 1][0]][0] != group
         name = self.safe(self._groups[group].label) if is_first else ""
@@ -258,7 +258,7 @@ class LatenessMap(Heat):
         ]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """The level as a sign; of two lines of cells in one the colours of its halves."""
+        """Return the level as a sign; of two lines of cells in one the colours of its halves."""
         levels = [int(self._dark[place, column]) for place in self._lines[row]]
         size, styles = self.columns.size, self.text_styles
         if self._halves == 1:
@@ -271,7 +271,7 @@ class LatenessMap(Heat):
         return _HALF * size, known
 
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """How late the latest of its ranks is in the mean of the steps."""
+        """Return how late the latest of its ranks is in the mean of the steps."""
         assert self._late is not None
         mean = max(self._mean[at] for place in self._lines[row] for at in self._bins[place][1])
         level = int(self._late.levels(np.array(mean)))
@@ -282,7 +282,7 @@ class LatenessMap(Heat):
 def _binned(
     groups: Sequence[Sequence[int]], per: int, halves: int, *, apart: bool
 ) -> tuple[list[tuple[int, Positions]], list[tuple[int, ...]]]:
-    """Lines of cells of at most `per` ranks, and rows of at most `halves` of them.
+    """Return lines of cells of at most `per` ranks, and rows of at most `halves` of them.
 
     With `apart` none is of two groups; without, as there are more groups than rows, each is of the group it begins in.
     """

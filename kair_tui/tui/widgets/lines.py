@@ -49,15 +49,15 @@ class Line(Drawn):
     DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
 
     def pieces(self, width: int) -> list[Piece]:
-        """What the line says."""
+        """Return what the line says."""
         raise NotImplementedError
 
     def fill(self) -> Style:
-        """The style of what is left of the line."""
+        """Return the style of what is left of the line."""
         return self.text_styles.base
 
     def render_line(self, y: int) -> Strip:
-        """The line."""
+        """Return the line."""
         width = self.size.width
         return fitted(self.pieces(width) if y == 0 else [], width, self.fill(), self.look)
 
@@ -79,7 +79,7 @@ class Heading(Line):
         self._lit = False
 
     def say(self, left: Remark, right: Remark = ()) -> None:
-        """Replaces the remark and the legend; the legend goes first where there is no room."""
+        """Replace the remark and the legend; the legend goes first where there is no room."""
         self._left, self._right = left, right
         self.refresh()
 
@@ -90,7 +90,7 @@ class Heading(Line):
             self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:
-        """The line."""
+        """Return the line."""
         pointer = self.look.glyphs.pointer if self._lit else " "
         head: list[Piece] = [
             (pointer, self.text_styles.strong),
@@ -124,12 +124,12 @@ class Legend(Line):
         self._told: Sequence[Piece] = ()
 
     def show(self, told: Sequence[Piece]) -> None:
-        """Replaces them."""
+        """Replace them."""
         self._told = told
         self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
-        """The line."""
+        """Return the line."""
         return [(f" {self.safe(text)}{_GAP}", style) for text, style in self._told]
 
 
@@ -145,7 +145,7 @@ class Paragraph:
     lead: str = ""
 
     def lines(self, width: int, *, ascii_only: bool) -> list[Piece]:
-        """Its lines, made safe, each at most `width` long where its words allow it."""
+        """Return its lines, made safe, each at most `width` long where its words allow it."""
         text, lead = clean(self.text, ascii_only=ascii_only), clean(self.lead, ascii_only=ascii_only)
         margin = " " * len(lead)
         # Names and paths stay whole where they can: a hyphen is no place to break them.
@@ -167,7 +167,7 @@ class Paragraphs(Drawn):
         self._width = -1
 
     def show(self, *paragraphs: Paragraph) -> None:
-        """Redraws where the text changed."""
+        """Redraw where the text changed."""
         if paragraphs != self._paragraphs:
             self._paragraphs, self._width = paragraphs, -1
             self.refresh(layout=True)
@@ -177,7 +177,7 @@ class Paragraphs(Drawn):
         return len(self._wrapped(width))
 
     def render_line(self, y: int) -> Strip:
-        """One line."""
+        """Return one line."""
         width, styles = self.size.width, self.text_styles
         lines = self._wrapped(width)
         pieces = [(" " * _SIDES, styles.base), lines[y]] if y < len(lines) else []
@@ -239,7 +239,7 @@ class TextPage(DrawnScroll, can_focus=True):
         self._lines: list[Piece] = []
 
     def show(self, lines: Sequence[Piece]) -> None:
-        """Replaces the text; lines are made safe here."""
+        """Replace the text; lines are made safe here."""
         self._lines = [(self.safe(text), style) for text, style in lines]
         self.virtual_size = Size(max((cell_len(text) for text, _ in self._lines), default=0), len(self._lines))
         self.scroll_home(animate=False)
@@ -247,11 +247,11 @@ class TextPage(DrawnScroll, can_focus=True):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """Return all of it."""
         return "\n".join(text for text, _ in self._lines)
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         base, at = self.text_styles.base, y + self.scroll_offset.y
         width = self.size.width
         if at >= len(self._lines):

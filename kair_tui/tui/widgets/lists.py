@@ -68,11 +68,11 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
 
     @property
     def chosen(self) -> Item | None:
-        """The item under the cursor."""
+        """Return the item under the cursor."""
         return self.items[self.at] if self.items else None
 
     def show(self, items: Sequence[Item]) -> None:
-        """Replaces the items; the cursor goes to the first."""
+        """Replace the items; the cursor goes to the first."""
         self.items, self.at, self._width = tuple(items), 0, -1
         self._lines, self._tops = [], [0]
         self._lay_out()
@@ -94,7 +94,7 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         self.virtual_size = Size(width, len(self._lines))
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         styles, at, width = self.text_styles, y + self.scroll_offset.y, self.scrollable_content_region.width
         if at >= len(self._lines):
             return Strip.blank(width, styles.base)
@@ -105,24 +105,24 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         return fitted(self._lines[at], width, styles.base, self.look)
 
     def action_move(self, by: int) -> None:
-        """Moves the cursor by so many items; of one that goes on beyond the view first by so many lines."""
+        """Move the cursor by so many items; of one that goes on beyond the view first by so many lines."""
         if not self._read_on(by, by):
             self.move_to(min(max(self.at + by, 0), len(self.items) - 1), at_end=by < 0)
 
     def action_page(self, by: int) -> None:
-        """Turns a page of an item that goes on beyond the view; else moves the cursor by ten items."""
+        """Turn a page of an item that goes on beyond the view; else moves the cursor by ten items."""
         if not self._read_on(by, by * max(self._room - 1, 1)):
             self.move_to(min(max(self.at + by * _PAGE, 0), len(self.items) - 1), at_end=by < 0)
 
     def action_edge(self, by: int) -> None:
-        """To the first line of the first item, or the last line of the last."""
+        """Go to the first line of the first item, or the last line of the last."""
         self.move_to(0 if by < 0 else len(self.items) - 1)
         if self._is_laid_out:
             self._scroll_lines_to(0 if by < 0 else self._end(self.at) - self._room)
             self.post_moved()
 
     def move_to(self, at: int, *, at_end: bool = False) -> None:
-        """Puts the cursor on an item and brings it into view; of one that is taller its beginning, or its end."""
+        """Put the cursor on an item and bring it into view; of one that is taller its beginning, or its end."""
         if not self.items or at == self.at:
             return
         before, self.at = self.at, at
@@ -140,7 +140,7 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
 
     @property
     def _room(self) -> int:
-        """Lines in view."""
+        """Return lines in view."""
         return self.scrollable_content_region.height
 
     @property
@@ -162,14 +162,14 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         return first - top + 1, max(min(self.scroll_offset.y + self._room, end), first + 1) - top, end - top
 
     def _end(self, item: int) -> int:
-        """One past its last line; lines that only keep items apart do not count."""
+        """Return one past its last line; lines that only keep items apart do not count."""
         end = self._tops[item + 1]
         while end > self._tops[item] + 1 and not self._lines[end - 1]:
             end -= 1
         return end
 
     def _read_on(self, by: int, lines: int) -> bool:
-        """Scrolls within the item under the cursor where more of it lies in that direction, and whether it does."""
+        """Scroll within the item under the cursor where more of it lies in that direction, and whether it does."""
         if not self._is_laid_out or not by:
             return False
         top, end, offset = self._tops[self.at], self._end(self.at), self.scroll_offset.y
@@ -186,12 +186,12 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         self.scroll_to(y=max(line, 0), animate=False, immediate=True)
 
     def action_choose(self) -> None:
-        """Takes the item under the cursor."""
+        """Take the item under the cursor."""
         if self.items:
             self.post_message(self.Chosen())
 
     def on_click(self, event: object) -> None:
-        """Takes the item under the mouse."""
+        """Take the item under the mouse."""
         line = getattr(event, "y", 0) + self.scroll_offset.y
         for item, (top, end) in enumerate(zip(self._tops, self._tops[1:], strict=False)):
             if top <= line < end:
@@ -229,7 +229,7 @@ class Findings(Choices[ListedFinding]):
 
     @property
     def finding(self) -> FindingInWords | None:
-        """The one under the cursor."""
+        """Return the one under the cursor."""
         return self.chosen.finding if self.chosen else None
 
     def _lines_of(self, item: ListedFinding, width: int) -> Lines:
@@ -260,7 +260,7 @@ class JobList(Choices[ListedJob]):
         self._name_width = 0
 
     def show(self, items: Sequence[ListedJob]) -> None:
-        """Replaces the jobs; their verdicts stand under each other."""
+        """Replace the jobs; their verdicts stand under each other."""
         self._name_width = min(max((len(job.name) for job in items), default=0), _WIDEST_NAME) + 2
         super().show(items)
 

@@ -86,17 +86,17 @@ class Prompt(Horizontal):
         return self.query_one(Input)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hands over what was typed."""
+        """Hand over what was typed."""
         event.stop()
         self._close()
         self._then(event.value)
 
     def action_cancel(self) -> None:
-        """Leaves it."""
+        """Leave it."""
         self._close()
 
     async def action_complete(self) -> None:
-        """Completes what was typed, whether or not that is suggested yet."""
+        """Complete what was typed, whether or not that is suggested yet."""
         if self._completer is None:
             return
         line = self._line

@@ -37,7 +37,7 @@ class GraphLine:
 
     @property
     def time_us(self) -> float:
-        """How long was waited."""
+        """Return how long was waited."""
         return self.of.time_us if self.edge is None else self.edge.time_us
 
     @property
@@ -47,19 +47,19 @@ class GraphLine:
 
     @property
     def rank(self) -> int | None:
-        """Where it leads."""
+        """Return where it leads."""
         return (self.of.rank if self.of.rank is not None else self.of.by_rank) if self.edge is None else self.edge.rank
 
     @property
     def text(self) -> str:
-        """What it says, the figures left out."""
+        """Return what it says, the figures left out."""
         if self.edge is not None:
             return self.edge.text
         return self.of.text if self.of.rank is None else f"rank {self.of.rank} {self.of.text}"
 
     @property
     def detail(self) -> str:
-        """What more there is to know."""
+        """Return what more there is to know."""
         return self.of.detail if self.edge is None else self.edge.detail
 
 
@@ -90,14 +90,14 @@ class RankGraph(Accusing[GraphLine]):
         self._unfolded: set[Awaited] = set()
 
     def show_graph(self, graph: Sequence[Awaited]) -> None:
-        """Replaces it."""
+        """Replace it."""
         self._graph = graph
         self._unfolded = set([one for one in graph if one.rank is not None][:_UNFOLDED])
         self.show(tuple(self._all_lines()))
 
     @property
     def awaited(self) -> int:
-        """How many ranks were waited for."""
+        """Return how many ranks were waited for."""
         return sum(max(len(one.members), 1) for one in self._graph)
 
     def _all_lines(self) -> Iterator[GraphLine]:
@@ -114,18 +114,18 @@ class RankGraph(Accusing[GraphLine]):
     # Folding, and along edges.
 
     def action_fold(self) -> None:
-        """Shows by whom the rank under the cursor was waited for, or that no more."""
+        """Show by whom the rank under the cursor was waited for, or that no more."""
         if self.chosen is not None:
             self._fold_to(self._unfolded ^ {self.chosen.of}, self.chosen.of)
 
     def action_fold_all(self) -> None:
-        """Folds all ranks, or unfolds them where all are folded."""
+        """Fold all ranks, or unfold them where all are folded."""
         every = {one for one in self._graph if one.rank is not None}
         if self.chosen is not None:
             self._fold_to(set() if self._unfolded else every, self.chosen.of)
 
     def action_follow(self) -> None:
-        """Unfolds the rank under the cursor; from an edge goes to the rank at its other end, if it was waited for."""
+        """Unfold the rank under the cursor; from an edge goes to the rank at its other end, if it was waited for."""
         line = self.chosen
         if line is None:
             return
@@ -176,7 +176,7 @@ class RankGraph(Accusing[GraphLine]):
 
     @property
     def _peak(self) -> float:
-        """The share that the longest bar stands for: what is left over is no rank's."""
+        """Return the share that the longest bar stands for: what is left over is no rank's."""
         named = [one.share for one in self._graph if one.rank is not None or one.by_rank is not None]
         return max(named, default=1.0)
 

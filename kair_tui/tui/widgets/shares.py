@@ -28,13 +28,13 @@ class SharesLine(Line):
     DEFAULT_CSS = "SharesLine { display: none; }"
 
     def show(self, label: str, shares: Sequence[Share]) -> None:
-        """Replaces them."""
+        """Replace them."""
         self._label, self._shares = label, tuple(shares)
         self.display = bool(shares)
         self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:
-        """The line."""
+        """Return the line."""
         total = sum(share.number for share in self._shares)
         told = ", ".join(f"{count(share.number)} {share.what}" for share in self._shares if share.number)
         room = min(max(width - _LABEL - len(told) - 5, 0), _WIDEST)
@@ -51,7 +51,7 @@ class SharesLine(Line):
 
 
 def cells_of(numbers: Sequence[int], room: int) -> list[int]:
-    """How many of `room` cells each number has; none that is not 0 has no cell, where there is room for all."""
+    """Return how many of `room` cells each number has; none that is not 0 has no cell, where there is room for all."""
     total, before, cells = max(sum(numbers), 1), 0, []
     for number in numbers:
         cells.append(round(room * (before + number) / total) - round(room * before / total))

@@ -16,7 +16,7 @@ class StepBarLine(Line):
     _bar: StepBar | None = None
 
     def show(self, bar: StepBar | None) -> None:
-        """Replaces it."""
+        """Replace it."""
         if bar != self._bar:
             self._bar = bar
             self.display = bar is not None

@@ -67,12 +67,12 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
 
     @property
     def step(self) -> StepSummary | None:
-        """The step under the cursor."""
+        """Return the step under the cursor."""
         return self._summary[self._at] if self._summary else None
 
     @property
     def selected(self) -> tuple[int, ...]:
-        """The steps between the range's begin and the cursor, both included."""
+        """Return the steps between the range's begin and the cursor, both included."""
         first, last = self._range()
         return tuple(row.step for row in self._summary[first : last + 1])
 
@@ -86,14 +86,14 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         return strip.adjust_cell_length(self.size.width, styles.base)
 
     def _columns(self) -> list[range]:
-        """Which steps each bar stands for."""
+        """Return which steps each bar stands for."""
         room = max(self.size.width - 2 * _LEFT, 1)
         count = min(len(self._summary), room)
         edges = [round(index * len(self._summary) / count) for index in range(count + 1)] if count else [0]
         return [range(edges[index], edges[index + 1]) for index in range(count)]
 
     def _width(self) -> int:
-        """Columns of the screen per bar."""
+        """Return columns of the screen per bar."""
         room = max(self.size.width - 2 * _LEFT, 1)
         return max(1, min(_WIDEST, room // max(len(self._summary), 1)))
 
@@ -118,7 +118,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         return styles.levels[1] if any(row.step in self._chosen for row in rows) else styles.dim
 
     def _signs(self) -> list[Segment]:
-        """A sign under each slow step, a dash under each that everything is about where not all are."""
+        """Return a sign under each slow step, a dash under each that everything is about where not all are."""
         styles, glyphs = self.text_styles, self.look.glyphs
         narrowed = len(self._chosen) < len(self._summary)
         segments = []
@@ -131,7 +131,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         return segments
 
     def _numbers(self) -> list[Segment]:
-        """The first, the last, as many between as there is room for; with the keyboard here also the range."""
+        """Return the first, the last, as many between as there is room for; with the keyboard here also the range."""
         columns, width, styles = self._columns(), self._width(), self.text_styles
         if not columns:
             return []
@@ -152,14 +152,14 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         ]
 
     def _range(self) -> tuple[int, int]:
-        """The places of the first and the last step of the range."""
+        """Return the places of the first and the last step of the range."""
         first, last = sorted((self._at if self._anchor is None else self._anchor, self._at))
         return first, last
 
     # The cursor.
 
     def action_move(self, by: int) -> None:
-        """To another step."""
+        """Go to another step."""
         if self._summary:
             self._at = min(max(self._at + by, 0), len(self._summary) - 1)
             self.refresh(Region(0, 2, self.size.width, 1))
@@ -172,25 +172,25 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         self.action_move(by)
 
     def action_anchor(self) -> None:
-        """Begins a range here, or gives it up."""
+        """Begin a range here, or give it up."""
         self._anchor = self._at if self._anchor is None else None
         self.refresh()
         self.post_message(self.Moved())
 
     def action_next_slow(self) -> None:
-        """To the next step that is marked."""
+        """Go to the next step that is marked."""
         order = [*range(self._at + 1, len(self._summary)), *range(self._at + 1)]
         slow = next((at for at in order if at < len(self._summary) and self._summary[at].slow), None)
         if slow is not None:
             self.action_move(slow - self._at)
 
     def action_narrow(self) -> None:
-        """Chooses the range."""
+        """Choose the range."""
         if self._summary:
             self.post_message(self.Narrowed(self.selected))
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor there."""
+        """Put the cursor there."""
         columns = self._columns()
         at = (event.x - _LEFT) // self._width()
         if 0 <= at < len(columns):

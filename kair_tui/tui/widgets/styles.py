@@ -73,7 +73,7 @@ _LIGHT: Final = _Palette(
 
 @cache
 def styles_of(look: Look) -> TextStyles:
-    """The styles for what the terminal can show."""
+    """Return the styles for what the terminal can show."""
     if look.colours in ("none", "16"):
         return _ansi(coloured=look.colours == "16")
     palette = _LIGHT if look.light else _DARK
@@ -96,7 +96,7 @@ def styles_of(look: Look) -> TextStyles:
 
 
 def _ansi(*, coloured: bool) -> TextStyles:
-    """The terminal's own colours, or none at all: then weight, and always the signs, tell things apart."""
+    """Return the terminal's own colours, or none at all: then weight, and always the signs, tell things apart."""
     base = Style(color="default", bgcolor="default")
     dim, bold = base + Style(dim=True), base + Style(bold=True)
     shades = ("", "yellow", "yellow", "red") if coloured else ("", "", "bold", "bold")
@@ -158,7 +158,7 @@ class PlainScrollBar(ScrollBarRender):
         back_color: Color = Color.default(),  # noqa: B008 - a constant
         bar_color: Color = Color.default(),  # noqa: B008 - a constant
     ) -> Segments:
-        """The track and, in proportion, the thumb. A click on the track turns a page."""
+        """Return the track and, in proportion, the thumb. A click on the track turns a page."""
         glyphs = cls.glyphs
         track, thumb = (glyphs.vertical, glyphs.thumb) if vertical else (glyphs.horizontal, glyphs.thumb_horizontal)
         style = Style(color=bar_color, bgcolor=back_color)

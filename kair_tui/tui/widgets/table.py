@@ -44,7 +44,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
 
         @property
         def control(self) -> "Table[Any]":
-            """The table."""
+            """Return the table."""
             return self.table
 
     class Chosen(Moved):
@@ -82,32 +82,32 @@ class Table(RowCursor, Generic[Row], can_focus=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What rows can be filtered and sorted by."""
+        """Return what rows can be filtered and sorted by."""
         return tuple(dict.fromkeys(column.key for column in self._columns if column.key))
 
     @property
     def total(self) -> int:
-        """All rows, those filtered out too."""
+        """Return all rows, those filtered out too."""
         return len(self._all)
 
     @property
     def count(self) -> int:
-        """Rows shown."""
+        """Return rows shown."""
         return len(self._all) if self._places is None else len(self._places)
 
     @property
     def chosen(self) -> Row | None:
-        """The row under the cursor."""
+        """Return the row under the cursor."""
         return self.row(self.at) if self.at < self.count else None
 
     def row(self, at: int) -> Row:
-        """The row at a place among those shown."""
+        """Return the row at a place among those shown."""
         return self._all[at if self._places is None else int(self._places[at])]
 
     # What is shown.
 
     def show(self, rows: Sequence[Row], *, empty: str = "", columns: Sequence[Column[Row]] | None = None) -> None:
-        """Replaces the rows, and the columns where some are given; filter and order stay.
+        """Replace the rows, and the columns where some are given; filter and order stay.
 
         `empty` stands where there is no row.
         """
@@ -117,11 +117,11 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self._order(self._how)
 
     def filter(self, wanted: Filter) -> None:
-        """Leaves out the rows in which a word of it does not hold."""
+        """Leave out the rows in which a word of it does not hold."""
         self._order(Ordering(wanted, self._how.field, self._how.descending))
 
     def sort(self, field: str, *, descending: bool = False) -> None:
-        """Orders the rows by one of `fields`."""
+        """Order the rows by one of `fields`."""
         self._order(Ordering(self._how.wanted, field, descending))
 
     def _order(self, how: Ordering) -> None:
@@ -143,7 +143,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
             self.post_message(self._Found(rows, how, places))
 
     def on_table__found(self, message: _Found) -> None:
-        """Shows what a thread found, if it is still wanted."""
+        """Show what a thread found, if it is still wanted."""
         if message.how == self._how and message.rows is self._all:
             self._put(message.places)
 
@@ -168,7 +168,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self.refresh()
 
     def _measure(self, places: range) -> bool:
-        """Widens the columns for some rows; whether any became wider."""
+        """Widen the columns for some rows; whether any became wider."""
         before = list(self._widths)
         self._widths = [
             max(width, cell_len(self._title(column))) for width, column in zip(before, self._columns, strict=True)
@@ -201,7 +201,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
     # Drawing.
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What is in view; figures that need more room than the rows before get it first."""
+        """Return what is in view; figures that need more room than the rows before get it first."""
         first = self.scroll_offset.y + max(crop.y - 1, 0)
         width = self.scrollable_content_region.width
         wider = self._measure(range(first, min(first + crop.height, self.count)))
@@ -211,7 +211,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in view."""
+        """Return one line of what is in view."""
         styles, width = self.text_styles, self.scrollable_content_region.width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
@@ -262,13 +262,13 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self.post_message(self.Moved(self))
 
     def action_choose(self) -> None:
-        """Takes the row under the cursor; before there are any, the first that comes."""
+        """Take the row under the cursor; before there are any, the first that comes."""
         self._chosen_early = not self._filled
         if self.chosen is not None:
             self.post_message(self.Chosen(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Moves the cursor to the row under the mouse; takes it where it already was."""
+        """Move the cursor to the row under the mouse; take it where it already was."""
         at = event.y - 1 + self.scroll_offset.y
         if event.y == 0 or at >= self.count:
             return

@@ -76,16 +76,16 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
 
     @property
     def cells(self) -> int:
-        """Cells of a row."""
+        """Return cells of a row."""
         return max(self.size.width - self._left - FIGURE, _SMALLEST)
 
     @property
     def height(self) -> int:
-        """Lines for rows, under the axis."""
+        """Return lines for rows, under the axis."""
         return max(self.size.height - 1, 1)
 
     def two_a_line(self, ranks: int) -> bool:
-        """Whether so many ranks have to share lines."""
+        """Return whether so many ranks have to share lines."""
         return self._signs.halves is not None and ranks > self.height
 
     @property
@@ -100,7 +100,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
     # What is shown.
 
     def show(self, result: TimelineResult, rank: int, lane: str | None, time_us: float) -> None:
-        """Replaces the rows; the cursor goes to a rank's row, or the thread's or stream's, at that time."""
+        """Replace the rows; the cursor goes to a rank's row, or the thread's or stream's, at that time."""
         same = self._result is not None and self._result.rows is result.rows
         self._result = result
         if not same:
@@ -119,13 +119,13 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
 
     @property
     def row(self) -> TimelineRow | None:
-        """The row under the cursor."""
+        """Return the row under the cursor."""
         rows = self._result.rows if self._result is not None else ()
         return rows[self.at] if self.at < len(rows) else None
 
     @property
     def time_us(self) -> float:
-        """The middle of the cell under the cursor, on the job's clock."""
+        """Return the middle of the cell under the cursor, on the job's clock."""
         if self._result is None:
             return 0.0
         begin, end = self._result.begin_us, self._result.end_us
@@ -150,7 +150,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """The axis, then the lines in view."""
+        """Return the axis, then the lines in view."""
         styles, result = self.text_styles, self._result
         at = y - 1 + self._top
         if result is None or (y and at >= len(self._lines)):
@@ -182,7 +182,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """To the cell beside; beyond the edge the view goes on."""
+        """Go to the cell beside; beyond the edge the view goes on."""
         column = self.column + right
         if abs(right) == 1 and not 0 <= column < self.cells:
             self.post_message(self.Beyond(right))
@@ -194,7 +194,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
         self.point(self.at + by * self.height, self.column)
 
     def point(self, at: int, column: int, *, quietly: bool = False) -> None:
-        """Puts the cursor on a cell, the nearest that there is; `quietly` without saying so."""
+        """Put the cursor on a cell, the nearest that there is; `quietly` without saying so."""
         if self._result is None or not self._result.rows:
             return
         before = self.at, self.column
@@ -219,7 +219,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
             self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor there; a second click opens."""
+        """Put the cursor there; a second click opens."""
         line = event.y - 1 + self._top
         if event.y < 1 or line >= len(self._lines):
             return
