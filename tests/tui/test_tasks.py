@@ -95,9 +95,9 @@ def test_the_task_is_done_as_documented(task: Task, tmux: Tmux) -> None:
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_the_exported_evidence_names_the_culprit(tmux: Tmux, folder: Path) -> None:
-    saved = re.search(r"\S+\.json", tmux.wait_for("saved "))
+    saved = re.search(r"saved (\S+\.json)", tmux.wait_for("saved "))
     assert saved is not None
-    answer = json.loads((folder / saved[0]).read_text(encoding="utf-8"))
+    answer = json.loads((folder / saved[1]).read_text(encoding="utf-8"))
     assert answer["data"]["findings"][0]["ranks"] == [2]
     tmux.press("q")
     tmux.wait_for("ended with 0")
