@@ -101,8 +101,6 @@ def _tell_kinds(definitions: dict[str, Any]) -> None:
     from kair_engine.results.evidence_kinds import KINDS
     from kair_tui.commands.kinds import OPEN_KINDS, REASON_KINDS
 
-    if "EvidenceInWords" in definitions:
-        definitions["EvidenceInWords"]["properties"]["kind"]["enum"] = [*KINDS]
     evidence = {name: kind.description() for name, kind in KINDS.items()}
     for kinds in (evidence, REASON_KINDS, OPEN_KINDS):
         for definition in definitions.values():

@@ -15,7 +15,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
-from kair_engine.results.evidence_kinds import Evidence, ShownBy
+from kair_engine.results.evidence_kinds import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.fixes import fix_text
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
@@ -81,7 +81,7 @@ _WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 class EvidenceInWords:
     """One thing that speaks for a finding."""
 
-    kind: str
+    kind: EvidenceKind
     figures: dict[str, int | float]
     """Units are in their names; shares are of 1."""
     shown_by: ShownBy | None

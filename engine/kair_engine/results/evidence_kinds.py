@@ -1372,3 +1372,9 @@ if TYPE_CHECKING:
 else:
     AnyEvidence = Union[tuple(KINDS.values())]  # noqa: UP007 - it is not known while this is written
 """Evidence of any kind, as what was kept is read."""
+
+if TYPE_CHECKING:
+    EvidenceKind = str
+else:
+    EvidenceKind = Literal[tuple(KINDS)]
+    """The name of a kind, as schemas and conditions limit it."""
