@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kair_tui.render.delays import TOGETHER
+from kair_engine.results.evidence_kinds import TOGETHER
 from kair_tui.render.units import count, duration, one_decimal, percent, ratio
 
 Data = dict[str, Any]

@@ -32,7 +32,7 @@ _CAUSES_SHOWN: Final = 2
 """What made a rank late fills no paragraph: the command next to the sentence shows the rest."""
 _QUEUED_US: Final = 100
 """Any network queues for less than this."""
-_TOGETHER: Final = 1.5
+TOGETHER: Final = 1.5
 """Ranks stop together if stops independent across ranks would cover this many times more of the host's time."""
 KERNEL_FAMILIES: Final = {
     "attention": "attention kernels",
@@ -393,7 +393,7 @@ class HostStops(Evidence, frozen=True):
     def of_ranks(cls, together: float) -> str:
         """Return the template of how often and how long, and whether ranks stand still together."""
         when = "each rank at moments of its own, as when cores are shared"
-        if together > _TOGETHER:
+        if together > TOGETHER:
             when = "ranks of a host together, as under one quota"
         return f"{cls.of_rank}, on the rank that stands still longest {{slowest_rank_us:duration}}; {when}"
 
