@@ -341,8 +341,10 @@ def test_the_training_container_ends_as_training_does_once_everything_is_deliver
 
 
 def test_a_pod_that_is_to_end_tells_training(node: dict[str, str], tmp_path: Path) -> None:
+    # It is ready once the shell that started it waits for it, and so knows whom to hand the signal on to.
     (tmp_path / "bin" / "kair").write_text(
-        '#!/bin/bash\nsleep 600 > /dev/null &\ntrap "kill $!; echo checkpoint; exit 5" TERM\necho ready\nwait\n'
+        '#!/bin/bash\nsleep 600 > /dev/null &\ntrap "kill $!; echo checkpoint; exit 5" TERM\n'
+        "until read -r _ _ state _ < /proc/$PPID/stat; [ $state = S ]; do :; done\necho ready\nwait\n"
     )
     shell, argument = containers()["train"]["command"]
     environment = {**node, "JOB_COMPLETION_INDEX": "0"}

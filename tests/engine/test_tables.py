@@ -18,7 +18,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 
 SLOW = SAMPLES / "slow_operator"
-JOBS = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
+JOBS = sorted({path.parent.name for path in SAMPLES.glob("*/*.json.gz")})
 
 
 def _nobody() -> Sequence[Finding]:

@@ -17,7 +17,7 @@ from kair_engine.views.rank_profile import rank_profile
 
 RUN_AHEAD = CASES / "run_ahead" / "healthy" / "input"
 RECORDINGS = {
-    **{folder.name: folder for folder in sorted(SAMPLES.iterdir()) if folder.is_dir()},
+    **{folder.name: folder for folder in sorted({path.parent for path in SAMPLES.glob("*/*.json.gz")})},
     **{name: CASES2 / name / "input" for name in ("end_of_step_host", "cuda_free_on_all", "two_ranks_counted_twice")},
     "megatron-tp8": MEGATRON,
     "run_ahead": RUN_AHEAD,
