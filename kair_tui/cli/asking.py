@@ -71,12 +71,12 @@ class Asker:
         return replace(question, steps=self.steps, baseline=self.baseline, workers=self.workers)
 
     def ask(self, question: Question) -> Answer:
-        """Document it about what was chosen. Raises KairError."""
+        """Answer it about what was chosen. Raises KairError."""
         return self.session.ask(self.question(question))
 
 
 def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Document:
-    """Document a command about a job, write the files that it asks for, and keep what is worth keeping.
+    """Answer a command about a job, write the files that it asks for, and keep what is worth keeping.
 
     Raises KairError.
     """
@@ -96,7 +96,7 @@ def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> 
 
 
 def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -> Document:
-    """Document a command about the store. Raises KairError."""
+    """Answer a command about the store. Raises KairError."""
     own = own_arguments(entry, arguments)
     if entry.asks:
         answer = store.ask(entry.load()(**own))

@@ -234,6 +234,8 @@ def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Do
         if entry.name == "import":
             folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])
             state.forget(JobSource(str(arguments["job"]), folder, stored=True))
+        if entry.name == EVIDENCE:
+            state.forget_answers()
         return answer
     require_sound(entry, arguments)
     return answer_of_job(entry, arguments, state.opened(_source(arguments, state)))

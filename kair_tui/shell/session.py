@@ -103,6 +103,11 @@ class ShellState:
         """Let go of what was read: the job was imported anew."""
         self._open.pop(source.paths, None)
 
+    def forget_answers(self) -> None:
+        """Let go of all answers: evidence was added."""
+        for session in self._open.values():
+            session.renew(session.trace, session.read_from)
+
     def focus_steps(self, text: str) -> None:
         """Narrow to `40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
         choice = parse_steps(text)

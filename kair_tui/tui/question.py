@@ -35,7 +35,7 @@ def line_of(question: Question, job: str, store: Path | None = None) -> str:
 
 
 def answer_of_store(question: Question, store: Path | None) -> "Document":
-    """Document a command about the store, without a word on how far it is. Raises KairError."""
+    """Answer a command about the store, without a word on how far it is. Raises KairError."""
     from kair_tui.cli.invoke import answer_without_job
 
     return answer_without_job(entry_of(question), {**dict(question.arguments), "store": store}, unwatched)

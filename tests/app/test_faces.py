@@ -13,6 +13,7 @@ from support.places import SAMPLES
 
 import kair as api
 from kair.app.question import ABOUT_STORE, ANSWERED_BY, Question
+from kair_engine.errors import UsageError
 from kair_tui.commands.mcp_tools import tool_of
 from kair_tui.tui.session import Session
 
@@ -175,6 +176,25 @@ def test_a_kept_answer_is_read_again_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("kair_engine.triage.analysis.triage", lambda *_, **__: pytest.fail("it was worked out again"))
     assert kair("triage", "new", "--json").out == asked
     assert kair("triage", "new", "--gpu-cost", "2").status != 0, "at another price it is another answer"
+
+
+def test_an_open_job_stays_as_it_was_read_while_capture_goes_on(store: Path) -> None:
+    session, question = Session.open("new"), Question.of("triage")
+    status = store / "new" / "capture" / "status.json"
+    status.parent.mkdir()
+    status.write_text("{}")
+    answer = session.ask(question)
+    status.write_text('{"step": 2}')
+    assert session.known(question) is answer and session.ask(question) is answer
+    session.renew(session.trace, session.read_from)
+    assert session.known(question) is None
+
+
+@pytest.mark.usefixtures("store")
+def test_a_question_about_the_store_is_none_about_a_job() -> None:
+    for command in ABOUT_STORE:
+        with pytest.raises(UsageError, match=f"{command} is a question about the store"):
+            api.open("new", progress=False).ask(command)
 
 
 def test_reading_only_keeps_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,13 @@ def state_beside(job: "Job") -> Hashable:
     return tuple(_state(one) for one in folders)
 
 
+def is_captured(job: "Job") -> bool:
+    """Return whether a coordinator watches the job, or watched it."""
+    from kair.app.places import capture_places
+
+    return job.stored_in is not None and capture_places(job.stored_in).status.exists()
+
+
 def _state(place: Path) -> Hashable:
     files = sorted(place.rglob("*")) if place.is_dir() else [place]
     found = []

@@ -99,7 +99,12 @@ Writes = Callable[[Any], None] | None
 
 
 def answered(question: Question, given: Any) -> tuple[Any, Writes]:  # noqa: ANN401
-    """Return the result, and what keeps it. Raises what the question raises (KairError)."""
+    """Return the result, and what keeps it. Raises what the question raises (KairError).
+
+    UsageError for a question about the store that is asked of a job.
+    """
+    if question.command in ABOUT_STORE and isinstance(given, Given):
+        raise UsageError(f"{question.command} is a question about the store", f"kair {question.command}")
     found = answering(question.command)(given, **dict(question.arguments))
     return found if isinstance(found, tuple) else (found, None)
 

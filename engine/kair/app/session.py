@@ -222,12 +222,16 @@ class Session:
         return not wanted() or trace is not self.trace
 
     def _rests_on(self, question: Question) -> Hashable:
-        """What the answer rests on besides the trace: the baseline's file, evidence, and the history of steps."""
-        if question.command not in _BESIDE:
-            return None
-        from kair.app.investigate import state_beside
+        """What the answer rests on besides the trace: the baseline's file, and what lies beside the recording.
 
-        return self._baseline_state(question), state_beside(self.trace.job)
+        What capture writes of a running job changes all the time: an open job stays as it was read, until `renew`.
+        """
+        if not self._remembers or question.command not in _BESIDE:
+            return None
+        from kair.app.investigate import is_captured, state_beside
+
+        job = self.trace.job
+        return self._baseline_state(question), None if is_captured(job) else state_beside(job)
 
     def _baseline_state(self, question: Question) -> Hashable:
         store = store_root(self.store)
