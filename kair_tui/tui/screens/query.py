@@ -37,9 +37,9 @@ class QueryScreen(ViewScreen):
 
     DEFAULT_CSS = "QueryScreen #about { margin: 1 0; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("i", "type", "type SQL"),
-        Binding("left", "shift(-1)", "columns", key_display="← →"),
-        Binding("right", "shift(1)", "columns to the right", show=False),
+        Binding("i", "type", "SQL"),
+        Binding("left", "shift(-1)", "columns", key_display="left/right"),
+        Binding("right", "shift(1)", "columns", show=False),
         Binding("t", "tables", "tables"),
     ]
 
