@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
@@ -22,7 +20,7 @@ from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.plain_pickle import CutError, NotPlainError, load_plain
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CallState, CollectiveCall, GroupProgress, location_in
 from kair_engine.trace.format import write_fragment
-from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, short_warning
+from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 _LARGEST: Final = 1 << 30
 
@@ -49,16 +47,10 @@ def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = Non
         rank_known=found is not None,
         world_size=_world_size(progress),
         hosts={rank: host} if host else {},
-        device=None,
-        has_device=False,
-        absolute_time=True,
-        operations=0,
-        layout=None,
-        step_times=StepTimes((), (), (), (), ()),
         warnings=warnings,
         calls={rank: progress},
     )
-    write_fragment(out, (), msgspec.to_builtins(info, str_keys=True))
+    write_fragment(out, (), info)
     return info
 
 

@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -261,7 +260,7 @@ def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], abo
                     device = part.on_device.get(at, (NOT_TOLD, NOT_TOLD))
                     times.append((part.rank, number, begin, length, len(table) - 1, *device))
         info = _info(source, ranks, about, sorted(times), parts)
-        writer.commit(msgspec.to_builtins(info, str_keys=True))
+        writer.commit(info)
     return info
 
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
@@ -26,7 +24,7 @@ from kair_engine.trace.calls import (
     location_in,
 )
 from kair_engine.trace.format import write_fragment
-from kair_engine.trace.model import FragmentInfo, StepTimes
+from kair_engine.trace.model import FragmentInfo
 
 _LONGEST_LINE: Final = 16 << 10
 _NCCL: Final = re.compile(rb"NCCL (INFO|WARN|TRACE) ")
@@ -60,23 +58,10 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
             raise NotATraceError("it is a log of NCCL without a time-out of PyTorch's watchdog", _WAY_OUT)
         raise NotATraceError("it is text, and no time-out of NCCL's watchdog is in it")
     host = host_of(source)
-    info = FragmentInfo(
-        source=str(source),
-        format="job_log",
-        ranks=tuple(progress),
-        rank_known=True,
-        world_size=world if world > max(progress) else None,
-        hosts=dict.fromkeys(progress, host) if host else {},
-        device=None,
-        has_device=False,
-        absolute_time=True,
-        operations=0,
-        layout=None,
-        step_times=StepTimes((), (), (), (), ()),
-        warnings=(),
-        calls=progress,
-    )
-    write_fragment(out, (), msgspec.to_builtins(info, str_keys=True))
+    hosts = dict.fromkeys(progress, host) if host else {}
+    size = world if world > max(progress) else None
+    info = FragmentInfo(str(source), "job_log", tuple(progress), True, size, hosts, calls=progress)
+    write_fragment(out, (), info)
     return info
 
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
 from kair_engine.trace.format import write_fragment
-from kair_engine.trace.model import FragmentInfo, KairWarning, StepTimes, listed, short_warning
+from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning
 
 _LARGEST: Final = 256 << 20
 _ROW: Final = re.compile(r"^ *(\d+) +(\d+) +\d+ +\d+(?:-\d+)? +(\d+) +\d+ +[A-Z]+ +[A-Z,]+ *$")
@@ -200,17 +198,10 @@ def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragme
         ranks=tuple(progress),
         rank_known=True,
         world_size=gpus,
-        hosts={},
-        device=None,
-        has_device=False,
-        absolute_time=True,
-        operations=0,
-        layout=None,
-        step_times=StepTimes((), (), (), (), ()),
         warnings=tuple(warnings),
         calls={rank: tuple(groups) for rank, groups in progress.items()},
     )
-    write_fragment(out, (), msgspec.to_builtins(info, str_keys=True))
+    write_fragment(out, (), info)
     return info
 
 

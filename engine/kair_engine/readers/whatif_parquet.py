@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -171,7 +170,7 @@ def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         for begin, end in whole_parts(builder.bounds, _ROWS_AT_A_TIME):
             writer.write(builder.table(begin, end))
         info = _info(source, builder, operations, bad)
-        writer.commit(msgspec.to_builtins(info, str_keys=True))
+        writer.commit(info)
     return info
 
 
@@ -398,8 +397,6 @@ def _info(source: Path, builder: _TableBuilder, operations: WhatifOperations, ba
         ranks=tuple(sorted(builder.dp_rank)),
         rank_known=True,
         world_size=builder.world_size,
-        hosts={},
-        device=None,
         has_device=True,
         absolute_time=False,
         operations=len(operations),

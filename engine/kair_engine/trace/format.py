@@ -6,7 +6,7 @@ Needs pyarrow alone: capture writes fragments from inside training jobs, where p
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -124,8 +124,8 @@ class FragmentWriter:
             self._write_held()
         self._held.append(table)
 
-    def commit(self, metadata: Mapping[str, Any]) -> None:
-        """Closes the file with `metadata` (JSON values) in it and moves it to its place."""
+    def commit(self, metadata: object) -> None:
+        """Closes the file with `metadata`, which JSON can hold, in it and moves it to its place."""
         self._write_held()
         assert self._writer is not None
         self._writer.add_key_value_metadata({_METADATA_KEY: encode_json(metadata)})
@@ -153,7 +153,7 @@ class FragmentWriter:
             self._temporary.unlink()
 
 
-def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: Mapping[str, Any]) -> None:
+def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: object) -> None:
     """Writes one fragment of `tables`, whole or not at all."""
     with FragmentWriter(path) as writer:
         for table in tables:

@@ -98,11 +98,11 @@ class StepTimes:
     that is not known, no entry at all where it is known of no step.
     """
 
-    rank: tuple[int, ...]
-    step: tuple[int, ...]
-    begin_ns: tuple[int, ...]
-    duration_ns: tuple[int, ...]
-    operations: tuple[int, ...]
+    rank: tuple[int, ...] = ()
+    step: tuple[int, ...] = ()
+    begin_ns: tuple[int, ...] = ()
+    duration_ns: tuple[int, ...] = ()
+    operations: tuple[int, ...] = ()
     cpu_ns: tuple[int, ...] = ()
     """That the training thread computed."""
     delay_ns: tuple[int, ...] = ()
@@ -248,16 +248,16 @@ class FragmentInfo:
     rank_known: bool
     """False where neither the file nor its name says the rank."""
     world_size: int | None
-    hosts: dict[int, str]
-    device: str | None
-    has_device: bool
+    hosts: dict[int, str] = field(default_factory=dict)
+    device: str | None = None
+    has_device: bool = False
     """True where the recording holds device operations (kernels, copies), False for a CPU-only one."""
-    absolute_time: bool
+    absolute_time: bool = True
     """True where start_ns counts from the Unix epoch, False where its zero is the recording's own."""
-    operations: int
-    layout: Layout | None
-    step_times: StepTimes
-    warnings: tuple[KairWarning, ...]
+    operations: int = 0
+    layout: Layout | None = None
+    step_times: StepTimes = field(default_factory=StepTimes)
+    warnings: tuple[KairWarning, ...] = ()
     only_group: str | None = None
     """The process group of all communication, where the file states that the job has no other."""
     group_names: dict[str, str] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -350,7 +349,7 @@ def _second_pass(
                 for rank, member in zip(ranks, members, strict=True)
             ),
         )
-        writer.commit(msgspec.to_builtins(info, str_keys=True))
+        writer.commit(info)
     return info
 
 
