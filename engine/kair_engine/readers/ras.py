@@ -16,6 +16,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.json_values import mapping, mappings, whole
 from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning
@@ -133,36 +134,24 @@ def _assign(one: Communicator, kind: str, classes: Sequence[tuple[int, int, list
 def of_json(value: Mapping[str, Any]) -> tuple[list[Communicator], int]:
     """The same of its JSON: every rank with all its counts."""
     found = []
-    for at, told in enumerate(_dicts(value.get("communicators"))):
-        one = Communicator(f"#{at} {str(told.get('hash', ''))[:40]}", _count(told.get("size")))
-        for rank in _dicts(told.get("ranks")):
-            number = _count(rank.get("rank"))
+    for at, told in enumerate(mappings(value.get("communicators"))):
+        one = Communicator(f"#{at} {str(told.get('hash', ''))[:40]}", whole(told.get("size")))
+        for rank in mappings(told.get("ranks")):
+            number = whole(rank.get("rank"))
             one.devices[number] = _device(rank)
-            for kind, count in _items(rank.get("collective_counts")):
-                one.counts.setdefault(str(kind)[:40], {})[number] = _count(count)
-        for rank in _dicts(told.get("missing_ranks")):
-            number = _count(rank.get("rank"))
+            for kind, count in mapping(rank.get("collective_counts")).items():
+                one.counts.setdefault(str(kind)[:40], {})[number] = whole(count)
+        for rank in mappings(told.get("missing_ranks")):
+            number = whole(rank.get("rank"))
             one.devices[number] = _device(rank)
-            if any(value is True for _, value in _items(rank.get("status"))):
+            if any(value is True for value in mapping(rank.get("status")).values()):
                 one.missing[number] = "process {1} on {0}, GPU {2}".format(*_device(rank))
         found.append(one)
     return found, len({device for one in found for device in one.devices.values()})
 
 
 def _device(rank: Mapping[str, Any]) -> tuple[Any, ...]:
-    return str(rank.get("host", ""))[:80], _count(rank.get("pid")), _count(rank.get("nvml_dev"))
-
-
-def _dicts(value: object) -> Iterator[Mapping[str, Any]]:
-    return (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else iter(())
-
-
-def _items(value: object) -> Iterator[tuple[Any, Any]]:
-    return iter(value.items()) if isinstance(value, Mapping) else iter(())
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else 0
+    return str(rank.get("host", ""))[:80], whole(rank.get("pid")), whole(rank.get("nvml_dev"))
 
 
 _KEPT_CALLS: Final = 64

@@ -3,7 +3,6 @@
 An event of a pod is of the entity `pod:NAMESPACE/NAME`, with the node as its host: another pod's is not the job's.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any, Final
 
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import iso_ns, modified_ns
-from kair_engine.readers.evidence.opening import read_bounded
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
-from kair_engine.trace.measures import HOST, EvidenceSource
+from kair_engine.readers.evidence.opening import FileRows, json_of, read_bounded
+from kair_engine.readers.json_values import mapping, mappings, text
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import HOST
 
 KIND: Final = "kubernetes"
 
@@ -50,20 +50,18 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
 
 
 def read(path: Path) -> EvidenceFile:
-    """Events of pods and nodes, ends of containers, and conditions and taints of nodes.
+    """Return events of pods and nodes, ends of containers, and conditions and taints of nodes.
 
     Raises InputError where it is damaged, or holds nothing of these.
     """
-    try:
-        content = json.loads(read_bounded(path, _MOST_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is cut off or damaged", "ask again: kubectl get events -A -o json") from error
-    taker = _Taker(path)
+    content = json_of(path, read_bounded(path, _MOST_BYTES), "ask again: kubectl get events -A -o json")
+    rows = _Rows(path, KIND)
     for one in _items(content):
-        taker.take(one)
-    if not taker.known:
+        rows.take(one)
+    if not rows.known:
         raise InputError(f"{path} holds no event, pod or node of Kubernetes")
-    return taker.evidence()
+    rows.note("times of taints that state none are when the file was written", holds=rows.is_of_writing)
+    return rows.evidence(bound_s=None if rows.is_of_writing else 1.0)
 
 
 def _items(content: object) -> Iterator[Mapping[str, Any]]:
@@ -72,24 +70,18 @@ def _items(content: object) -> Iterator[Mapping[str, Any]]:
     items = content.get("items")
     if not isinstance(items, list):
         yield content
-        return
     # Items of a typed list may leave their kind out.
-    kind = _text(content.get("kind")).removesuffix("List")
-    for one in items:
-        if isinstance(one, dict):
-            yield one if "kind" in one else {**one, "kind": kind}
+    kind = text(content.get("kind")).removesuffix("List")
+    yield from ({"kind": kind, **one} for one in mappings(items))
 
 
-class _Taker:
-    """Collects events."""
+class _Rows(FileRows):
+    """Takes objects of Kubernetes' API."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = EvidenceRows()
-        self._hosts: set[str] = set()
-        self._is_of_writing = False
-        self.known = 0
-        self.passed_over = 0
+    is_of_writing = False
+    """Whether a time is that of the file's writing."""
+    known = 0
+    """Objects that are events, pods or nodes."""
 
     def take(self, one: Mapping[str, Any]) -> None:
         """Takes an object."""
@@ -101,108 +93,82 @@ class _Taker:
         self.known += 1
         take(one)
 
-    def evidence(self) -> EvidenceFile:
-        """All events."""
-        notes = ("times of taints that state none are when the file was written",) if self._is_of_writing else ()
-        source = EvidenceSource(
-            self._path.name,
-            KIND,
-            clock="host",
-            bound_s=None if self._is_of_writing else 1.0,
-            passed_over=self.passed_over,
-            hosts=tuple(sorted(self._hosts)),
-            notes=notes,
-        )
-        return described(self._rows, source)
-
-    def _add(self, time: object, entity: str, name: str, text: str, host: str | None) -> None:
-        told = iso_ns(time) if isinstance(time, str) else None
-        if told is None:
+    def _add(self, time: object, entity: str, name: str, words: str, host: str | None) -> None:
+        moment = iso_ns(time) if isinstance(time, str) else None
+        if moment is None:
             self.passed_over += 1
             return
-        self._rows.add(told[0], entity, name, host=host, text=text, raw=self._path.name)
+        self.add(moment[0], entity, name, host=host, text=words, raw=self.at())
 
     def _event(self, one: Mapping[str, Any]) -> None:
-        about = _dict(one.get("involvedObject")) or _dict(one.get("regarding"))
-        reason, message = _text(one.get("reason")), _text(one.get("message")) or _text(one.get("note"))
+        about = mapping(one.get("involvedObject")) or mapping(one.get("regarding"))
+        reason, message = text(one.get("reason")), text(one.get("message")) or text(one.get("note"))
         if one.get("type") != "Warning" and reason not in _NEWS:
             return
-        series = _dict(one.get("series"))
+        series = mapping(one.get("series"))
         counts = (series.get("count"), one.get("count"), one.get("deprecatedCount"))
         count = next((number for number in counts if type(number) is int and 1 < number < 1 << 31), 1)
-        text = f"{reason}: {message}{f' ({count} times)' if count > 1 else ''}"
-        name, host = _text(about.get("name")), _host_of_event(one)
+        words = f"{reason}: {message}{f' ({count} times)' if count > 1 else ''}"
+        name, host = text(about.get("name")), _host_of_event(one)
         first = one.get("firstTimestamp") or one.get("deprecatedFirstTimestamp")
         last = series.get("lastObservedTime") or one.get("lastTimestamp") or one.get("deprecatedLastTimestamp")
         times = list(dict.fromkeys(time for time in (first, last) if time)) or [one.get("eventTime")]
         for time in times:
             if about.get("kind") == "Node":
-                self._add(time, HOST, "node_state", text, name or host)
+                self._add(time, HOST, "node_state", words, name or host)
             else:
-                entity = f"{_text(about.get('kind')).lower() or 'object'}:{_text(about.get('namespace'))}/{name}"
-                self._add(time, entity, "pod_event", text, host)
+                entity = f"{text(about.get('kind')).lower() or 'object'}:{text(about.get('namespace'))}/{name}"
+                self._add(time, entity, "pod_event", words, host)
 
     def _pod(self, one: Mapping[str, Any]) -> None:
-        metadata, spec, status = (_dict(one.get(key)) for key in ("metadata", "spec", "status"))
-        entity = f"pod:{_text(metadata.get('namespace'))}/{_text(metadata.get('name'))}"
-        host = _text(spec.get("nodeName")) or None
+        metadata, spec, status = (mapping(one.get(key)) for key in ("metadata", "spec", "status"))
+        entity = f"pod:{text(metadata.get('namespace'))}/{text(metadata.get('name'))}"
+        host = text(spec.get("nodeName")) or None
         if host:
-            self._hosts.add(host)
-        for container in (*_dicts(status.get("containerStatuses")), *_dicts(status.get("initContainerStatuses"))):
+            self.hosts.add(host)
+        for container in (*mappings(status.get("containerStatuses")), *mappings(status.get("initContainerStatuses"))):
             restarts = container.get("restartCount")
             often = f", {restarts} restarts" if type(restarts) is int and 0 < restarts < 1 << 31 else ""
             for state in ("lastState", "state"):
-                ended = _dict(_dict(container.get(state)).get("terminated"))
+                ended = mapping(mapping(container.get(state)).get("terminated"))
                 code = ended.get("exitCode")
                 if not ended or (code == 0 and ended.get("reason") == "Completed"):
                     continue
                 exit_code = f", exit {code}" if type(code) is int and abs(code) < 1 << 31 else ""
-                reason = _text(ended.get("reason")) or "ended"
-                text = f"{_text(container.get('name'))}: {reason}{exit_code}{often}"
-                self._add(ended.get("finishedAt"), entity, "pod_event", text, host)
-        for condition in _dicts(status.get("conditions")):
+                reason = text(ended.get("reason")) or "ended"
+                words = f"{text(container.get('name'))}: {reason}{exit_code}{often}"
+                self._add(ended.get("finishedAt"), entity, "pod_event", words, host)
+        for condition in mappings(status.get("conditions")):
             if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-                text = f"{_text(condition.get('reason'))}: {_text(condition.get('message'))}"
-                self._add(condition.get("lastTransitionTime"), entity, "pod_event", text, host)
+                words = f"{text(condition.get('reason'))}: {text(condition.get('message'))}"
+                self._add(condition.get("lastTransitionTime"), entity, "pod_event", words, host)
 
     def _node(self, one: Mapping[str, Any]) -> None:
-        host = _text(_dict(one.get("metadata")).get("name"))
+        host = text(mapping(one.get("metadata")).get("name"))
         if not host:
             self.passed_over += 1
             return
-        self._hosts.add(host)
-        for condition in _dicts(_dict(one.get("status")).get("conditions")):
-            kind, status = _text(condition.get("type")), condition.get("status")
+        self.hosts.add(host)
+        for condition in mappings(mapping(one.get("status")).get("conditions")):
+            kind, status = text(condition.get("type")), condition.get("status")
             # Ready is well where it is true; all others, those of problem detectors too, where they are not.
             if (status != "True") if kind == "Ready" else (status == "True"):
-                why = f"{_text(condition.get('reason'))}: {_text(condition.get('message'))}"
-                text = f"{'not ready' if kind == 'Ready' else kind}, {why}"
-                self._add(condition.get("lastTransitionTime"), HOST, "node_state", text, host)
-        for taint in _dicts(_dict(one.get("spec")).get("taints")):
-            text = f"taint {_text(taint.get('key'))}={_text(taint.get('value'))}:{_text(taint.get('effect'))}"
+                why = f"{text(condition.get('reason'))}: {text(condition.get('message'))}"
+                words = f"{'not ready' if kind == 'Ready' else kind}, {why}"
+                self._add(condition.get("lastTransitionTime"), HOST, "node_state", words, host)
+        for taint in mappings(mapping(one.get("spec")).get("taints")):
+            words = f"taint {text(taint.get('key'))}={text(taint.get('value'))}:{text(taint.get('effect'))}"
             if taint.get("timeAdded"):
-                self._add(taint["timeAdded"], HOST, "node_state", text, host)
+                self._add(taint["timeAdded"], HOST, "node_state", words, host)
             else:
-                self._is_of_writing = True
-                self._rows.add(modified_ns(self._path), HOST, "node_state", host=host, text=text, raw=self._path.name)
+                self.is_of_writing = True
+                self.add(modified_ns(self.path), HOST, "node_state", host=host, text=words, raw=self.at())
 
 
 def _host_of_event(one: Mapping[str, Any]) -> str | None:
     """The node whose kubelet tells it; None of events of the scheduler and controllers."""
-    source = _dict(one.get("source")) or _dict(one.get("deprecatedSource"))
-    if host := _text(source.get("host")):
+    source = mapping(one.get("source")) or mapping(one.get("deprecatedSource"))
+    if host := text(source.get("host")):
         return host
     of_kubelet = one.get("reportingComponent") == "kubelet" or one.get("reportingController") == "kubelet"
-    return (_text(one.get("reportingInstance")) or None) if of_kubelet else None
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _dicts(value: object) -> Iterator[Mapping[str, Any]]:
-    return (one for one in value if isinstance(one, dict)) if isinstance(value, list) else iter(())
-
-
-def _text(value: object) -> str:
-    return value[:1000] if isinstance(value, str) else ""
+    return (text(one.get("reportingInstance")) or None) if of_kubelet else None

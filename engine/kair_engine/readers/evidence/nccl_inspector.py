@@ -16,11 +16,12 @@ import msgspec
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import is_possible, modified_ns
-from kair_engine.readers.evidence.opening import Lines
+from kair_engine.readers.evidence.opening import CUT, FileRows, Lines
 from kair_engine.readers.identity import MAX_RANKS
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.readers.json_values import mapping, mappings, whole
+from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.identity import uuid_of
-from kair_engine.trace.measures import HOST, EvidenceSource, gpu, of_rank
+from kair_engine.trace.measures import HOST, gpu, of_rank
 
 KIND: Final = "nccl inspector"
 
@@ -87,25 +88,17 @@ def read(path: Path) -> EvidenceFile:
             samples.take(number, text)
     if not records.kept and not samples.found and not records.is_known:
         raise InputError(f"{path} holds nothing that NCCL's Inspector writes")
-    rows = EvidenceRows()
-    notes: list[str] = []
-    if lines.is_cut:
-        notes.append("it is cut off or damaged, or longer than is read")
+    rows = FileRows(path, KIND)
+    rows.passed_over = records.passed_over + samples.passed_over
+    rows.hosts = {one.process[0] for one in records.kept} | samples.hosts()
+    rows.note(CUT, holds=lines.is_cut)
     if records.kept:
-        records.add_to(rows, path.name)
-        notes += records.notes()
+        records.add_to(rows)
+        rows.notes += records.notes()
     if samples.found:
-        samples.add_to(rows, path)
-        notes.append("its samples are averages since the snapshot before, of the moment at which the file was written")
-    source = EvidenceSource(
-        path.name,
-        KIND,
-        clock="host",
-        passed_over=records.passed_over + samples.passed_over,
-        hosts=tuple(sorted({one.process[0] for one in records.kept} | samples.hosts())),
-        notes=tuple(notes),
-    )
-    return described(rows, source)
+        samples.add_to(rows)
+        rows.note("its samples are averages since the snapshot before, of the moment at which the file was written")
+    return rows.evidence()
 
 
 class _Records:
@@ -139,7 +132,7 @@ class _Records:
             self._owner = owner
             self.is_known = self.is_known or owner is not None
             if owner is not None:
-                lost = _count(stats.get("coll_dropped_total")) + _count(stats.get("p2p_dropped_total"))
+                lost = whole(stats.get("coll_dropped_total")) + whole(stats.get("p2p_dropped_total"))
                 self._lost[owner.communicator, owner.process] = lost
             return
         owner = owner or self._owner
@@ -158,7 +151,7 @@ class _Records:
         name = told.get(kind)
         if micros is None or not isinstance(name, str):
             return None
-        size, number = _count(told.get(f"{kind}_msg_size_bytes")), _count(told.get(f"{kind}_sn"))
+        size, number = whole(told.get(f"{kind}_msg_size_bytes")), whole(told.get(f"{kind}_sn"))
         peer = told.get("p2p_peer")
         towards = f" with {peer}" if kind == "p2p" and isinstance(peer, int) else ""
         what = f"{name[:40]}{towards} of {size} B"
@@ -192,7 +185,7 @@ class _Records:
             found[one.process] = max(found.get(one.process, (0, 0)), (one.size, one.rank))
         return found
 
-    def add_to(self, rows: EvidenceRows, name: str) -> None:
+    def add_to(self, rows: FileRows) -> None:
         """A row of each thing that is told of an operation."""
         ranks = self._ranks()
         for one in self.kept:
@@ -204,8 +197,8 @@ class _Records:
             }
             for measure, value in told.items():
                 if value > 0:
-                    raw = f"{name}:{one.line}"
-                    rows.add(one.time_ns, entity, measure, value, host=one.process[0], text=one.text, raw=raw)
+                    host, raw = one.process[0], rows.at(one.line)
+                    rows.add(one.time_ns, entity, measure, value, host=host, text=one.text, raw=raw)
 
     def notes(self) -> Iterator[str]:
         """What is to be known of its rows."""
@@ -239,11 +232,8 @@ def _owner(record: Mapping[str, Any]) -> _Owner | None:
 
 def _ended_ns(told: Mapping[str, Any]) -> int | None:
     """The end of the last of its kernels, where its events are told."""
-    trace = told.get("event_trace_ts")
-    kernels = trace.get("kernel_events") if isinstance(trace, dict) else None
-    if not isinstance(kernels, list):
-        return None
-    ends = [_count(one.get("kernel_stop_ts")) for one in kernels if isinstance(one, dict)]
+    kernels = mappings(mapping(told.get("event_trace_ts")).get("kernel_events"))
+    ends = [whole(one.get("kernel_stop_ts")) for one in kernels]
     last = max(ends, default=0) * 1000
     return last if last and is_possible(last) else None
 
@@ -252,10 +242,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 62 else 0
 
 
 class _Samples:
@@ -280,11 +266,11 @@ class _Samples:
         """That are named."""
         return {labels["node"] for _, _, _, labels in self.found if labels.get("node")}
 
-    def add_to(self, rows: EvidenceRows, path: Path) -> None:
+    def add_to(self, rows: FileRows) -> None:
         """A row of each sample; the device is the one that the file is named for."""
-        match = _DEVICE_IN_NAME.fullmatch(path.name)
+        match = _DEVICE_IN_NAME.fullmatch(rows.path.name)
         uuid = uuid_of(match[1]) if match else None
-        time_ns = modified_ns(path)
+        time_ns = modified_ns(rows.path)
         for number, measure, value, labels in self.found:
             operation = labels.get("collective") or labels.get("p2p_operation") or "?"
             text = (
@@ -292,8 +278,7 @@ class _Samples:
                 f"{labels.get('nranks', '?')} ranks, CUDA device {labels.get('gpu', '?')}"
             )
             entity = HOST if uuid is None else gpu(uuid)
-            raw = f"{path.name}:{number}"
-            rows.add(time_ns, entity, measure, value, host=labels.get("node"), text=text, raw=raw)
+            rows.add(time_ns, entity, measure, value, host=labels.get("node"), text=text, raw=rows.at(number))
 
 
 def _of_text(value: str) -> float | None:

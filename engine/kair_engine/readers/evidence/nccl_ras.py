@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
-from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import modified_ns
+from kair_engine.readers.evidence.opening import FileRows
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.ras import Communicator, answer_of, job_ranks
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
-from kair_engine.trace.measures import HOST, EvidenceSource, of_rank, process
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import HOST, of_rank, process
 
 KIND: Final = "ncclras"
 
@@ -31,17 +31,8 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
     return start.startswith(b"NCCL version ") and b"Job summary" in head
 
 
-@dataclass(frozen=True)
-class _Said:
-    """What is said of one rank of a communicator."""
-
-    rank: int
-    text: str
-    value: float | None = None
-
-
 def read(path: Path) -> EvidenceFile:
-    """An event for each rank that is behind the others, or does not answer.
+    """Return an event for each rank that is behind the others, or does not answer.
 
     Of a communicator of all GPUs its ranks are the job's; of others the process is named where RAS names it. Raises
     InputError where it is damaged, or no answer of RAS.
@@ -49,49 +40,39 @@ def read(path: Path) -> EvidenceFile:
     communicators, gpus = answer_of(path)
     if not 0 < gpus <= MAX_RANKS:
         raise InputError(f"{path} is no answer of RAS: it does not say how many GPUs the job has")
-    rows = EvidenceRows()
+    rows = FileRows(path, KIND)
     time_ns = modified_ns(path)
     names = job_ranks(communicators, gpus)
     left_out = 0
     for one in communicators:
-        for said in _said(one):
+        rows.hosts |= {str(device[0]) for device in one.devices.values() if device[0]}
+        for number, said, count in _said(one):
             if len(rows) >= _MOST_SAID:
                 left_out += 1
                 continue
-            host, pid = _process(one, said)
-            rank = names.get(one.name, {}).get(said.rank)
+            host, pid = _process(one, number)
+            rank = names.get(one.name, {}).get(number)
             entity = of_rank(rank) if rank is not None else process(pid) if pid else HOST
-            text = f"rank {said.rank} of {one.size} in communicator {one.name}: {said.text}"
-            rows.add(
-                time_ns,
-                entity,
-                "nccl_report",
-                said.value,
-                host=host,
-                rank=rank,
-                text=text,
-                raw=path.name,
-            )
-    notes = ["the time is when the file was written, as RAS tells none"]
-    if left_out:
-        notes.append(f"{left_out} more ranks are behind, or do not answer")
-    hosts = tuple(sorted({str(device[0]) for one in communicators for device in one.devices.values() if device[0]}))
-    source = EvidenceSource(path.name, KIND, clock="host", hosts=hosts, notes=tuple(notes), observes=("nccl_report",))
-    return described(rows, source)
+            text = f"rank {number} of {one.size} in communicator {one.name}: {said}"
+            rows.add(time_ns, entity, "nccl_report", count, host=host, rank=rank, text=text, raw=rows.at())
+    rows.note("the time is when the file was written, as RAS tells none")
+    rows.note(f"{left_out} more ranks are behind, or do not answer", holds=left_out)
+    return rows.evidence(observes=("nccl_report",))
 
 
-def _said(one: Communicator) -> Iterator[_Said]:
+def _said(one: Communicator) -> Iterator[tuple[int, str, int | None]]:
+    """Yield what is said of a communicator's ranks: the rank, in words, how many operations it has launched."""
     for rank, words in sorted(one.missing.items()):
-        yield _Said(rank, f"does not answer{words and f' ({words[:200]})'}")
+        yield rank, f"does not answer{words and f' ({words[:200]})'}", None
     for kind, fewer, most in one.behind():
         for rank, count in sorted(fewer.items()):
-            yield _Said(rank, f"has launched {count} {kind}, others {most}", count)
+            yield rank, f"has launched {count} {kind}, others {most}", count
 
 
-def _process(one: Communicator, said: _Said) -> tuple[str | None, int | None]:
+def _process(one: Communicator, rank: int) -> tuple[str | None, int | None]:
     """(Host, process), where RAS names them."""
-    device = one.devices.get(said.rank)
+    device = one.devices.get(rank)
     if device is not None and device[0]:
         return str(device[0]), device[1] if 0 < device[1] < 1 << 22 else None
-    match = _PROCESS.search(one.missing.get(said.rank, ""))
+    match = _PROCESS.search(one.missing.get(rank, ""))
     return (match[3], int(match[2])) if match else (None, None)

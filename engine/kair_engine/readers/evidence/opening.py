@@ -3,19 +3,24 @@
 Logs and telemetry are other people's text: a line may be as long as the file, and a small archive may hold terabytes.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader, read_whole
+from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
+from kair_engine.trace.measures import Clock, EvidenceSource, shown
 
 LONGEST_LINE: Final = 64 << 10
 """Bytes of a line that are handed out."""
 MOST_BYTES: Final = 2 << 30
 """Decompressed bytes of a file that are read."""
+CUT: Final = "it is cut off or damaged, or longer than is read"
+"""The note of a source of which `Lines.is_cut` holds."""
 
 
 class Lines:
@@ -70,9 +75,55 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     return iter(Lines(path))
 
 
+def json_of(path: Path, content: bytes, hint: str | None = None) -> Any:  # noqa: ANN401
+    """Return the JSON value that is the content of a file. Raises InputError with `hint` where it is none."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is cut off or damaged", hint) from error
+
+
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """The whole content of a file, decompressed. Raises InputError where that is more than `most_bytes`, or damaged."""
     content, is_damaged = read_whole(path, most_bytes, "cut it to the time of the recording")
     if is_damaged:
         raise InputError(f"{path} is compressed, and cut off or damaged")
     return content
+
+
+class FileRows(EvidenceRows):
+    """Collects the rows of one file, and what is to be known of it as their source."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__()
+        self.path = path
+        self.kind = kind
+        self.hosts: set[str] = set()
+        """That the file is about."""
+        self.notes: list[str] = []
+        self.passed_over = 0
+
+    def note(self, text: str, *, holds: object = True) -> None:
+        """Adds a sentence on the source, where it `holds`."""
+        if holds:
+            self.notes.append(text)
+
+    def at(self, line: int | None = None) -> str:
+        """Return the place of a row, where one can look it up: the file, or its line."""
+        return self.path.name if line is None else f"{self.path.name}:{line}"
+
+    def evidence(
+        self, clock: Clock = "host", bound_s: float | None = None, observes: tuple[str, ...] = ()
+    ) -> EvidenceFile:
+        """Return all rows with their source."""
+        source = EvidenceSource(
+            self.path.name,
+            self.kind,
+            clock,
+            bound_s,
+            passed_over=self.passed_over,
+            hosts=tuple(sorted({shown(host) for host in self.hosts})),
+            notes=tuple(self.notes),
+            observes=observes,
+        )
+        return described(self, source)

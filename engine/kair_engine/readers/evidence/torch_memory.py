@@ -5,7 +5,6 @@ is allocated at its end: from there it is counted back. How often the allocator 
 (num_alloc_retries) it does not hold; the statistics do.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +14,12 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import LATEST_NS, modified_ns
-from kair_engine.readers.evidence.opening import read_bounded
+from kair_engine.readers.evidence.opening import FileRows, json_of, read_bounded
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.plain_pickle import NotPlainError, load_plain
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
-from kair_engine.trace.measures import EvidenceSource, of_rank
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import of_rank
 
 KIND: Final = "torch memory"
 
@@ -60,53 +60,53 @@ def read(path: Path) -> EvidenceFile:
         raise InputError(f"{path} is no snapshot of PyTorch's memory: it holds no trace of allocations")
     traces = [_Trace(device, entries) for device, entries in enumerate(told["device_traces"])]
     traces = sorted((one for one in traces if len(one.times)), key=lambda one: -len(one.times))
-    segments = [one for one in _list(told.get("segments")) if isinstance(one, dict)]
-    rows = EvidenceRows()
-    rank = _rank(path)
+    rows = _Rows(path)
     for one in traces:
         # A rank has one device; of several the one that it uses most.
-        entity = of_rank(rank) if rank is not None and one is traces[0] else f"gpu ordinal:{one.device}"
-        one.add_to(rows, segments, _Of(path, entity, rank))
-    passed_over = sum(one.passed_over for one in traces)
-    return described(
-        rows, EvidenceSource(path.name, KIND, "host", 1e-3, passed_over=passed_over, notes=_notes(traces, rank))
-    )
+        own = rows.rank is not None and one is traces[0]
+        one.add_to(rows, mappings(told.get("segments")), rows.entity if own else f"gpu ordinal:{one.device}")
+    rows.passed_over = sum(one.passed_over for one in traces)
+    rows.note("how often the allocator had to free cached memory first is not in a snapshot: memory_stats() tells")
+    hint = "record with torch.cuda.memory._record_memory_history()"
+    rows.note(f"it holds no allocation with a time: {hint}", holds=not traces)
+    rows.note(_nobody("snapshot.pickle"), holds=rows.rank is None)
+    is_thinned = any(len(one.times) > _MOST_POINTS for one in traces)
+    text = f"of its allocations {_MOST_POINTS} points are kept, each the largest of its stretch"
+    rows.note(text, holds=is_thinned)
+    return rows.evidence(bound_s=1e-3)
 
 
-def _notes(traces: list["_Trace"], rank: int | None) -> tuple[str, ...]:
-    notes = ["how often the allocator had to free cached memory first is not in a snapshot: memory_stats() tells"]
-    if not traces:
-        notes.append("it holds no allocation with a time: record with torch.cuda.memory._record_memory_history()")
-    if rank is None:
-        notes.append("whose it is, is not told: name the file for its rank, as in rank3_snapshot.pickle")
-    if any(len(one.times) > _MOST_POINTS for one in traces):
-        notes.append(f"of its allocations {_MOST_POINTS} points are kept, each the largest of its stretch")
-    return tuple(notes)
+def _nobody(ending: str) -> str:
+    return f"whose it is, is not told: name the file for its rank, as in rank3_{ending}"
 
 
-class _Of:
-    """Whose the rows are."""
+class _Rows(FileRows):
+    """Rows of the rank and the host that the file's name or folders state."""
 
-    def __init__(self, path: Path, entity: str, rank: int | None) -> None:
-        self.entity = entity
-        self.rank = rank
-        self.host = host_of(path)
-        self.raw = path.name
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, KIND)
+        rank = rank_from_name(path)
+        self.rank: Final = rank if rank is not None and rank < MAX_RANKS else None
+        self.entity: Final = "gpu ordinal:0" if self.rank is None else of_rank(self.rank)
+        self._host = host_of(path)
+
+    def value(self, time_ns: int, entity: str, name: str, value: float) -> None:
+        """Adds what was measured."""
+        self.add(time_ns, entity, name, value, host=self._host, rank=self.rank, raw=self.at())
 
 
 class _Trace:
     """What happened on one device, in order of time."""
 
     def __init__(self, device: int, entries: object) -> None:
-        told = [one for one in _list(entries) if isinstance(one, dict)]
-        known = [one for one in told if _is_known(one)]
+        known = [one for one in mappings(entries) if _is_known(one)]
         self.device = device
-        self.passed_over = len(_list(entries)) - len(known)
+        self.passed_over = len(listing(entries)) - len(known)
         order = sorted(range(len(known)), key=lambda at: known[at]["time_us"])
         self._entries: list[Mapping[str, Any]] = [known[at] for at in order]
         self.times: Ints = np.array([one["time_us"] for one in self._entries], dtype=np.int64) * 1000
 
-    def add_to(self, rows: EvidenceRows, segments: Sequence[Mapping[str, Any]], of: _Of) -> None:
+    def add_to(self, rows: _Rows, segments: Sequence[Mapping[str, Any]], entity: str) -> None:
         """Rows of all its measures."""
         mine = [one for one in segments if one.get("device", 0) == self.device]
         for name, signs, key in (
@@ -116,26 +116,24 @@ class _Trace:
             changes = self._changes(signs)
             after = np.cumsum(changes)
             values = np.maximum(_sum(one.get(key) for one in mine) - (after[-1] - after), 0.0)
-            self._add(rows, of, name, values, np.flatnonzero(changes), is_counter=False)
+            self._add(rows, entity, name, values, np.flatnonzero(changes), is_counter=False)
         asked = np.array([one["action"] in _ASKED for one in self._entries])
-        self._add(rows, of, "torch_segment_allocations", np.cumsum(asked), np.flatnonzero(asked), is_counter=True)
+        self._add(rows, entity, "torch_segment_allocations", np.cumsum(asked), np.flatnonzero(asked), is_counter=True)
         failed = np.array([one["action"] == "oom" for one in self._entries])
-        self._add(rows, of, "torch_out_of_memory", np.cumsum(failed), np.flatnonzero(failed), is_counter=True)
+        self._add(rows, entity, "torch_out_of_memory", np.cumsum(failed), np.flatnonzero(failed), is_counter=True)
 
     def _changes(self, signs: Mapping[str, int]) -> Floats:
         """Bytes by which each entry changes it."""
         return np.array([signs.get(one["action"], 0) * float(one["size"]) for one in self._entries])
 
-    def _add(
-        self, rows: EvidenceRows, of: _Of, name: str, values: Floats | Ints, at: Ints, *, is_counter: bool
-    ) -> None:
+    def _add(self, rows: _Rows, entity: str, name: str, values: Floats | Ints, at: Ints, *, is_counter: bool) -> None:
         """A row where the value changes, and one at the end; a counter begins at 0 before its first change."""
         first, last = 0, len(self.times) - 1
         places = {*_thinned(values, at, is_counter=is_counter), last}
         if is_counter and first not in places:
-            rows.add(int(self.times[first]), of.entity, name, 0.0, host=of.host, rank=of.rank, raw=of.raw)
+            rows.value(int(self.times[first]), entity, name, 0.0)
         for one in sorted(places):
-            rows.add(int(self.times[one]), of.entity, name, float(values[one]), host=of.host, rank=of.rank, raw=of.raw)
+            rows.value(int(self.times[one]), entity, name, float(values[one]))
 
 
 def _thinned(values: Floats | Ints, at: Ints, *, is_counter: bool) -> Iterable[int]:
@@ -162,30 +160,15 @@ def _sum(values: Iterable[object]) -> float:
     return float(sum(one for one in values if type(one) is int and 0 <= one < 1 << 60))
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _rank(path: Path) -> int | None:
-    rank = rank_from_name(path)
-    return rank if rank is not None and rank < MAX_RANKS else None
-
-
 def _statistics(path: Path, content: bytes) -> EvidenceFile:
-    try:
-        told = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is cut off or damaged") from error
-    rank = _rank(path)
-    rows = EvidenceRows()
+    statistics = mapping(json_of(path, content))
+    rows = _Rows(path)
     for key, name in _STATISTICS.items():
-        value = told.get(key) if isinstance(told, dict) else None
+        value = statistics.get(key)
         if type(value) is int and 0 <= value < 1 << 60:
-            entity = "gpu ordinal:0" if rank is None else of_rank(rank)
-            rows.add(modified_ns(path), entity, name, value, host=host_of(path), rank=rank, raw=path.name)
+            rows.value(modified_ns(path), rows.entity, name, value)
     if not len(rows):
         raise InputError(f"{path} holds none of memory_stats()' values that are read")
-    notes = ["the time is when the file was written, as the statistics tell none"]
-    if rank is None:
-        notes.append("whose it is, is not told: name the file for its rank, as in rank3_memory_stats.json")
-    return described(rows, EvidenceSource(path.name, KIND, "host", notes=tuple(notes)))
+    rows.note("the time is when the file was written, as the statistics tell none")
+    rows.note(_nobody("memory_stats.json"), holds=rows.rank is None)
+    return rows.evidence()
