@@ -7,7 +7,7 @@ import pytest
 from support.kineto_builder import kernel, launch, op, step, trace, write
 from support.run_ahead import AheadJob, write_ahead_job
 
-from kair_engine.readers.fragment_writer import About, RankRecording, Rows, write_recording
+from kair_engine.readers.fragment_writer import RankRecording, Rows, write_recording
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.launch_queue import Launched, LongCalls, usual_ns, waits_for_place
 from kair_engine.readers.step_marks import Steps
@@ -114,5 +114,6 @@ def test_recordings_of_all_formats_tell_of_a_full_queue(tmp_path: Path) -> None:
     half = np.array([0, host // 2, host + 1])
     steps = Steps(np.array([0, 1]), half[:-1], half[1:] - half[:-1])
     made = RankRecording(0, rows, steps, "thread 1")
-    info = write_recording(tmp_path / "job.sqlite", tmp_path / "out", [made], About("nsys", True, True, False))
+    options = {"form": "nsys", "rank_known": True, "has_device": True, "mark": ""}
+    info = write_recording(tmp_path / "job.sqlite", tmp_path / "out", [made], **options)
     assert {rank: queue.depth for rank, queue in info.launch_queue.items()} == {0: 20}

@@ -14,9 +14,9 @@ import msgspec
 
 from kair_engine.errors import InputError
 from kair_engine.readers.ascend_pieces import Device, Piece, device_of, piece_of, slices_of
-from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load, recording, written
+from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.fragment_writer import Rows, steps_from
+from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.rank_identity import process_id, telling, told, variables_that_matter
@@ -74,8 +74,8 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     lane = max(found.main, key=lambda one: found.main[one], default="thread host")
     host, pid = _worker(source) if device is None else _of_info(device)
     identity = RankIdentity(stated or 0, pid=pid, versions=_versions(source), environment=_environment(source))
-    ranks = [recording(stated or 0, rows, steps_from(marks, rows), lane, source, host=host, identity=identity)]
-    return written(
+    ranks = [RankRecording(stated or 0, rows, steps_from(marks, rows), lane, host, identity)]
+    return write_recording(
         source,
         out,
         ranks,

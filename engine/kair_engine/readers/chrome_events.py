@@ -1,24 +1,16 @@
-"""Events of Chrome's JSON, in a list or under `traceEvents`, read whole; a list may lack its end.
-
-What the readers of Chrome's JSON share: a rank's rows with the steps that its ranges tell.
-"""
+"""Events of Chrome's JSON, in a list or under `traceEvents`, read whole; a list may lack its end."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
-from kair_engine.readers.identity import host_of
-from kair_engine.readers.step_marks import Steps
-from kair_engine.trace.identity import RankIdentity
-from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
+from kair_engine.trace.model import KairWarning, short_warning
 
 _LARGEST: Final = 1 << 31
 _LASTING: Final = ("X", "B", "E")
@@ -150,46 +142,3 @@ def nanoseconds(raw: msgspec.Raw) -> int | None:
     part = int((fraction or b"")[:3].ljust(3, b"0"))
     value = int(whole) * 1000
     return value - part if whole.startswith(b"-") else value + part
-
-
-def written(
-    source: Path,
-    out: Path,
-    ranks: Sequence[RankRecording],
-    *,
-    form: str,
-    rank_known: bool,
-    has_device: bool,
-    mark: str,
-    device: str | None = None,
-    world_size: int | None = None,
-    warnings: tuple[KairWarning, ...] = (),
-) -> FragmentInfo:
-    """Writes the ranks' rows; `mark` says how steps would have been marked. Raises InputError where there are none."""
-    if not any(len(one.rows) for one in ranks):
-        raise InputError(f"{source.name} holds no operations")
-    steps = ranks[0].steps
-    about = About(
-        format=form,
-        rank_known=rank_known,
-        has_device=has_device,
-        absolute_time=int(steps.begin.min()) > EPOCH_NS,
-        world_size=world_size,
-        device=device,
-        warnings=(*steps.warnings(source, mark), *warnings),
-    )
-    return write_recording(source, out, ranks, about)
-
-
-def recording(
-    rank: int,
-    rows: Rows,
-    steps: Steps,
-    main_lane: str,
-    source: Path,
-    *,
-    host: str | None = None,
-    identity: RankIdentity | None = None,
-) -> RankRecording:
-    """One rank's part; the host is the one that folders name, else `host`, which the recording states."""
-    return RankRecording(rank, rows, steps, main_lane, host_of(source, host), identity)

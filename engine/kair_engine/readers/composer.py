@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from kair_engine.readers.chrome_events import load, recording, written
-from kair_engine.readers.fragment_writer import Rows, steps_from
+from kair_engine.readers.chrome_events import load
+from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.model import FragmentInfo
@@ -39,9 +39,9 @@ def read_composer(source: Path, out: Path, *, rank_hint: int | None = None) -> F
             lane, group = (_TOGETHER, "all ranks") if kind == "collective" else (_LANE, None)
             rows.setdefault(rank, Rows()).add(lane, event.text, kind, start, duration, phase=phase, group=group)
     ranks = [
-        recording(rank, rows[rank], steps_from(marks.get(rank, []), rows[rank]), _LANE, source) for rank in sorted(rows)
+        RankRecording(rank, rows[rank], steps_from(marks.get(rank, []), rows[rank]), _LANE) for rank in sorted(rows)
     ]
-    return written(
+    return write_recording(
         source,
         out,
         ranks,

@@ -6,8 +6,8 @@ The steps of a recording that is read whole: from its ranges, else from what its
 """
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.errors import InputError
+from kair_engine.readers.identity import host_of
 from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, launched_before, queue_of
 from kair_engine.readers.rank_identity import by_rank
 from kair_engine.readers.step_marks import OUTSIDE, Mark, Steps, between_optimizers, marked_steps, one_step, repetition
@@ -32,7 +33,7 @@ from kair_engine.trace.format import (
     FragmentWriter,
 )
 from kair_engine.trace.identity import RankIdentity
-from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, Layout, StepTimes, short_warning
+from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, StepTimes, short_warning
 
 _ABSENT: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
@@ -223,31 +224,32 @@ class RankRecording:
     main_lane: str
     """The lane of the steps' scopes."""
     host: str | None = None
+    """That the recording states; a folder `host=NAME` goes before it."""
     identity: RankIdentity | None = None
     """What the recording says of the rank beside its host; None for nothing."""
 
 
-@dataclass(frozen=True)
-class About:
-    """What is known of a file besides its rows."""
-
-    format: str
-    rank_known: bool
-    has_device: bool
-    absolute_time: bool
-    world_size: int | None = None
-    device: str | None = None
-    layout: Layout | None = None
-    warnings: tuple[KairWarning, ...] = ()
-
-
-def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], about: About) -> FragmentInfo:
+def write_recording(
+    source: Path,
+    out: Path,
+    ranks: Sequence[RankRecording],
+    *,
+    form: str,
+    rank_known: bool,
+    has_device: bool,
+    mark: str,
+    device: str | None = None,
+    world_size: int | None = None,
+    warnings: Iterable[KairWarning] = (),
+) -> FragmentInfo:
     """Writes the ranks' rows as the fragment `out`, step by step and rank by rank.
 
-    Raises InputError where no row of any rank lies in a step, OSError when the disk is full.
+    `mark` says how steps would have been marked, for a warning where they are not; that comes before `warnings`. Raises
+    InputError where no row of any rank lies in a step, OSError when the disk is full.
     """
+    steps = ranks[0].steps
     ranks = sorted(ranks, key=lambda one: one.rank)
-    parts = [_Part(one) for one in ranks]
+    parts = [_Part(one) for one in ranks] if any(len(one.rows) for one in ranks) else []
     if not any(part.count for part in parts):
         raise InputError(f"{source.name} holds no operations")
     times: list[tuple[int, ...]] = []
@@ -257,9 +259,25 @@ def write_recording(source: Path, out: Path, ranks: Sequence[RankRecording], abo
                 if (at := part.numbers.get(number)) is not None:
                     writer.write(table := part.table(at, number))
                     begin, length = part.window(at)
-                    device = part.on_device.get(at, (NOT_TOLD, NOT_TOLD))
-                    times.append((part.rank, number, begin, length, len(table) - 1, *device))
-        info = _info(source, ranks, about, sorted(times), parts)
+                    device_times = part.on_device.get(at, (NOT_TOLD, NOT_TOLD))
+                    times.append((part.rank, number, begin, length, len(table) - 1, *device_times))
+        step_times = _step_times(sorted(times))
+        info = FragmentInfo(
+            source=str(source),
+            format=form,
+            ranks=tuple(one.rank for one in ranks),
+            rank_known=rank_known,
+            world_size=world_size,
+            hosts={one.rank: host for one in ranks if (host := host_of(source, one.host))},
+            device=device,
+            has_device=has_device,
+            absolute_time=int(steps.begin.min()) > EPOCH_NS,
+            operations=sum(step_times.operations),
+            step_times=step_times,
+            warnings=(*steps.warnings(source, mark), *warnings, *_left_out(source, parts)),
+            launch_queue={part.rank: part.queue for part in parts if part.queue is not None},
+            identity=by_rank(one.identity for one in ranks if one.identity is not None),
+        )
         writer.commit(info)
     return info
 
@@ -269,6 +287,7 @@ class _Part:
 
     def __init__(self, recording: RankRecording) -> None:
         self.rank, self._rows, self._steps = recording.rank, recording.rows, recording.steps
+        self.bad = recording.rows.bad
         rows = recording.rows
         self._main = rows.lanes[recording.main_lane]
         self._scope = rows.names[STEP_SCOPE]
@@ -391,48 +410,20 @@ def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def _info(
-    source: Path,
-    ranks: Sequence[RankRecording],
-    about: About,
-    times: list[tuple[int, ...]],
-    parts: Sequence[_Part],
-) -> FragmentInfo:
+def _step_times(times: Iterable[tuple[int, ...]]) -> StepTimes:
     rank, step, begin, duration, operations, device_begin, device_end = map(tuple, zip(*times, strict=True))
-    on_device = any(one != NOT_TOLD for one in device_end)
-    step_times = StepTimes(
-        rank,
-        step,
-        begin,
-        duration,
-        operations,
-        device_begin_ns=device_begin if on_device else (),
-        device_end_ns=device_end if on_device else (),
-    )
-    bad = sum(one.rows.bad for one in ranks)
-    warnings = list(about.warnings)
-    if bad:
+    plain = StepTimes(rank, step, begin, duration, operations)
+    if all(one == NOT_TOLD for one in device_end):
+        return plain
+    return replace(plain, device_begin_ns=device_begin, device_end_ns=device_end)
+
+
+def _left_out(source: Path, parts: Sequence["_Part"]) -> Iterator[KairWarning]:
+    if bad := sum(part.bad for part in parts):
         text = f"{bad} events of {source.name} have no valid time or duration and are left out"
-        warnings.append(short_warning("bad_events", text))
+        yield short_warning("bad_events", text)
     if count := sum(part.launched_before for part in parts):
-        warnings.append(launched_before(source.name, count))
-    return FragmentInfo(
-        source=str(source),
-        format=about.format,
-        ranks=tuple(one.rank for one in ranks),
-        rank_known=about.rank_known,
-        world_size=about.world_size,
-        hosts={one.rank: one.host for one in ranks if one.host},
-        device=about.device,
-        has_device=about.has_device,
-        absolute_time=about.absolute_time,
-        operations=sum(step_times.operations),
-        layout=about.layout,
-        step_times=step_times,
-        warnings=tuple(warnings),
-        launch_queue={part.rank: part.queue for part in parts if part.queue is not None},
-        identity=by_rank(one.identity for one in ranks if one.identity is not None),
-    )
+        yield launched_before(source.name, count)
 
 
 def _numbers(column: "array[int]") -> npt.NDArray[np.int64]:

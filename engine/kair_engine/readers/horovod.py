@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from kair_engine.errors import InputError
-from kair_engine.readers.chrome_events import ChromeTrace, load, recording, written
-from kair_engine.readers.fragment_writer import Rows
+from kair_engine.readers.chrome_events import ChromeTrace, load
+from kair_engine.readers.fragment_writer import RankRecording, Rows, write_recording
 from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo
@@ -44,8 +44,8 @@ def read_horovod(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
         raise InputError(f"{source.name} says of no rank when it was ready", hint)
     steps = _steps(calls)
     ranks = sorted({rank for call in calls for rank in call.ready})
-    recordings = [recording(rank, _rows(calls, rank, steps), steps, _LANE, source) for rank in ranks]
-    return written(
+    recordings = [RankRecording(rank, _rows(calls, rank, steps), steps, _LANE) for rank in ranks]
+    return write_recording(
         source,
         out,
         recordings,

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from kair_engine.arrays import present
 from kair_engine.errors import InputError
-from kair_engine.readers.fragment_writer import EPOCH_NS, About, Coded, RankRecording, Rows, steps_from, write_recording
-from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.fragment_writer import EPOCH_NS, Coded, RankRecording, Rows, steps_from, write_recording
+from kair_engine.readers.identity import MAX_RANKS, rank_from_name
 from kair_engine.readers.kineto.classify import UNKNOWN, NameClass, host_phases
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.launch_queue import before_their_calls
@@ -55,22 +55,24 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
         known = environment(report)
         ranks, are_known = _ranks(processes, known.rank, source, rank_hint)
         base, device = _epoch(report), _device(report)
-        host, target = host_of(source, host_name(report)), target_of(report)
+        host, target = host_name(report), target_of(report)
         names_communicators = bool(nccl_schemas(report))
     recordings = [_recording(process, rank, base, host, target) for process, rank in zip(processes, ranks, strict=True)]
-    warnings = [*recordings[0].steps.warnings(source, "an NVTX range for each, `step N`"), *_graphs(processes, source)]
+    warnings = [*_graphs(processes, source)]
     if names_communicators:
         warnings += _without_payloads(processes, source)
-    about = About(
-        format="nsys",
+    return write_recording(
+        source,
+        out,
+        recordings,
+        form="nsys",
         rank_known=are_known,
         has_device=True,
-        absolute_time=base > EPOCH_NS,
-        world_size=known.world_size if known.rank is not None else None,
+        mark="an NVTX range for each, `step N`",
         device=device,
-        warnings=tuple(warnings),
+        world_size=known.world_size if known.rank is not None else None,
+        warnings=warnings,
     )
-    return write_recording(source, out, recordings, about)
 
 
 def _ranks(

@@ -10,9 +10,9 @@ import msgspec
 
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
-from kair_engine.readers.chrome_events import load, recording, written
+from kair_engine.readers.chrome_events import load
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.fragment_writer import Rows, steps_from
+from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
 from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.rank_identity import process_id, telling, told
@@ -39,16 +39,9 @@ def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     if not any(text.startswith("stream") for text in trace.rows.lanes.texts):
         raise InputError(f"{source.name} holds no operations of a GPU", _HINT)
     found = rank_hint if rank_hint is not None else rank_from_name(source)
-    rank = recording(
-        found or 0,
-        trace.rows,
-        steps_from(trace.marks, trace.rows),
-        trace.main_lane,
-        source,
-        host=trace.host,
-        identity=replace(trace.identity, rank=found or 0),
-    )
-    return written(
+    steps, identity = steps_from(trace.marks, trace.rows), replace(trace.identity, rank=found or 0)
+    rank = RankRecording(found or 0, trace.rows, steps, trace.main_lane, trace.host, identity)
+    return write_recording(
         source,
         out,
         [rank],

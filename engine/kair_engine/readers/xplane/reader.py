@@ -14,8 +14,8 @@ import msgspec
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.fragment_writer import EPOCH_NS, About, RankRecording, Rows, write_recording
-from kair_engine.readers.identity import host_of, rank_from_name
+from kair_engine.readers.fragment_writer import EPOCH_NS, RankRecording, Rows, write_recording
+from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of, that_ran_steps
@@ -172,24 +172,25 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         _recording((first or 0) + at, device, profile, of)
         for at, (device, of) in enumerate(zip(devices, before, strict=True))
     ]
-    steps = recordings[0].steps
-    warnings: tuple[KairWarning, ...] = steps.warnings(source, "StepTraceAnnotation")
+    warnings: list[KairWarning] = []
     if is_damaged or space.is_cut:
         text = f"{source.name} is cut off or damaged; the planes before that place are used"
-        warnings += (short_warning("truncated_file", text),)
+        warnings.append(short_warning("truncated_file", text))
     if idle := [one.number for one in found if one not in devices]:
         text = f"{source.name}: device {listed(idle)} ran no step, and is no rank"
-        warnings += (short_warning("idle_devices", text),)
-    about = About(
-        format="xplane",
+        warnings.append(short_warning("idle_devices", text))
+    return write_recording(
+        source,
+        out,
+        recordings,
+        form="xplane",
         rank_known=first is not None,
         has_device=True,
-        absolute_time=int(steps.begin.min()) > EPOCH_NS,
-        world_size=modules.devices,
+        mark="StepTraceAnnotation",
         device=devices[0].words,
+        world_size=modules.devices,
         warnings=warnings,
     )
-    return write_recording(source, out, recordings, about)
 
 
 def _module_contents(space: Space) -> list[bytes]:
@@ -227,7 +228,7 @@ def _versions(space: Space) -> dict[str, str]:
 def _host_name(source: Path, space: Space) -> str | None:
     named = source.name.removesuffix(".gz").removesuffix(_SUFFIX) if _SUFFIX in source.name else None
     stated = next((name for name in space.hostnames if name), None)
-    return host_of(source, stated) or named or None
+    return stated or named or None
 
 
 def _recording(rank: int, device: Device, profile: _Profile, before: Sequence[tuple[int, int]]) -> RankRecording:
