@@ -9,7 +9,7 @@ Versions 2.0 to 2.10. Fields of later versions are used where they are there: da
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.plain_pickle import CutError, NotPlainError, load_plain
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CallState, CollectiveCall, GroupProgress, location_in
 from kair_engine.trace.format import write_fragment
@@ -101,8 +102,7 @@ def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[Group
 
     Of a dump that `is_cut` the last entries are gone, so that only its `pg_status` tells: groups without are left out.
     """
-    raw = dump.get("entries")
-    entries = [entry for entry in raw if isinstance(entry, Mapping)] if isinstance(raw, list) else []
+    entries = mappings(dump.get("entries"))
     entries = entries[:-1] if is_cut else entries
     of_group: dict[str, list[Entry]] = {}
     descriptions: dict[str, str] = {}
@@ -110,8 +110,7 @@ def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[Group
         name, description = _group_of(entry)
         of_group.setdefault(name, []).append(entry)
         descriptions.setdefault(name, description)
-    status = dump.get("pg_status")
-    status = status if isinstance(status, Mapping) else {}
+    status = mapping(dump.get("pg_status"))
     configured = _configured(dump.get("pg_config"))
     # Groups that have called nothing yet are in the configuration alone.
     names = {*of_group, *(name for name in configured if name)} or {*map(_text, status)}
@@ -141,7 +140,7 @@ def _group_of(entry: Entry) -> tuple[str, str]:
 def _configured(value: object) -> dict[str, tuple[str, tuple[int, ...]]]:
     """By name, the description and the ranks of process groups."""
     found = {}
-    for key, one in value.items() if isinstance(value, Mapping) else ():
+    for key, one in mapping(value).items():
         if isinstance(one, Mapping):
             ranks = tuple(int(number) for number in _NUMBER.findall(str(one.get("ranks", ""))[: 10 * MAX_RANKS]))
             description = _text(one.get("desc", ""))
@@ -341,24 +340,16 @@ def _elements(entries: Sequence[Entry], side: str) -> int:
 
 
 def _dtypes(entries: Sequence[Entry], side: str) -> str:
-    return ", ".join(dict.fromkeys(_words(entry.get(f"{side}_dtypes")) for entry in entries))[:_LONGEST]
-
-
-def _words(value: object) -> str:
-    return ", ".join(dict.fromkeys(map(_text, value[:16]))) if isinstance(value, list) else ""
+    of_entries = (listing(entry.get(f"{side}_dtypes"))[:16] for entry in entries)
+    return ", ".join(dict.fromkeys(", ".join(dict.fromkeys(map(_text, of))) for of in of_entries))[:_LONGEST]
 
 
 def _location(entry: Entry) -> str:
     """The innermost frame of the program; frames come from the inside out."""
-    frames = entry.get("frames")
-    told = list(_frames(frames)) if isinstance(frames, list) else []
-    return location_in(told)
-
-
-def _frames(frames: Sequence[object]) -> Iterator[tuple[str, int, str]]:
-    for frame in frames[:_LONGEST]:
-        if isinstance(frame, Mapping):
-            yield _text(frame.get("filename")), _count(frame.get("line")), _text(frame.get("name"))
+    frames = mappings(listing(entry.get("frames"))[:_LONGEST])
+    return location_in(
+        [(_text(one.get("filename")), _count(one.get("line")), _text(one.get("name"))) for one in frames]
+    )
 
 
 def _count(value: object) -> int:

@@ -44,7 +44,7 @@ _PEERS: Final = range(1 << 31)
 EPOCH_NS: Final = 10**17
 
 
-class _Codes(dict[str, int]):
+class Codes(dict[str, int]):
     """Text → its number, in the order of first use."""
 
     def __init__(self) -> None:
@@ -75,9 +75,9 @@ class Rows:
 
     bad: int = 0
     """Rows that were turned away: their time or duration is none."""
-    lanes: _Codes = field(default_factory=_Codes)
-    names: _Codes = field(default_factory=_Codes)
-    groups: _Codes = field(default_factory=_Codes)
+    lanes: Codes = field(default_factory=Codes)
+    names: Codes = field(default_factory=Codes)
+    groups: Codes = field(default_factory=Codes)
     lane: "array[int]" = field(default_factory=_column)
     name: "array[int]" = field(default_factory=_column)
     kind: "array[int]" = field(default_factory=_column)
@@ -202,7 +202,7 @@ def _within(values: Int64s, bounds: range) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: _Codes) -> Int64s:
+def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: Codes) -> Int64s:
     """The chosen ones by the numbers of `known`, which those it lacks get in the order of their first use."""
     codes, texts = coded[0][chosen], coded[1]
     first = np.full(len(texts), len(codes))

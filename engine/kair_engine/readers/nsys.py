@@ -292,12 +292,9 @@ def _device_kinds(process: Process) -> Int64s:
     device = process.device
     kinds = np.zeros(len(process.names), np.int64)
     for at in present(device.name[device.is_copy == 0]).tolist():
-        kinds[at] = KINDS.index(_kernel_kind(process.names[at]))
+        communicates = name_class_of(process.names[at]) is NameClass.DEVICE_COLLECTIVE
+        kinds[at] = _COLLECTIVE if communicates else KINDS.index("compute")
     return np.where(device.is_copy > 0, KINDS.index("memory"), kinds[device.name])
-
-
-def _kernel_kind(name: str) -> str:
-    return "collective" if name_class_of(name) is NameClass.DEVICE_COLLECTIVE else "compute"
 
 
 # (rank, world size) of launchers, the training's own first: a launcher of one task a node counts nodes.

@@ -12,7 +12,7 @@ import numpy as np
 
 from kair_engine.frozen import dataclass
 from kair_engine.readers.nsys_report import Process, Report
-from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told, variables_that_matter
+from kair_engine.readers.rank_identity import cuda_version, positive, process_id, telling, told, variables_that_matter
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity, pci_address, uuid_of
 
 _ASSIGNMENT: Final = re.compile(r"(?:^|[;\n])\s*([A-Z][A-Z0-9_]{1,63})=(\"[^\"\n]*\"|[^;\n]*)")
@@ -108,9 +108,5 @@ def _device(process: Process, target: Target) -> tuple[DeviceIdentity, dict[str,
         model=told(own.get("name")) or (models.pop() if len(models) == 1 else None),
     )
     return device, telling(
-        device_memory_bytes=_whole(own.get("totalMemory")), multiprocessors=_whole(own.get("smCount"))
+        device_memory_bytes=positive(own.get("totalMemory")), multiprocessors=positive(own.get("smCount"))
     )
-
-
-def _whole(value: object) -> str | None:
-    return str(value) if isinstance(value, int) and 0 < value < 1 << 62 else None

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from kair_engine.errors import InputError
 from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.fragment_writer import Codes
 from kair_engine.readers.nsys_communicators import Calls, Schemas, call_of, schemas_of
 from kair_engine.trace.columns import Int64s
 from kair_engine.trace.format import INSIDE_UNKNOWN
@@ -201,23 +202,10 @@ class _Texts(dict[int, str]):
         return ""
 
 
-class _Names(dict[str, int]):
-    """Name → its number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def __missing__(self, text: str) -> int:
-        self.texts.append(text)
-        self[text] = len(self.texts) - 1
-        return self[text]
-
-
 class _Found(dict[Hashable, int]):
     """What rows say of a name → the name's number: the name of each is made up once."""
 
-    def __init__(self, names: _Names, name_of: Callable[[Any], str]) -> None:
+    def __init__(self, names: Codes, name_of: Callable[[Any], str]) -> None:
         super().__init__()
         self._names, self._name_of = names, name_of
 
@@ -236,7 +224,7 @@ def processes_of(report: Report) -> list[Process]:
         for number, value in report.rows("StringIds", ("id", "value"))
         if isinstance(number, int) and isinstance(value, str)
     )
-    names = _Names()
+    names = Codes()
     kernels = DeviceRows.joined(list(_kernels(report, texts, names)))
     device = DeviceRows.joined([kernels, *_graphs(report, names, kernels), *_copies(report, names)])
     if not len(device.start):
@@ -268,14 +256,14 @@ def in_order(values: Int64s) -> list[int]:
     return list(dict.fromkeys(values[np.flatnonzero(np.diff(values, prepend=~values[:1]))].tolist()))
 
 
-def _kernels(report: Report, texts: _Texts, names: _Names) -> Iterable[DeviceRows]:
+def _kernels(report: Report, texts: _Texts, names: Codes) -> Iterable[DeviceRows]:
     found = _Found(names, lambda pair: texts[pair[0]] or texts[pair[1]] or _KERNEL)
     optional = ("demangledName", "shortName", "globalPid")
     for *numbers, name, short, owner in report.columns("CUPTI_ACTIVITY_KIND_KERNEL", _ON_DEVICE, optional):
         yield _device_rows(numbers, found.of(zip(name, short, strict=True)), owner, None)
 
 
-def _graphs(report: Report, names: _Names, kernels: DeviceRows) -> Iterable[DeviceRows]:
+def _graphs(report: Report, names: Codes, kernels: DeviceRows) -> Iterable[DeviceRows]:
     """CUDA graphs recorded as a whole, `nsys profile --cuda-graph-trace=graph`: one row for each launch.
 
     None of launches whose kernels are recorded, too.
@@ -295,7 +283,7 @@ def _graphs(report: Report, names: _Names, kernels: DeviceRows) -> Iterable[Devi
         yield rows
 
 
-def _copies(report: Report, names: _Names) -> Iterable[DeviceRows]:
+def _copies(report: Report, names: Codes) -> Iterable[DeviceRows]:
     found = _Found(names, lambda kind: f"Memcpy {_COPIES.get(kind, '')}".rstrip())
     wanted = (*_ON_DEVICE, "bytes")
     for *numbers, size, kind, owner in report.columns("CUPTI_ACTIVITY_KIND_MEMCPY", wanted, ("copyKind", "globalPid")):
@@ -334,7 +322,7 @@ def _process_of(thread: Int64s) -> Int64s:
     return np.where(thread == NONE, 0, thread >> _THREAD_BITS << _THREAD_BITS)
 
 
-def _calls(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Iterable[HostRows]:
+def _calls(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterable[HostRows]:
     # The number of the interface's version is no part of the name.
     found = _Found(names, lambda number: texts[number].partition("_v")[0] or "cuda call")
     wanted = ("start", "end", "globalTid", "correlationId", "nameId")
@@ -344,7 +332,7 @@ def _calls(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Itera
         yield rows.where((start != NONE) & (end != NONE) & (thread != NONE))
 
 
-def _overheads(report: Report, texts: _Texts, names: _Names, *, only: bool) -> Iterable[HostRows]:
+def _overheads(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterable[HostRows]:
     """What the profiler and the driver did on threads of the program, by CUPTI's names for it."""
     sorts = {
         number: label
@@ -379,7 +367,7 @@ def nccl_schemas(report: Report) -> Schemas:
 
 
 def _ranges(
-    report: Report, texts: _Texts, names: _Names, nccl: defaultdict[int, Calls], *, only: bool
+    report: Report, texts: _Texts, names: Codes, nccl: defaultdict[int, Calls], *, only: bool
 ) -> tuple[list[HostRows], set[tuple[int, int]]]:
     """The ranges, and the marks without a length as (process, name); `nccl` gets the calls of each process."""
 

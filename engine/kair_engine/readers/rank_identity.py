@@ -53,6 +53,11 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def positive(value: object) -> str | None:
+    """Return a number above 0 as text; None for other values."""
+    return str(value) if type(value) is int and 0 < value < 1 << 62 else None
+
+
 def telling(**values: str | None) -> dict[str, str]:
     """Those that are known."""
     return {name: value for name, value in values.items() if value is not None}

@@ -9,16 +9,17 @@ from typing import Any, Final
 import msgspec
 
 from kair_engine.errors import InputError
-from kair_engine.readers.blocks import BlockReader
+from kair_engine.readers.blocks import BlockReader, read_whole
 from kair_engine.readers.chrome_events import load
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
 from kair_engine.readers.identity import rank_from_name
+from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.rank_identity import process_id, telling, told
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
-from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.model import FragmentInfo, KairWarning
 
 _TOOL: Final = "rocprofiler-sdk-tool"
 _LARGEST: Final = 1 << 31
@@ -54,20 +55,28 @@ def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     )
 
 
-class _HipTrace:
-    """Chrome's JSON: a process each for the API, ranges, copies and every GPU."""
+class _Trace:
+    """What a file tells of its rank."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
         self.rows, self.marks = Rows(), list[Mark]()
         self.main_lane = "thread host"
-        self.device: str | None = "AMD GPU"
-        self.warnings: tuple[Any, ...] = ()
+        self.device: str | None = None
+        self.warnings: tuple[KairWarning, ...] = ()
         self.host: str | None = None
         self.identity = RankIdentity(0)
 
     def read(self) -> None:
+        """Takes the file's records."""
+
+
+class _HipTrace(_Trace):
+    """Chrome's JSON: a process each for the API, ranges, copies and every GPU."""
+
+    def read(self) -> None:
         trace = load(self._source)
+        self.device = "AMD GPU"
         processes = trace.process_names()
         self.warnings = trace.warnings(self._source)
         ran: Counter[str] = Counter()
@@ -92,17 +101,11 @@ class _HipTrace:
             self.identity = RankIdentity(0, device=DeviceIdentity(ordinal=int(busiest)))
 
 
-class _SdkTrace:
+class _SdkTrace(_Trace):
     """rocprofv3's JSON: records of each kind, with the names of kernels and calls beside them."""
 
     def __init__(self, source: Path) -> None:
-        self._source = source
-        self.rows, self.marks = Rows(), list[Mark]()
-        self.main_lane = "thread host"
-        self.device: str | None = None
-        self.warnings: tuple[Any, ...] = ()
-        self.host: str | None = None
-        self.identity = RankIdentity(0)
+        super().__init__(source)
         self._ran: Counter[int] = Counter()
         """How many kernels each agent ran, by its handle."""
         self._launched: dict[int, int] = {}
@@ -111,9 +114,9 @@ class _SdkTrace:
         """How much a thread has recorded; a range says more than a call."""
 
     def read(self) -> None:
-        (tool, *_) = self._tools()
-        records, names = _mapping(tool.get("buffer_records")), _operation_names(tool)
-        self.device = next((name for one in _list(tool.get("agents")) if (name := _gpu(one))), None)
+        tool = self._tool()
+        records, names = mapping(tool.get("buffer_records")), _operation_names(tool)
+        self.device = next((name for one in listing(tool.get("agents")) if (name := _gpu(one))), None)
         for kind in ("hip_api", "rccl_api"):
             self._add_calls(records.get(kind), names, kind)
         self._add_ranges(records.get("marker_api"), _marker_texts(tool))
@@ -125,9 +128,9 @@ class _SdkTrace:
 
     def _tell_identity(self, tool: Mapping[str, Any]) -> None:
         """The process and its host, and the agent that ran most kernels."""
-        of, agent = _mapping(tool.get("metadata")), max(self._ran, key=lambda handle: self._ran[handle], default=None)
-        node = _mapping(of.get("node"))
-        agents = (_mapping(one) for one in _list(tool.get("agents")))
+        of, agent = mapping(tool.get("metadata")), max(self._ran, key=lambda handle: self._ran[handle], default=None)
+        node = mapping(of.get("node"))
+        agents = mappings(tool.get("agents"))
         own = next((one for one in agents if agent is not None and _handle(one.get("id")) == agent), {})
         self.host = told(node.get("hostname"))
         self.identity = RankIdentity(
@@ -155,7 +158,7 @@ class _SdkTrace:
 
     def _add_kernels(self, records: object, names: Mapping[int, str]) -> None:
         for one, start, end in _timed(records):
-            info = _mapping(one.get("dispatch_info"))
+            info = mapping(one.get("dispatch_info"))
             name, number = names.get(_int(info.get("kernel_id")), "kernel"), _correlation(one)
             queue = _handle(one.get("stream_id")) or _handle(info.get("queue_id"))
             moment = self._launched.get(number, start)
@@ -171,22 +174,17 @@ class _SdkTrace:
             lane = "stream copy"
             self.rows.add(lane, name, "memory", start, end - start, correlation=number, size=size, moment=moment)
 
-    def _tools(self) -> list[Mapping[str, Any]]:
-        held, size = [], 0
-        for block in BlockReader(self._source):
-            held.append(block)
-            size += len(block)
-            if size > _LARGEST:
-                raise InputError(f"{self._source.name} holds more than 2 GiB of text", "record fewer steps")
+    def _tool(self) -> Mapping[str, Any]:
+        content, _ = read_whole(self._source, _LARGEST, "record fewer steps")
         try:
-            document = msgspec.json.decode(b"".join(held))
+            document = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = f"{self._source.name} is cut off or damaged: its names stand at its end"
             raise InputError(text, "record it again") from error
-        tools = [one for one in _list(_mapping(document).get(_TOOL)) if isinstance(one, Mapping)]
+        tools = mappings(mapping(document).get(_TOOL))
         if not tools:
             raise NotATraceError(f"no {_TOOL} in it")
-        return tools
+        return tools[0]
 
 
 def kernel_kind(name: str) -> str:
@@ -205,18 +203,17 @@ def _copy_name(name: str) -> str:
 
 
 def _timed(records: object) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    for one in _list(records):
-        if isinstance(one, Mapping):
-            start, end = one.get("start_timestamp"), one.get("end_timestamp")
-            if isinstance(start, int) and isinstance(end, int):
-                yield one, start, end
+    for one in mappings(records):
+        start, end = one.get("start_timestamp"), one.get("end_timestamp")
+        if isinstance(start, int) and isinstance(end, int):
+            yield one, start, end
 
 
 def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
     """(kind, operation) → its name."""
     found = {}
-    for kind, one in enumerate(_list(_mapping(tool.get("strings")).get("buffer_records"))):
-        for operation, name in enumerate(_list(_mapping(one).get("operations"))):
+    for kind, one in enumerate(listing(mapping(tool.get("strings")).get("buffer_records"))):
+        for operation, name in enumerate(listing(mapping(one).get("operations"))):
             if isinstance(name, str):
                 found[kind, operation] = name
     return found
@@ -224,14 +221,14 @@ def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
 
 def _marker_texts(tool: Mapping[str, Any]) -> dict[int, str]:
     """Correlation → a range's text."""
-    entries = map(_mapping, _list(_mapping(tool.get("strings")).get("marker_api")))
+    entries = map(mapping, listing(mapping(tool.get("strings")).get("marker_api")))
     return {_int(one.get("key")): text for one in entries if isinstance(text := one.get("value"), str)}
 
 
 def _kernel_names(tool: Mapping[str, Any]) -> dict[int, str]:
     found = {}
-    for at, one in enumerate(_list(tool.get("kernel_symbols"))):
-        symbol = _mapping(one)
+    for at, one in enumerate(listing(tool.get("kernel_symbols"))):
+        symbol = mapping(one)
         name = symbol.get("formatted_kernel_name") or symbol.get("demangled_kernel_name") or symbol.get("kernel_name")
         number = symbol.get("kernel_id", at)
         if isinstance(name, str) and isinstance(number, int):
@@ -241,7 +238,7 @@ def _kernel_names(tool: Mapping[str, Any]) -> dict[int, str]:
 
 def _gpu(agent: object) -> str | None:
     """The name of an agent that is a GPU (type 2)."""
-    of = _mapping(agent)
+    of = mapping(agent)
     name = of.get("product_name") or of.get("name")
     return name if of.get("type") in (2, "GPU") and isinstance(name, str) and name else None
 
@@ -261,20 +258,12 @@ def _ordinal(agent: Mapping[str, Any]) -> int | None:
 
 
 def _correlation(record: Mapping[str, Any]) -> int:
-    return _int(_mapping(record.get("correlation_id")).get("internal"))
+    return _int(mapping(record.get("correlation_id")).get("internal"))
 
 
 def _handle(value: object) -> int:
-    return max(_int(_mapping(value).get("handle")), 0)
+    return max(_int(mapping(value).get("handle")), 0)
 
 
 def _int(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -1,6 +1,7 @@
 """Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
 
 import os
+import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -135,20 +136,11 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
     return reader(task.source, out, rank_hint=task.rank_hint)
 
 
-class _Message(msgspec.Struct, array_like=True):
-    """A task as it goes to another process; names of files need not be text."""
-
-    source: bytes
-    out: bytes
-    rank_hint: int | None
-    work: bytes | None
-
-
 def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[ImportOutcome]:
     """Each process opens its own files; only what a fragment holds comes back. Large files go first."""
     from kair_engine.recording.processes import answers
 
-    messages = [msgspec.json.encode(_message(task)) for task in tasks]
+    messages = [pickle.dumps(task) for task in tasks]
     order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
     text = str(_text_of(tasks) // processes)
     for task, answer in zip(
@@ -158,30 +150,22 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
         yield import_file(task) if answer is None else _outcome(answer, task)
 
 
-def _message(task: ImportTask) -> _Message:
-    work = None if task.work is None else os.fsencode(task.work)
-    return _Message(os.fsencode(task.source), os.fsencode(task.out), task.rank_hint, work)
-
-
-def _task(message: bytes) -> ImportTask:
-    of = msgspec.json.decode(message, type=_Message)
-    work = None if of.work is None else Path(os.fsdecode(of.work))
-    return ImportTask(Path(os.fsdecode(of.source)), Path(os.fsdecode(of.out)), of.rank_hint, work)
-
-
 def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
     outcome = msgspec.json.decode(answer, type=ImportOutcome)
     return outcome if outcome.info is None else replace(outcome, info=replace(outcome.info, source=str(task.source)))
 
 
 def answering(text: str) -> "Answering":
-    """What processes answer that parse so many bytes of text: to a task its outcome, both as JSON."""
+    """What processes answer that parse so many bytes of text: to a pickled task its outcome as JSON.
+
+    Tasks are this program's own; an outcome comes from a process that read other people's files.
+    """
     from kair_engine.readers.kineto.compiled.backend import load, pays
 
     if pays(int(text)):
         load(for_nothing_else=True)
 
     def answer(message: bytes) -> bytes:
-        return encode_json(import_file(_task(message)))
+        return encode_json(import_file(pickle.loads(message)))
 
     return answer

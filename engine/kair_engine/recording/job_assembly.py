@@ -12,7 +12,16 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.readers.formats import ONE_CLOCK
-from kair_engine.recording.fragments import Fragment, Sorted, at_one_time, sort_out, span_of, with_calls_once
+from kair_engine.recording.fragments import (
+    Fragment,
+    Sorted,
+    Span,
+    at_one_time,
+    overlap,
+    sort_out,
+    span_of,
+    with_calls_once,
+)
 from kair_engine.recording.peers import peers_are_ranks
 from kair_engine.recording.places import joined_layout
 from kair_engine.recording.step_numbers import (
@@ -265,24 +274,20 @@ def _set_apart(
     if not counted or not marked:
         return {}
     beyond = max((step for rank, step in zip(times.rank, times.step, strict=True) if rank in marked), default=0) + 1
-    spans = _spans(times)
+    span = dict.fromkeys(counted, (0, 0)) | _spans(times)
     beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in counted}
-    return {rank: -beyond for rank, others in beside.items() if not any(_at_once(spans, rank, one) for one in others)}
+    return {
+        rank: -beyond for rank, others in beside.items() if not any(overlap(span[rank], span[one]) for one in others)
+    }
 
 
-def _spans(times: StepTimes) -> dict[int, tuple[int, int]]:
+def _spans(times: StepTimes) -> dict[int, Span]:
     """rank → the begin of its first step and the end of its last one."""
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, Span] = {}
     for rank, begin, duration in zip(times.rank, times.begin_ns, times.duration_ns, strict=True):
         first, last = found.get(rank, (begin, begin))
         found[rank] = (min(first, begin), max(last, begin + duration))
     return found
-
-
-def _at_once(spans: Mapping[int, tuple[int, int]], rank: int, other: int) -> bool:
-    """Whether two ranks were recorded at one time, by their host's clock."""
-    (begin, end), (other_begin, other_end) = (spans.get(one, (0, 0)) for one in (rank, other))
-    return min(end, other_end) > max(begin, other_begin)
 
 
 def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[DerivedGroups | None, list[KairWarning]]:

@@ -145,7 +145,7 @@ def _is_evidence(member: Path, archive: Path) -> bool:
 
 
 def _look_up(
-    paths: Sequence[Path], store: FragmentCache, hints: Mapping[Path, int]
+    paths: Iterable[Path], store: FragmentCache, hints: Mapping[Path, int]
 ) -> tuple[list[_File], list[InputError]]:
     """Every readable file with its cache entry, where it has one."""
     files, problems = [], []
@@ -215,11 +215,12 @@ def _number_ranks(
     taken = {rank for one in fragments if one.info.rank_known for rank in one.info.ranks}
     hints = _free_numbers(unknown, taken)
     # A report of several processes was read with the number in its name, which is no rank.
-    if hints == {file.source: 0 for file in unknown} and all(_begins_at_0(file) for file in unknown):
-        ranks = listed([rank for file in unknown if file.fragment is not None for rank in file.fragment.info.ranks])
+    of_unknown = [rank for one in fragments if not one.info.rank_known for rank in one.info.ranks]
+    if hints == {file.source: 0 for file in unknown} and min(of_unknown, default=0) == 0:
+        ranks = listed(of_unknown)
         text = f"{unknown[0].source.name} does not say its rank; it counts as rank {ranks}"
         return fragments, [short_warning("rank_from_order", text)]
-    again = _look_up_numbered(hints, store)
+    again, _ = _look_up(hints, store, hints)
     _parse(again, store, progress, workers, hints)
     fragments = [one for one in fragments if one.info.rank_known]
     # As they were told their ranks, they pass for known ones.
@@ -230,10 +231,6 @@ def _number_ranks(
     more = ", …" if len(of_order) > _NAMED else ""
     text = f"{len(unknown)} files do not say their rank; by the order of their names they count as rank {ranks}"
     return [*fragments, *of_order], [short_warning("rank_from_order", f"{text}: {first}{more}")]
-
-
-def _begins_at_0(file: _File) -> bool:
-    return file.fragment is not None and min(file.fragment.info.ranks, default=0) == 0
 
 
 def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:
@@ -252,17 +249,6 @@ def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Pat
 def _by_numbers(path: Path) -> list[tuple[int, str]]:
     """Sorts names as people count: host2 before host10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", str(path))]
-
-
-def _look_up_numbered(hints: dict[Path, int], store: FragmentCache) -> list[_File]:
-    files = []
-    for path, rank in hints.items():
-        file = _File(path, content_key(path, rank))
-        info = store.find(file.key, path)
-        if info is not None:
-            file.fragment = Fragment(store.fragment(file.key), info)
-        files.append(file)
-    return files
 
 
 def _file_warnings(problems: Sequence[InputError]) -> list[KairWarning]:

@@ -6,10 +6,10 @@ from ipaddress import ip_address
 from statistics import mean, median
 from typing import Any, Final, NamedTuple
 
+from kair_engine.readers.json_values import listing, mapping, whole
 from kair_engine.stats import usual_rate
 from kair_engine.trace.model import NOT_TOLD, ProcessorLimits, SentToHost
 
-_MOST: Final = 1 << 62
 _MOST_STEPS: Final = 1_000_000
 _MOST_CPUS: Final = 1 << 16
 _NICE: Final = range(-20, 20)
@@ -37,7 +37,9 @@ UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
     """step → what the training thread had in it, and models and the rank were given; empty for files of others."""
     had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
-    given, samples = ({row[0]: _figure(row[1]) for row in rows_of(header, name, (2,))} for name in ("given", "samples"))
+    given, samples = (
+        {row[0]: whole(row[1], NOT_TOLD) for row in rows_of(header, name, (2,))} for name in ("given", "samples")
+    )
     return {
         step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD), samples=samples.get(step, NOT_TOLD))
         for step in had.keys() | given.keys() | samples.keys()
@@ -46,41 +48,28 @@ def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
 
 def _step_processor(row: list[Any]) -> StepProcessor:
     """Of a row of the file, which windows of earlier versions end earlier."""
-    had = StepProcessor(*map(_figure, row[1:6]))
-    return had._replace(helpers_cpu_ns=_figure(row[6])) if len(row) > 6 else had
+    figures = [whole(one, NOT_TOLD) for one in row[1:]]
+    had = StepProcessor(*figures[:5])
+    return had._replace(helpers_cpu_ns=figures[5]) if len(row) > 6 else had
 
 
 def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
     """Those of a list that begin with the number of a step."""
-    listed = _ours(header).get(name)
-    for one in listed[:_MOST_STEPS] if isinstance(listed, list) else ():
+    for one in listing(mapping(header.get("kair")).get(name))[:_MOST_STEPS]:
         if isinstance(one, list) and len(one) in lengths and type(one[0]) is int:
             yield one
 
 
 def limits_of(header: Mapping[str, Any]) -> ProcessorLimits | None:
     """What the training thread may have; None for files of others, and where nothing of it is told."""
-    told = _ours(header).get("limits")
-    if not isinstance(told, dict):
-        return None
-    nice, cpus, quota = (told.get(name) for name in ("nice", "cpus", "quota"))
+    limits = mapping(mapping(header.get("kair")).get("limits"))
+    nice, cpus, quota = limits.get("nice"), listing(limits.get("cpus"))[:_MOST_CPUS], limits.get("quota")
     found = ProcessorLimits(
         nice if type(nice) is int and nice in _NICE else None,
-        tuple(sorted({one for one in cpus[:_MOST_CPUS] if type(one) is int and 0 <= one < _MOST_CPUS}))
-        if isinstance(cpus, list)
-        else (),
+        tuple(sorted({one for one in cpus if type(one) is int and 0 <= one < _MOST_CPUS})),
         float(quota) if isinstance(quota, float | int) and 0 < quota < _MOST_CPUS else None,
     )
     return None if found == ProcessorLimits() else found
-
-
-def _ours(header: Mapping[str, Any]) -> dict[str, Any]:
-    ours = header.get("kair")
-    return ours if isinstance(ours, dict) else {}
-
-
-def _figure(value: object) -> int:
-    return value if type(value) is int and 0 <= value < _MOST else NOT_TOLD
 
 
 _MOST_SENT: Final = 1 << 50

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from kair_engine.frozen import dataclass
 from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.json_values import listing, mapping, mappings, whole
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import DetailColumns, group_text
 from kair_engine.readers.kineto.events import Records
@@ -157,10 +158,10 @@ _DIMENSIONS: Final = {
 def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
     """The layout that `distributedInfo.pg_config` states, with this rank's own place; None where it states none."""
     found: dict[str, tuple[int, int]] = {}
-    for group in _listed(distributed):
+    for group in mappings(distributed.get("pg_config")):
         if (dimension := _dimension(group.get("pg_desc"))) is not None:
-            members = group.get("ranks")
-            if isinstance(members, list) and rank in members:
+            members = listing(group.get("ranks"))
+            if rank in members:
                 found.setdefault(dimension, (len(members), members.index(rank)))
     if not found:
         return None
@@ -177,16 +178,16 @@ def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
 def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
     """The ranks of the rank's pipeline and tensor groups, as `distributedInfo.pg_config` lists them; itself too."""
     found = {rank}
-    for group in _listed(distributed):
-        members = group.get("ranks")
-        if _dimension(group.get("pg_desc")) in ("pp", "tp") and isinstance(members, list) and rank in members:
+    for group in mappings(distributed.get("pg_config")):
+        members = listing(group.get("ranks"))
+        if _dimension(group.get("pg_desc")) in ("pp", "tp") and rank in members:
             found.update(one for one in members if type(one) is int and 0 <= one < MAX_RANKS)
     return tuple(sorted(found))
 
 
 def only_group(distributed: Mapping[str, Any]) -> str | None:
     """The process group of every collective, where the job has no other of two ranks and more."""
-    groups = [group for group in _listed(distributed) if group.get("pg_size") != 1]
+    groups = [group for group in mappings(distributed.get("pg_config")) if group.get("pg_size") != 1]
     if len(groups) != 1:
         return None
     name, ranks = groups[0].get("pg_name"), groups[0].get("ranks")
@@ -199,7 +200,7 @@ def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGr
     Empty where the list leaves something open.
     """
     found = []
-    for group in _listed(distributed):
+    for group in mappings(distributed.get("pg_config")):
         if group.get("pg_size") == 1 or "gloo" not in str(group.get("backend_config", "gloo")):
             continue
         name, ranks = group.get("pg_name"), group.get("ranks")
@@ -216,7 +217,7 @@ def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGr
 def group_names(distributed: Mapping[str, Any], rank: int) -> dict[str, str]:
     """Return what the list calls the groups of a rank that it describes, by their text in the operations table."""
     found = {}
-    for group in _listed(distributed):
+    for group in mappings(distributed.get("pg_config")):
         name, ranks, words = group.get("pg_name"), group.get("ranks"), group.get("pg_desc")
         if isinstance(ranks, list) and rank in ranks and isinstance(name, str | int) and isinstance(words, str):
             found[group_text(str(name), str(ranks)) or ""] = words[:_MAX_NAME]
@@ -224,11 +225,6 @@ def group_names(distributed: Mapping[str, Any], rank: int) -> dict[str, str]:
 
 
 _MAX_NAME: Final = 200
-
-
-def _listed(distributed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    groups = distributed.get("pg_config")
-    return [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
 
 
 def _dimension(description: object) -> str | None:
@@ -241,7 +237,6 @@ def _dimension(description: object) -> str | None:
 _TOLERANCE_NS: Final = 1_000_000
 """By which a row may begin before its entry: both are stamped by clocks that are set to each other."""
 _MOST_ENTRIES: Final = 1 << 20
-_INT64: Final = range(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -284,31 +279,21 @@ def number_collectives(
 
 def _entries(header: Mapping[str, Any], rank: int) -> list[_Entry]:
     """In the order in which they were issued; of groups whose ranks the file lists."""
-    ours, distributed = header.get("kair"), header.get("distributedInfo")
-    listed = ours.get("collectives") if isinstance(ours, dict) else None
-    if not isinstance(listed, list) or not isinstance(distributed, dict):
-        return []
+    listed, distributed = mapping(header.get("kair")).get("collectives"), mapping(header.get("distributedInfo"))
     groups = {group.name.partition(" ")[0]: group for group in process_groups(distributed, rank)}
     found = []
-    for one in listed[:_MOST_ENTRIES]:
-        pair = one.get("process_group") if isinstance(one, dict) and not one.get("is_p2p") else None
-        group = groups.get(str(pair[0])) if isinstance(pair, list) and pair else None
+    for one in mappings(listing(listed)[:_MOST_ENTRIES]):
+        pair = [] if one.get("is_p2p") else listing(one.get("process_group"))
+        group = groups.get(str(pair[0])) if pair else None
         if group is not None and (entry := _entry(one, group.name)) is not None:
             found.append(entry)
     return sorted(found, key=lambda entry: (entry.issued_ns, entry.sequence))
 
 
 def _entry(of: Mapping[str, Any], group: str) -> _Entry | None:
-    name, issued, number = (of.get(key) for key in ("profiling_name", "time_created_ns", "collective_seq_id"))
-    if (
-        isinstance(name, str)
-        and isinstance(issued, int)
-        and isinstance(number, int)
-        and issued in _INT64
-        and number in _INT64
-    ):
-        return _Entry(name, group, issued, number)
-    return None
+    name = of.get("profiling_name")
+    issued, number = (whole(of.get(key), -1) for key in ("time_created_ns", "collective_seq_id"))
+    return _Entry(name, group, issued, number) if isinstance(name, str) and min(issued, number) >= 0 else None
 
 
 def _rows(tables: EventTables, batches: Iterable[Records], base_ns: int) -> list[_Row]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kair_engine.arrays import Bools
+from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.tables import EventTables
-from kair_engine.readers.rank_identity import cuda_version, hip_version, process_id, telling, told
+from kair_engine.readers.rank_identity import cuda_version, hip_version, positive, process_id, telling, told
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 
 _MOST_DEVICES: Final = 1024
@@ -38,8 +39,7 @@ def identity_of(
     header: Mapping[str, Any], rank: int, process: int | str | None, device: int | str | None
 ) -> RankIdentity:
     """What the fields around the events say of a rank, and `process` and `device`, as its events name them."""
-    distributed = header.get("distributedInfo")
-    distributed = distributed if isinstance(distributed, dict) else {}
+    distributed = mapping(header.get("distributedInfo"))
     # Other tools that write Chrome's format number processes and devices as they like.
     numbers_are_systems = "schemaVersion" in header
     of_device, settings = _device(header, device) if numbers_are_systems else (DeviceIdentity(), {})
@@ -50,7 +50,7 @@ def identity_of(
         versions=telling(
             cuda=cuda_version(header.get("cuda_runtime_version")),
             cuda_driver=cuda_version(header.get("cuda_driver_version")),
-            cupti=_whole(header.get("cupti_version")),
+            cupti=positive(header.get("cupti_version")),
             hip=hip_version(header.get("hip_runtime_version")),
             hip_driver=hip_version(header.get("hip_driver_version")),
             nccl=told(distributed.get("nccl_version")),
@@ -60,21 +60,18 @@ def identity_of(
 
 
 def _device(header: Mapping[str, Any], device: int | str | None) -> tuple[DeviceIdentity, dict[str, str]]:
-    listed = header.get("deviceProperties")
-    known = [one for one in listed[:_MOST_DEVICES] if isinstance(one, dict)] if isinstance(listed, list) else []
+    known = mappings(listing(header.get("deviceProperties"))[:_MOST_DEVICES])
     if not isinstance(device, int) or not 0 <= device < _MOST_DEVICES:
         return DeviceIdentity(), {}
     own = next((one for one in known if one.get("id") == device), None)
     if own is None:
         # A merged file's numbers are nobody's ordinals.
         return DeviceIdentity(ordinal=None if known else device), {}
-    settings = telling(device_memory_bytes=_whole(own.get("totalGlobalMem")), multiprocessors=_whole(own.get("numSms")))
+    settings = telling(
+        device_memory_bytes=positive(own.get("totalGlobalMem")), multiprocessors=positive(own.get("numSms"))
+    )
     # A list that was cut, or lacks a name, says nothing of how many there are.
     models = {told(one.get("name")) for one in known}
     is_whole = {repr(one.get("id")) for one in known} == {repr(number) for number in range(len(known))}
     visible = len(known) if is_whole and len(models) == 1 and None not in models else None
     return DeviceIdentity(ordinal=device, model=told(own.get("name")), visible=visible), settings
-
-
-def _whole(value: object) -> str | None:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62 else None

@@ -21,6 +21,7 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.json_values import listing, mapping
 from kair_engine.readers.kineto.captured import UNTOLD, StepProcessor, limits_of, processor_of, sent_of
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.collectives import (
@@ -262,8 +263,7 @@ def _second_pass(
     source: Path, out: Path, spill: RowSpill, recording: _Recording, rank_hint: int | None
 ) -> FragmentInfo:
     header, members = recording.header, recording.members
-    distributed = header.get("distributedInfo")
-    distributed = distributed if isinstance(distributed, dict) else {}
+    distributed = mapping(header.get("distributedInfo"))
     ranks, is_known = _ranks(source, distributed, rank_hint, len(members))
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
@@ -300,10 +300,12 @@ def _second_pass(
             table = assemblers[at].table(records, step)
             operations[at][step] = len(table) - 1
             writer.write(table)
-        host = _host(source, header)
+        host = host_of(source, told(header.get("host_name")))
         windows = [member.windows for member in members]
         limits = limits_of(header) if alone else None
         sent = sent_of(header) if alone else ()
+        before = sum(of_steps_before for _, _, of_steps_before in partitions)
+        of_launches = (launched_before(source.name, before),) if before else ()
         info = FragmentInfo(
             source=str(source),
             format="kineto",
@@ -317,7 +319,7 @@ def _second_pass(
             operations=int(sum(of_rank.sum() for of_rank in operations)),
             layout=layout_of(distributed, ranks[0]) if alone else None,
             step_times=_step_times(windows, assemblers, operations, ranks, processor_of(header) if alone else {}),
-            warnings=(*recording.warnings, *_merged_told(source, ranks), *_launched_before(source, partitions)),
+            warnings=(*recording.warnings, *_merged_told(source, ranks), *of_launches),
             only_group=group,
             group_names=group_names(distributed, ranks[0]) if alone else {},
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
@@ -360,7 +362,7 @@ def _cells(members: Sequence[Member]) -> Iterator[tuple[int, int, int]]:
             yield number, place, index
 
 
-def _ranks(source: Path, distributed: dict[str, Any], rank_hint: int | None, members: int) -> tuple[list[int], bool]:
+def _ranks(source: Path, distributed: Mapping[str, Any], rank_hint: int | None, members: int) -> tuple[list[int], bool]:
     """The ranks in the file, and whether they are known: as stated, as somebody knows better, or as it is named.
 
     Of a merged file the ranks of its host, in order; the first where the stated one begins such a host.
@@ -418,11 +420,6 @@ def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], w
     raise InputError(text, "call profiler.step() in every step" if not windows.marked else "record fewer threads")
 
 
-def _launched_before(source: Path, partitions: Iterable[tuple[object, object, int]]) -> Iterator[KairWarning]:
-    if count := sum(before for _, _, before in partitions):
-        yield launched_before(source.name, count)
-
-
 def _step_times(
     windows: Sequence[StepWindows],
     assemblers: Sequence[StepAssembler],
@@ -450,14 +447,9 @@ def _base_ns(header: dict[str, Any]) -> int:
     return value if isinstance(value, int) and 0 <= value < _MAX_BASE_NS else 0
 
 
-def _host(source: Path, header: dict[str, Any]) -> str | None:
-    return host_of(source, told(header.get("host_name")))
-
-
 def _device(header: dict[str, Any]) -> str | None:
-    devices = header.get("deviceProperties")
-    first = devices[0] if isinstance(devices, list) and devices else None
-    return told(first.get("name")) if isinstance(first, dict) else None
+    first = listing(header.get("deviceProperties"))[:1]
+    return told(mapping(first[0]).get("name")) if first else None
 
 
 def _count(value: object) -> int | None:

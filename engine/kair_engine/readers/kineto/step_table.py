@@ -318,15 +318,13 @@ def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool
     """For each device row the row that launched it, by correlation, else by external id; -1: unknown."""
     launch = np.full(len(records), -1)
     rows = np.flatnonzero(device)
-    for key, wanted in (("correlation", Category.RUNTIME), ("external_id", Category.CPU_OP)):
+    for key, wanted in _LAUNCHED_BY:
         ids = records[key].astype(np.int64)
         calls = np.flatnonzero((category == wanted) & (ids >= 0))
         if not len(calls) or not len(rows):
             continue
         calls = calls[np.argsort(ids[calls], kind="stable")]
-        of_calls, of_rows = ids[calls], ids[rows]
-        at = np.minimum(np.searchsorted(of_calls, of_rows), len(calls) - 1)
-        known = (of_calls[at] == of_rows) & (of_rows >= 0)
+        at, known = found_ids(ids[calls], ids[rows])
         launch[rows[known]] = calls[at[known]]
         rows = rows[~known]
     return launch

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kair_engine.readers.rank_identity import telling, told
+from kair_engine.readers.rank_identity import positive, telling, told
 from kair_engine.readers.xplane.hlo import (
     Instruction,
     Module,
@@ -136,11 +136,8 @@ def _words(plane: Plane, kind: str) -> str:
 
 
 def _settings(plane: Plane) -> dict[str, str]:
-    memory, cores = (plane.stats.get(name) for name in ("memory_size", "core_count"))
-    return telling(
-        device_memory_bytes=str(memory) if isinstance(memory, int) and memory > 0 else None,
-        multiprocessors=str(cores) if isinstance(cores, int) and cores > 0 else None,
-    )
+    memory, cores = (positive(plane.stats.get(name)) for name in ("memory_size", "core_count"))
+    return telling(device_memory_bytes=memory, multiprocessors=cores)
 
 
 def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
@@ -293,8 +290,7 @@ def operators_on(plane: Plane) -> list[Operation]:
         if line.name.startswith(_OF_DATA):
             continue
         rows = []
-        for event in plane.events(line):
-            start = line.timestamp_ns + event.offset_ps // 1000
+        for event, start in _timed(plane, line):
             if (operator := _operator(event)) is not None:
                 rows.append(_host_operation(f"stream {number}", *operator, start, event.duration_ps // 1000))
         # What is told by two instants also has an event of its own, which is over once it is begun.
@@ -313,15 +309,9 @@ def _eager(plane: Plane) -> list[Operation]:
     """Of a loop of which nothing is compiled: operators run where Python calls them, and are named by their type."""
     return leaves(
         [
-            _host_operation(
-                f"stream {number}",
-                kind,
-                kind,
-                line.timestamp_ns + event.offset_ps // 1000,
-                event.duration_ps // 1000,
-            )
+            _host_operation(f"stream {number}", kind, kind, start, event.duration_ps // 1000)
             for number, line in enumerate(plane.lines)
-            for event in plane.events(line)
+            for event, start in _timed(plane, line)
             if event.kind.name.startswith(_EAGER) and (kind := event.kind.name.removeprefix(_EAGER))
         ]
     )
@@ -331,8 +321,7 @@ def _asynchronous(plane: Plane) -> list[Operation]:
     begun: dict[int, tuple[int, int]] = {}
     done: list[tuple[int, int, str, str]] = []
     for number, line in enumerate(plane.lines):
-        for event in plane.events(line):
-            start = line.timestamp_ns + event.offset_ps // 1000
+        for event, start in _timed(plane, line):
             if event.kind.name == _BEGUN and isinstance(link := event.stats.get("_p"), int):
                 begun[link] = number, start
             elif event.kind.name == _DONE and isinstance(link := event.stats.get("_c"), int):
