@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from kair_engine.evidence.devices import hosts_of
 from kair_engine.evidence.own_values import pattern_of, without_host, without_process
-from kair_engine.evidence.told_of_ranks import Told, all_told
+from kair_engine.evidence.traits import Trait, traits_of
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference
@@ -60,12 +60,12 @@ def changes(
     return tuple(sorted(named, key=lambda one: (not one.accused, len(one.ranks), one.ranks)))
 
 
-def _told_of_both(before: Identities, now: Identities) -> Iterator[tuple[Told, Told]]:
+def _traits_of_both(before: Identities, now: Identities) -> Iterator[tuple[Trait, Trait]]:
     variables = {name for side in (before, now) for one in side.values() for name in one.environment}
-    told_before = {one.what: one for one in all_told(before, variables)}
-    for one in all_told(now, variables):
-        if one.what in told_before:
-            yield told_before[one.what], one
+    before_by_name = {one.what: one for one in traits_of(before, variables)}
+    for one in traits_of(now, variables):
+        if one.what in before_by_name:
+            yield before_by_name[one.what], one
 
 
 def _device(one: RankIdentity) -> str | None:
@@ -90,7 +90,7 @@ def _since_attempt(before: Identities, now: Identities) -> Iterator[Difference]:
         if what == "host":
             moved = {rank: pair for rank, pair in moved.items() if rank not in staying}
         yield from _grouped(what, moved, len(told) - len(moved), now)
-    for old, new in _told_of_both(before, now):
+    for old, new in _traits_of_both(before, now):
         common = [rank for rank in both if rank in old.values and rank in new.values]
         changed = {
             rank: (old.values[rank], new.values[rank])
@@ -108,15 +108,15 @@ def _same_host(one: RankIdentity, other: RankIdentity) -> bool:
     return short == long or long.startswith(f"{short}.")
 
 
-def _text(told: Told, rank: int, identities: Identities) -> str:
+def _text(trait: Trait, rank: int, identities: Identities) -> str:
     """What is compared over time: another host, port or address is no change."""
-    text = told.values[rank]
-    return pattern_of(text) if told.what == "cgroup" else without_host(text, identities[rank].host)
+    text = trait.values[rank]
+    return pattern_of(text) if trait.what == "cgroup" else without_host(text, identities[rank].host)
 
 
-def _own(told: Told, rank: int, identities: Identities) -> str:
+def _own(trait: Trait, rank: int, identities: Identities) -> str:
     """The same of one rank: nor is another process."""
-    return without_process(_text(told, rank, identities), identities[rank].pid)
+    return without_process(_text(trait, rank, identities), identities[rank].pid)
 
 
 _MOST_PAIRS: Final = 4
@@ -142,7 +142,7 @@ def _several(values: list[str]) -> str:
 
 
 def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
-    for old, new in _told_of_both(before, now):
+    for old, new in _traits_of_both(before, now):
         was, is_now = _usual(old, before), _usual(new, now)
         if old.by_place or was is None or is_now is None or was[0] == is_now[0]:
             continue
@@ -151,9 +151,9 @@ def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
         yield Difference(new.what, tuple(map(Rank, is_now[1])), hosts, shown(value), shown(usual), len(was[1]), "job")
 
 
-def _usual(told: Told, identities: Identities) -> tuple[str, list[int]] | None:
+def _usual(trait: Trait, identities: Identities) -> tuple[str, list[int]] | None:
     """What more than half of the ranks have, as it is compared, and who they are."""
-    texts = {rank: _text(told, rank, identities) for rank in sorted(told.values)}
+    texts = {rank: _text(trait, rank, identities) for rank in sorted(trait.values)}
     if not texts:
         return None
     text, number = Counter(texts.values()).most_common(1)[0]

@@ -10,7 +10,7 @@ from typing import Final
 
 from kair_engine.evidence.devices import hosts_of
 from kair_engine.evidence.own_values import Key
-from kair_engine.evidence.told_of_ranks import Told, all_told
+from kair_engine.evidence.traits import Trait, traits_of
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference
@@ -47,8 +47,8 @@ def differences(
     ranks of one are accused, what sets it apart is listed.
     """
     parts = _Parts(identities, role_of or {})
-    odd = ((told, parts.odd(told) or _half(told, frozenset(accused))) for told in all_told(identities))
-    found = [one for told, some in odd for one in _in_words(told, some, identities)]
+    odd = ((trait, parts.odd(trait) or _half(trait, frozenset(accused))) for trait in traits_of(identities))
+    found = [one for trait, some in odd for one in _in_words(trait, some, identities)]
     return _ordered(found, accused)
 
 
@@ -61,26 +61,26 @@ class _Parts:
         self._hosts: Final = _classes((rank, one.host) for rank, one in identities.items())
         self._host_of: Final = {rank: host for host in self._hosts for rank in host}
 
-    def odd(self, told: Told) -> list[_Odd]:
+    def odd(self, trait: Trait) -> list[_Odd]:
         """The ranks whose value is not the usual one, those of each value apart."""
-        if len(set(told.keys.values())) < 2:
+        if len(set(trait.keys.values())) < 2:
             return []
-        everybody = frozenset(told.keys)
-        if told.by_place:
-            return _odd_within(self._places, everybody, told.keys) or []
+        everybody = frozenset(trait.keys)
+        if trait.by_place:
+            return _odd_within(self._places, everybody, trait.keys) or []
         found: list[_Odd] = []
         alike = everybody
-        by_form = None if told.forms is None else _odd_among(everybody, told.forms)
+        by_form = None if trait.forms is None else _odd_among(everybody, trait.forms)
         if by_form and len(by_form[0].usual) >= _FEWEST:
             # A text of another form is odd, whatever the others' texts go by.
-            found, alike = self._noteworthy(told, by_form, everybody), by_form[0].usual
-        if (among := _odd_among(alike, told.keys)) is not None:
-            return found + self._noteworthy(told, among, alike)
-        within = [_odd_within(classes, alike, told.keys) for classes in (self._roles, self._places, self._hosts)]
+            found, alike = self._noteworthy(trait, by_form, everybody), by_form[0].usual
+        if (among := _odd_among(alike, trait.keys)) is not None:
+            return found + self._noteworthy(trait, among, alike)
+        within = [_odd_within(classes, alike, trait.keys) for classes in (self._roles, self._places, self._hosts)]
         return found + min((one for one in within if one is not None), key=_ranks_in, default=[])
 
-    def _noteworthy(self, told: Told, odd: Sequence[_Odd], everybody: frozenset[int]) -> list[_Odd]:
-        by_design = (self._roles, self._places) if told.may_be_of_role else (self._places,)
+    def _noteworthy(self, trait: Trait, odd: Sequence[_Odd], everybody: frozenset[int]) -> list[_Odd]:
+        by_design = (self._roles, self._places) if trait.may_be_of_role else (self._places,)
         usual = self._hosts_of(odd[0].usual) if odd else set()
         most_hosts = 2 * len(usual) > len(self._hosts_of(everybody))
         return [
@@ -101,13 +101,13 @@ class _Parts:
         return any(_is_made_of(odd.ranks, classes, everybody) for classes in kinds)
 
 
-def _half(told: Told, accused: frozenset[int]) -> list[_Odd]:
+def _half(trait: Trait, accused: frozenset[int]) -> list[_Odd]:
     """Return the half that is accused, where all of it have one value and all of the other half have another."""
-    everybody = frozenset(told.keys)
+    everybody = frozenset(trait.keys)
     others = everybody - accused
-    values = [{told.keys[rank] for rank in some} for some in (accused & everybody, others)]
+    values = [{trait.keys[rank] for rank in some} for some in (accused & everybody, others)]
     halves = accused <= everybody and len(accused) == len(others) >= 2
-    if told.by_place or not halves or any(len(one) != 1 for one in values) or values[0] == values[1]:
+    if trait.by_place or not halves or any(len(one) != 1 for one in values) or values[0] == values[1]:
         return []
     return [_Odd(accused, others)]
 
@@ -157,31 +157,31 @@ def _odd_within(classes: Classes, everybody: frozenset[int], keys: Mapping[int, 
     return None if None in found else [odd for one in found for odd in one or ()]
 
 
-def _in_words(told: Told, odd: Iterable[_Odd], identities: Mapping[int, RankIdentity]) -> Iterator[Difference]:
+def _in_words(trait: Trait, odd: Iterable[_Odd], identities: Mapping[int, RankIdentity]) -> Iterator[Difference]:
     """One for each text that some have instead of the usual; of many texts, one for all."""
     having: defaultdict[tuple[frozenset[int], str], list[int]] = defaultdict(list)
     for one in odd:
         for rank in one.ranks:
-            having[one.usual, told.values[rank]].append(rank)
+            having[one.usual, trait.values[rank]].append(rank)
     of_usual: defaultdict[frozenset[int], list[tuple[str, list[int]]]] = defaultdict(list)
     for (usual, value), ranks in having.items():
         of_usual[usual].append((shown(value), sorted(ranks)))
     for usual, values in of_usual.items():
-        usually, listed = _usual_in_words(told, usual), values
+        usually, listed = _usual_in_words(trait, usual), values
         if len(values) > _MOST_VALUES:
             everybody = sorted(rank for _, ranks in values for rank in ranks)
             listed = [(f"one of {len(values)} values, such as {min(values)[0]}", everybody)]
         for value, ranks in listed:
             who, where = tuple(map(Rank, ranks)), hosts_of(ranks, identities)
-            yield Difference(told.what, who, where, value, usually, len(usual), "peers")
+            yield Difference(trait.what, who, where, value, usually, len(usual), "peers")
 
 
-def _usual_in_words(told: Told, ranks: frozenset[int]) -> str:
-    values = {told.values[rank] for rank in ranks}
+def _usual_in_words(trait: Trait, ranks: frozenset[int]) -> str:
+    values = {trait.values[rank] for rank in ranks}
     if len(values) == 1:
         return shown(values.pop())
     like = min(ranks)
-    return f"values like {shown(told.values[like])} (of rank {like})"
+    return f"values like {shown(trait.values[like])} (of rank {like})"
 
 
 def _ordered(found: Iterable[Difference], accused: Collection[int]) -> tuple[Difference, ...]:

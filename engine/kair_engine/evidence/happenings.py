@@ -13,11 +13,12 @@ from kair_engine.causes import CAUSES
 from kair_engine.evidence.course import Course
 from kair_engine.evidence.joining import Joins
 from kair_engine.evidence.own_values import pattern_of
+from kair_engine.evidence.series import Event, event_of, rows_of
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Happening
 from kair_engine.results.triage import Finding
-from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.evidence_table import EvidenceFile, frame_of
 from kair_engine.trace.measures import MEASURES
 
 WITHIN_S: Final = 600.0
@@ -46,28 +47,21 @@ _EVENTS: Final = tuple(name for name, measure in MEASURES.items() if measure.kin
 
 @dataclass(frozen=True)
 class _Event:
-    """Something that happened to one thing."""
+    """Something that happened to one thing, or a change of it."""
 
     at_ns: int
     bound_ns: int
-    vouched: bool
-    """Whether its source says by how much its times are off."""
-    name: str
-    value: float | None
-    text: str | None
-    entity: str
-    host: str | None
-    raw: str | None
-    ranks: tuple[int, ...]
+    of: Event
 
     @property
     def same(self) -> Hashable:
         """Equal for what is the same on another rank: an XID of one code, a text that differs in numbers alone."""
-        return self.name, self.value, None if self.value is not None or self.text is None else pattern_of(self.text)
+        of = self.of
+        return of.name, of.value, None if of.value is not None or of.text is None else pattern_of(of.text)
 
     @property
     def whose(self) -> Hashable:
-        return self.ranks or (self.host, self.entity)
+        return self.of.ranks or (self.of.host, self.of.entity)
 
 
 @dataclass(frozen=True)
@@ -135,67 +129,44 @@ def _follows(one: Happening, downstream: Collection[int]) -> bool:
 
 def _told(same: Sequence[_Event], begin: _Begin, observers: "_Observers") -> Happening:
     """One for all that is the same, of the accused if it is theirs too."""
-    mine = [one for one in same if not begin.accused.isdisjoint(one.ranks)]
+    mine = [one for one in same if not begin.accused.isdisjoint(one.of.ranks)]
     nearest = min(mine or same, key=lambda one: (one.at_ns > begin.at_ns, abs(begin.at_ns - one.at_ns)))
-    ranks = {rank for one in mine or [nearest] for rank in one.ranks}
-    others = {rank for one in same for rank in one.ranks} - ranks
-    unknown = {one.whose for one in same if not one.ranks} - {nearest.whose}
+    event = nearest.of
+    ranks = {rank for one in mine or [nearest] for rank in one.of.ranks}
+    others = {rank for one in same for rank in one.of.ranks} - ranks
+    unknown = {one.whose for one in same if not one.of.ranks} - {nearest.whose}
     return Happening(
         at_ns=nearest.at_ns,
         bound_ns=nearest.bound_ns,
-        name=nearest.name,
-        value=nearest.value,
-        text=nearest.text,
-        entity=nearest.entity,
-        host=nearest.host,
+        name=event.name,
+        value=event.value,
+        text=event.text,
+        entity=event.entity,
+        host=event.host,
         ranks=tuple(map(Rank, sorted(ranks))),
         on_accused=bool(mine),
         on_others=len(others) + len(unknown),
         before_s=(begin.at_ns - nearest.at_ns) / 1e9,
-        order_known=nearest.vouched and abs(begin.at_ns - nearest.at_ns) > nearest.bound_ns + begin.bound_ns,
+        # Only where the source says by how much its times are off.
+        order_known=event.source.bound_s is not None
+        and abs(begin.at_ns - nearest.at_ns) > nearest.bound_ns + begin.bound_ns,
         finding=begin.finding,
-        raw=nearest.raw,
-        others_observed=len(observers.of(nearest.name) - ranks),
+        raw=event.raw,
+        others_observed=len(observers.of(event.name) - ranks),
     )
 
 
 def _all_events(evidence: EvidenceFile, joins: Joins, first_ns: int) -> Iterator[_Event]:
     """Events and changes of things, from WITHIN_S before the first begin on."""
-    rows = pl.concat([_rows(evidence, _EVENTS).with_columns(gap_ns=pl.lit(0, pl.Int64)), _changes(evidence)])
+    rows = pl.concat([rows_of(evidence, _EVENTS).with_columns(gap_ns=pl.lit(0, pl.Int64)), _changes(evidence)])
     since = first_ns - int((WITHIN_S + UNVOUCHED_S) * 1e9)
-    joined: dict[tuple[str | None, str, int | None], tuple[int, ...]] = {}
     for row in rows.iter_rows(named=True):
         bound_s = evidence.sources[row["source"]].bound_s
         # A change happened at any time since the reading before.
         bound_ns = int((UNVOUCHED_S if bound_s is None else bound_s) * 1e9) + row["gap_ns"] // 2
         at_ns = row["time_ns"] - row["gap_ns"] // 2
-        if at_ns + bound_ns < since:
-            continue
-        key = row["host"], row["entity"], row["rank"]
-        if key not in joined:
-            joined[key] = joins.ranks_of(*key)[0]
-        yield _Event(
-            at_ns,
-            bound_ns,
-            bound_s is not None,
-            row["name"],
-            row["value"],
-            row["text"],
-            row["entity"],
-            row["host"],
-            row["raw"],
-            joined[key],
-        )
-
-
-_TEXTS: Final = ("host", "entity", "name", "text", "raw")
-
-
-def _rows(evidence: EvidenceFile, names: Collection[str]) -> pl.DataFrame:
-    frame = pl.from_arrow(evidence.table)
-    assert isinstance(frame, pl.DataFrame)
-    chosen = frame.filter(pl.col("name").cast(pl.String).is_in(list(names)))
-    return chosen.with_columns(pl.col(*_TEXTS).cast(pl.String))
+        if at_ns + bound_ns >= since:
+            yield _Event(at_ns, bound_ns, event_of(row, evidence, joins))
 
 
 def _changes(evidence: EvidenceFile) -> pl.DataFrame:
@@ -204,7 +175,7 @@ def _changes(evidence: EvidenceFile) -> pl.DataFrame:
     A value that was there before is no change: links save power at idle, and come back.
     """
     of_one = ("source", "host", "entity", "name")
-    readings = _rows(evidence, CHANGES).sort("time_ns")
+    readings = rows_of(evidence, CHANGES).sort("time_ns")
     now = pl.coalesce(pl.col("text"), pl.col("value").cast(pl.String))
     return (
         readings.with_columns(
@@ -223,9 +194,7 @@ class _Observers:
     def __init__(self, evidence: EvidenceFile, joins: Joins) -> None:
         self._sources: Final = evidence.sources
         self._joins: Final = joins
-        table = evidence.table.select(["source", "host", "name", "entity", "rank"])
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
+        frame = frame_of(evidence.table.select(["source", "host", "name", "entity", "rank"]))
         self._seen: Final = frame.with_columns(pl.col("host", "name", "entity").cast(pl.String)).unique()
         self._known: Final[dict[str, frozenset[int]]] = {}
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -10,8 +10,11 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.evidence.joining import Joins
 from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import JoinedBy
-from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.evidence_table import EvidenceFile, frame_of
 from kair_engine.trace.measures import MEASURES, EvidenceSource
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TRUST: Final[tuple[JoinedBy, ...]] = ("rank", "uuid", "pci", "process", "scheduler", "host", "ordinal", "local_rank")
 """What ties a series to a rank, the most trusted first. A rank is only told by what ran in its own process."""
@@ -137,7 +140,6 @@ class Readings:
         self, evidence: EvidenceFile, joins: Joins, names: Collection[str], own: Iterable[tuple[int, Series]]
     ) -> None:
         """`own`: series that the job itself tells, each with its rank."""
-        self.sources: Final = evidence.sources
         self._of: dict[tuple[str, int], list[Series]] = {}
         for rank, series in own:
             if series.name in names:
@@ -170,10 +172,9 @@ def _all_series(
 ) -> Iterable[tuple[Series, tuple[int, ...]]]:
     if not len(evidence.table):
         return
-    import polars as pl  # takes 70 ms, which a job without evidence does without
+    import polars as pl
 
-    frame = pl.from_arrow(evidence.table)
-    assert isinstance(frame, pl.DataFrame)
+    frame = frame_of(evidence.table)
     counters = [name for name in names if MEASURES[name].kind == "counter"]
     frame = frame.filter(pl.col("name").cast(pl.String).is_in(list(names)) & pl.col("value").is_finite())
     by_text = pl.when(pl.col("name").cast(pl.String).is_in(counters)).then(pl.col("text").cast(pl.String))
@@ -216,30 +217,30 @@ class Event:
     raw: str | None
     source: EvidenceSource
     ranks: tuple[int, ...]
-    joined_by: JoinedBy
+    joined_by: JoinedBy | None
 
 
 def events_of(evidence: EvidenceFile, joins: Joins, names: Collection[str]) -> list[Event]:
     """All events of these names that belong to some rank, in order of time."""
-    table = evidence.table
-    if not len(table):
+    if not len(evidence.table):
         return []
+    events = (event_of(row, evidence, joins) for row in rows_of(evidence, names).iter_rows(named=True))
+    return [one for one in events if one.joined_by is not None]
+
+
+def rows_of(evidence: EvidenceFile, names: Collection[str]) -> "pl.DataFrame":
+    """All rows of these names, their texts as texts."""
     import polars as pl
 
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    found = []
-    for row in frame.filter(pl.col("name").cast(pl.String).is_in(list(names))).iter_rows(named=True):
-        ranks, joined_by = joins.ranks_of(row["host"], row["entity"], row["rank"])
-        if joined_by is not None:
-            source = evidence.sources[row["source"]]
-            found.append(
-                Event(
-                    row["name"], row["entity"], row["host"], row["time_ns"], row["value"], row["text"], row["raw"],
-                    source, ranks, joined_by,
-                )
-            )  # fmt: skip
-    return found
+    chosen = frame_of(evidence.table).filter(pl.col("name").cast(pl.String).is_in(list(names)))
+    return chosen.with_columns(pl.col("host", "entity", "name", "text", "raw").cast(pl.String))
+
+
+def event_of(row: Mapping[str, Any], evidence: EvidenceFile, joins: Joins) -> Event:
+    """Of a row of evidence."""
+    own = {name: row[name] for name in ("name", "entity", "host", "time_ns", "value", "text", "raw")}
+    ranks, joined_by = joins.ranks_of(row["host"], row["entity"], row["rank"])
+    return Event(**own, source=evidence.sources[row["source"]], ranks=ranks, joined_by=joined_by)
 
 
 def by_rank(values: Mapping[int, Floats], ranks: Sequence[int], windows: int) -> Floats:

@@ -6,7 +6,7 @@ from typing import Final
 
 from kair_engine.evidence.joining import Joins, Obstacle
 from kair_engine.frozen import dataclass
-from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.evidence_table import EvidenceFile, frame_of
 from kair_engine.trace.model import KairWarning, listed
 
 _KINDS: Final = ("gpu", "gpu index", "pci")
@@ -121,10 +121,7 @@ def _by_source(evidence: EvidenceFile) -> dict[int, dict[str | None, _Rows]]:
     """Return source → host → rows about devices."""
     if not len(evidence.table):
         return {}
-    import polars as pl  # takes 70 ms, which a job without evidence does without
-
-    frame = pl.from_arrow(evidence.table.select(["source", "host", "entity", "name"]))
-    assert isinstance(frame, pl.DataFrame)
+    frame = frame_of(evidence.table.select(["source", "host", "entity", "name"]))
     found: dict[int, dict[str | None, dict[str, dict[str, int]]]] = {}
     for source, host, entity, name, rows in frame.group_by("source", "host", "entity", "name").len().iter_rows():
         if entity.partition(":")[0] in _KINDS and name.startswith(_OF_DEVICES):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -20,6 +20,9 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.files import begin_file, modes_below
 from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, MeasureKind, shown
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA: Final = pa.schema(
     [
@@ -102,6 +105,15 @@ class EvidenceFile:
     """Names of files beside it whose rows it holds: who finds one of them there as well leaves it out."""
     devices: tuple[NamedDevice, ...] = ()
     """Those that a source calls by more names than their rows do."""
+
+
+def frame_of(table: pa.Table) -> "pl.DataFrame":
+    """The same rows, or columns of them, as they are searched."""
+    import polars as pl  # takes 70 ms, which a job without evidence does without
+
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 MOST_ROWS: Final = 20_000_000

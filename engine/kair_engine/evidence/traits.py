@@ -14,7 +14,7 @@ UNSET: Final = "(unset)"
 
 
 @dataclass(frozen=True)
-class Told:
+class Trait:
     """One thing, of all ranks of which it is known."""
 
     what: str
@@ -41,37 +41,37 @@ _MAPPINGS: Final[Mapping[str, Callable[[RankIdentity], Mapping[str, str]]]] = {
 }
 
 
-def all_told(identities: Mapping[int, RankIdentity], variables: Iterable[str] = ()) -> Iterator[Told]:
-    """Everything that is told of some rank, with its name and what is compared of it.
+def traits_of(identities: Mapping[int, RankIdentity], variables: Iterable[str] = ()) -> Iterator[Trait]:
+    """All that is known of some rank, with its name and what is compared of it.
 
-    `variables` are told too where no rank has them, as unset.
+    `variables` are among it where no rank has them, as unset.
     """
     yield _plain("device model", _known(identities, lambda one: one.device.model), may_be_of_role=True)
     yield _plain("number of cores", _known(identities, lambda one: str(len(one.cpus)) if one.cpus else None))
     for what, of in _PATTERNS.items():
         values = _known(identities, of)
-        yield Told(what, values, {rank: (pattern_of(text),) for rank, text in values.items()})
+        yield Trait(what, values, {rank: (pattern_of(text),) for rank, text in values.items()})
     nodes = _known(identities, lambda one: None if one.numa_node is None else str(one.numa_node))
-    yield Told("NUMA node", nodes, {rank: (text,) for rank, text in nodes.items()}, by_place=True)
+    yield Trait("NUMA node", nodes, {rank: (text,) for rank, text in nodes.items()}, by_place=True)
     container = _known(identities, lambda one: one.container)
     forms = _forms(container, identities)
-    yield Told("container", container, compared(container, identities), forms, may_be_of_role=True)
+    yield Trait("container", container, compared(container, identities), forms, may_be_of_role=True)
     for what, mapping_of in _MAPPINGS.items():
         for name in sorted({name for one in identities.values() for name in mapping_of(one)}):
-            told = {rank: having[name] for rank, one in identities.items() if name in (having := mapping_of(one))}
-            yield _plain(f"{what} {name}", told)
+            values = {rank: having[name] for rank, one in identities.items() if name in (having := mapping_of(one))}
+            yield _plain(f"{what} {name}", values)
     yield from _environment(identities, variables)
 
 
-def _environment(identities: Mapping[int, RankIdentity], variables: Iterable[str]) -> Iterator[Told]:
-    """A variable that a rank lacks is unset there, if any of its environment is told at all."""
+def _environment(identities: Mapping[int, RankIdentity], variables: Iterable[str]) -> Iterator[Trait]:
+    """A variable that a rank lacks is unset there, if any of its environment is known at all."""
     environments = {rank: one.environment for rank, one in identities.items() if one.environment}
     for name in sorted({*variables, *(name for of in environments.values() for name in of)}):
         values = {rank: of.get(name, UNSET) for rank, of in environments.items()}
         having = {rank: of[name] for rank, of in environments.items() if name in of}
         unset: dict[int, Key] = dict.fromkeys(values, (UNSET, UNSET))
         keys, forms = unset | compared(having, identities), unset | _forms(having, identities)
-        yield Told(f"environment {name}", values, keys, forms, may_be_of_role=True)
+        yield Trait(f"environment {name}", values, keys, forms, may_be_of_role=True)
 
 
 def _forms(texts: Mapping[int, str], identities: Mapping[int, RankIdentity]) -> dict[int, Key]:
@@ -83,5 +83,5 @@ def _known(identities: Mapping[int, RankIdentity], of: Callable[[RankIdentity], 
     return {rank: text for rank, text in told if text is not None}
 
 
-def _plain(what: str, values: Mapping[int, str], *, may_be_of_role: bool = False) -> Told:
-    return Told(what, values, {rank: (text,) for rank, text in values.items()}, may_be_of_role=may_be_of_role)
+def _plain(what: str, values: Mapping[int, str], *, may_be_of_role: bool = False) -> Trait:
+    return Trait(what, values, {rank: (text,) for rank, text in values.items()}, may_be_of_role=may_be_of_role)
