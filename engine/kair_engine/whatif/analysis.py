@@ -10,7 +10,6 @@ these, as the data-parallel ones do, some members wait for one another in place 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -194,19 +193,6 @@ class Questions:
             return known
         priced = price_fixes(self.model, fixes, gpu_cost=gpu_cost)
         return replace(known, fixes=priced.fixes, cost_per_day=priced.cost_per_day)
-
-
-def write_timeline(model: Model, path: Path) -> None:
-    """Writes the chosen steps' timelines, as recorded and ideal, whole or not at all; compressed for a name with `.gz`.
-
-    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
-    """
-    # Few ask for it.
-    from kair_engine.trace.files import named_file
-    from kair_engine.whatif.trace_events import write_events
-
-    with named_file(path) as file:
-        write_events(file, model.timeline(), packed=path.suffix == ".gz")
 
 
 def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None:

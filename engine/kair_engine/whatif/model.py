@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 from enum import Enum
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.prices import OfParts
 
-if TYPE_CHECKING:
-    from kair_engine.whatif.trace_events import Event, Slice
+TimelineTitle = Literal["recorded", "ideal"]
+TITLES: Final[tuple[TimelineTitle, ...]] = ("recorded", "ideal")
+"""The timelines that are drawn of a job, in this order."""
 
 
 class Baseline(Enum):
@@ -125,6 +126,34 @@ class MovedStep:
     begin_ns: Ints
     """Per rank, of its step."""
     length_ns: Ints
+
+
+@dataclass(frozen=True)
+class PathPiece:
+    """A stretch of a critical path: what a rank did in it, and others had to wait for."""
+
+    rank: int
+    name: str
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnStep:
+    """A step in one of the timelines; times in ns since the first step's begin, on one clock."""
+
+    title: TimelineTitle
+    ops: Operations
+    rows: Ints
+    """The operations that are drawn; the arrays below are of them."""
+    start_ns: Ints
+    end_ns: Ints
+    on_path: Bools
+    """Whether its own time is part of the critical path."""
+    path: tuple[PathPiece, ...]
+    """Without gaps; empty where the step waits for itself in a circle."""
+    microbatch: Ints | None = None
+    """NONE where the recording does not tell it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,8 +283,8 @@ class Model(Protocol):
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
-    def timeline(self) -> "Iterator[Event | Slice]":
-        """Trace events of the job as recorded, and of the ideal one."""
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, and ideal."""
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made, in the step by itself.

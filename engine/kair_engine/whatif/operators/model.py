@@ -27,6 +27,7 @@ from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
+    DrawnStep,
     Foreseen,
     MovedStep,
     Parts,
@@ -51,7 +52,6 @@ from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, in
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
-    from kair_engine.whatif.trace_events import Event
 
 
 def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
@@ -309,11 +309,11 @@ class OperatorModel:
             text = f"steps are too large to be held whole: {text}, those that were waited for longest among them"
             yield short_warning("some_replayed", text)
 
-    def timeline(self) -> "Iterator[Event]":
-        """Trace events of the job as recorded, and of the ideal one."""
-        from kair_engine.whatif.operators.timeline import operator_timeline  # few ask for it
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, and ideal."""
+        from kair_engine.whatif.operators.timeline import drawn_steps  # few ask for it
 
-        return operator_timeline(self._trace)
+        return drawn_steps(self._trace)
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made."""

@@ -9,7 +9,6 @@ wholly ideal stands for all the others: two lanes instead of as many as there ar
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
+    DrawnStep,
     Foreseen,
     MovedStep,
     Parts,
@@ -59,9 +59,6 @@ from kair_engine.whatif.pipeline.times import (
     step_times,
 )
 from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, largest_first, part_effect, ratios
-
-if TYPE_CHECKING:
-    from kair_engine.whatif.trace_events import Event, Slice
 
 
 class PipelineModel:
@@ -195,11 +192,11 @@ class PipelineModel:
         """What of the recording the replay could not take as it should."""
         return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
-    def timeline(self) -> "Iterator[Event | Slice]":
-        """Trace events of the job as recorded, and of the ideal one."""
-        from kair_engine.whatif.pipeline.timeline import pipeline_timeline  # few ask for it
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, without launch delays, and ideal."""
+        from kair_engine.whatif.pipeline.timeline import drawn_steps  # few ask for it
 
-        return pipeline_timeline(self._times, self._rank_of)
+        return drawn_steps(self._times, self._trace, self._rank_of)
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made, without launch delays."""

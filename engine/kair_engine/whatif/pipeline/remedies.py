@@ -167,7 +167,7 @@ class FixedDurations:
         rows = self.times.rows
         mask = np.ones(len(rows), dtype=bool)
         if fix.ranks or fix.hosts:
-            mask &= np.isin(self._rank_of_row, self._ranks(fix))
+            mask &= np.isin(rows.ranks(self.rank_of), self._ranks(fix))
         if fix.stages:
             mask &= np.isin(rows.stage, fix.stages)
         types = [
@@ -211,7 +211,7 @@ class FixedDurations:
         return Parts(
             step=np.array(rows.steps, dtype=np.int64)[rows.step],
             at=np.arange(len(rows)) - np.searchsorted(rows.step, rows.step),
-            rank=self._rank_of_row,
+            rank=rows.ranks(self.rank_of),
             operator=rows.type.astype(np.int64),
             kind=kinds[rows.type],
             which=np.stack((np.zeros(len(rows), dtype=np.int64), rows.turn.astype(np.int64))),
@@ -228,14 +228,6 @@ class FixedDurations:
             for at, longer in of.of_step(step):
                 durations[begin + at] += longer
         return durations
-
-    @property
-    def _rank_of_row(self) -> Ints:
-        rows = self.times.rows
-        ranks = np.full((rows.dp_size, rows.pp_size), NONE, dtype=np.int64)
-        for at, rank in self.rank_of.items():
-            ranks[at] = rank
-        return np.asarray(ranks[rows.dp, rows.stage])
 
     def peers_ideal(self, named: Collection[int] = ()) -> Floats:
         """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.
