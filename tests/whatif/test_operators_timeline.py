@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
+from support.prices import price_steps
 from support.run_ahead import AheadJob, write_ahead_job
 from support.trace_builder import trace
 
@@ -19,7 +20,6 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import model_of
-from kair_engine.whatif.operators.batches import price_steps
 
 ROUNDED_US = 0.01
 """Times are written in whole nanoseconds; sums of some may be off by a few."""

@@ -177,7 +177,7 @@ def drawn_steps(trace: Trace) -> Iterator[DrawnStep]:
     Steps whose operations wait for one another in a circle are only in the recorded timeline, without critical path.
     """
     origin, carried = None, None
-    for batch in step_batches(trace, len(TITLES)):
+    for batch in step_batches(trace):
         done = batch.replayed([Baseline.RECORDED, Baseline.IDEAL], carried)
         carried = done.shift
         graphs = [graph for graph, _ in step_graphs(batch.steps, batch.syncs, batch.role)]
