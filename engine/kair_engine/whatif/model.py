@@ -15,10 +15,10 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
-from kair_engine.results.whatif import Fix, HostStops, PartEffect, Remedy, SlowdownCause
+from kair_engine.results.whatif import Fix, HostStops, Remedy
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.prices import OfParts
+from kair_engine.whatif.prices import OfParts, Symptoms
 
 TimelineTitle = Literal["recorded", "ideal"]
 TITLES: Final[tuple[TimelineTitle, ...]] = ("recorded", "ideal")
@@ -93,6 +93,11 @@ class Transplanted:
     def of_step(self, step: int) -> Iterator[tuple[Ints, Floats]]:
         """What is added to some parts of one step."""
         return (layer[step] for layer in self.layers if step in layer)
+
+
+@dataclass(frozen=True)
+class IdealOfAll(Fix):
+    """A fix whose ideal is that of all ranks, its own among them: where what a part alone costs is asked for."""
 
 
 Counterfactual = Baseline | Undisturbed | Transplanted | tuple[Fix, ...]
@@ -190,20 +195,6 @@ class Removed:
     """Of ranks that were not replayed, because they are too many: the mean step is shorter by no more."""
 
 
-@dataclass(frozen=True)
-class Symptoms:
-    """What speaks for a cause beside who costs what."""
-
-    forward_backward_correlation: float | None = None
-    """Pearson's, within a rank over microbatches; the median of ranks."""
-    forward_variation: float | None = None
-    """Coefficient of variation of the forward time, median of ranks."""
-    last_stage_excess: float | None = None
-    """How much longer the last stage computes than the mean of the stages, as a share."""
-    irregular: tuple[SlowdownCause, ...] = ()
-    """What happens only at times, each with what its removal takes away."""
-
-
 class Model(Protocol):
     """A job made ready for replay. Questions may come from several threads.
 
@@ -255,12 +246,6 @@ class Model(Protocol):
 
     def removed(self, found: Attribution) -> Removed:
         """What the fix of each part saves, of the parts of which `found` says what they do alone."""
-
-    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-        """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
-
-        None where nothing is lost, and of a group that is nobody or everybody.
-        """
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause; `replayed` are the baselines."""

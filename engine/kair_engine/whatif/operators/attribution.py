@@ -10,13 +10,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import Floats
-from kair_engine.results.whatif import FIX_KINDS, Fix, PartEffect
+from kair_engine.results.whatif import FIX_KINDS, Fix
 from kair_engine.trace.batches import operations_of_steps
-from kair_engine.trace.model import KairWarning, Layout, Trace
-from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, ReplayedSteps
-from kair_engine.whatif.operators.fixed_durations import IdealOfAll
-from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, part_effect
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, IdealOfAll, ReplayedSteps
+from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, placed
 
 _NOISE = KairWarning(
     "upper_bound",
@@ -56,7 +54,7 @@ def attribute(
     return Attribution(
         replayed=replace(done, times=np.concatenate((baselines, of_fixes))),
         parts=times,
-        heatmap=_heatmap(trace.job.layout, by_rank | {rank: 1 + share for rank, share in at_most.items()}),
+        heatmap=placed(by_rank | {rank: 1 + share for rank, share in at_most.items()}, trace.job.layout),
         slowest=_slowest(by_rank, len(ranks)),
         excess_ns=excess_ns,
         warnings=tuple(_limits(ranks, at_most)),
@@ -64,37 +62,9 @@ def attribute(
     )
 
 
-def effects(
-    ranks: Sequence[int], groups: Sequence[Sequence[int]], replayed: ReplayedSteps, replay: Replay
-) -> list[PartEffect | None]:
-    """What some ranks do to the step; None of a part that is nobody or everybody."""
-    _, recorded, _, ideal, *_ = replayed.times
-    now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
-    pairs = [(tuple(part), tuple(rank for rank in ranks if rank not in part)) for part in groups]
-    fixes = [(IdealOfAll(ranks=some),) for pair in pairs if all(pair) for some in pair]
-    if now_ns <= ideal_ns or not fixes:
-        return [None] * len(groups)
-    times = iter(replay(fixes).times.mean(axis=1).tolist())
-    return [
-        part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
-        for pair in pairs
-    ]
-
-
 def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
     ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
     return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
-
-
-def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> Floats:
-    """(stages × dp ranks) where the layout tells one rank for each place, else one row of all ranks."""
-    ranks = sorted(by_rank)
-    if layout is not None and layout.pipeline_stage and layout.dp_rank:
-        places = {(layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, 0)): rank for rank in ranks}
-        stages, dp_ranks = (sorted({place[at] for place in places}) for at in (0, 1))
-        if len(places) == len(ranks) == len(stages) * len(dp_ranks):
-            return np.array([[by_rank[places[stage, dp]] for dp in dp_ranks] for stage in stages])
-    return np.array([[by_rank[rank] for rank in ranks]])
 
 
 def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[KairWarning]:

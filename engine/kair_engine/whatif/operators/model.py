@@ -17,7 +17,7 @@ from kair_engine.causes import FixKind, RemedyName
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, PartEffect, Remedy
+from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, Remedy
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.batches import operations_of_steps
@@ -34,9 +34,8 @@ from kair_engine.whatif.model import (
     Removed,
     ReplayCache,
     ReplayedSteps,
-    Symptoms,
 )
-from kair_engine.whatif.operators.attribution import attribute, effects, removed_parts
+from kair_engine.whatif.operators.attribution import attribute, removed_parts
 from kair_engine.whatif.operators.batches import (
     Batch,
     batches,
@@ -47,7 +46,15 @@ from kair_engine.whatif.operators.batches import (
 )
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.stops import StopTally
-from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, inexact_replay, nothing_fits, replay_error
+from kair_engine.whatif.prices import (
+    ERROR_GATE,
+    STEADY_ERROR_GATE,
+    OfParts,
+    Symptoms,
+    inexact_replay,
+    nothing_fits,
+    replay_error,
+)
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
@@ -258,10 +265,6 @@ class OperatorModel:
         # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
         replayed = self.replay([(Fix(),), *((one,) for one in fixes.all())])
         return Removed(fixes.mapped(replayed.times[1:]), at_most)
-
-    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-        """Of groups of ranks what goes away without each, and what each does alone."""
-        return effects(self.job.ranks, groups, replayed, self.replay)
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """None: microbatches are not told apart."""
