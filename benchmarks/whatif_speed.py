@@ -50,7 +50,7 @@ from kair_engine.whatif.pipeline.times import pipeline_times
 # Loaded where they are first needed, which is not to be measured.
 LAZY = (numpy.ma, kair_engine.readers.whatif_parquet, kair_engine.recording.job_file)
 CLOSE = 1e-4
-MORE = ("remedies", "irregular_causes", "explained")
+MORE = ("remedies", "irregular_causes")
 """What the analysis does and the published analyzer does not, by the names that it calls."""
 HERE = Path(__file__).parent
 

@@ -133,7 +133,7 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "EvidenceInWords.kind": "What the figures are.",
     "OpenItem.kind": "What is open.",
     "PathNode.kind": "What kind of operation it is.",
-    "Reason.kind": "What limits it.",
+    "ReasonInWords.kind": "What limits it.",
     "last_summary": "The same as a sentence.",
     "launch_by_dp_rank": "The same of each data-parallel rank.",
     "launch_by_stage": "The same of each pipeline stage.",

@@ -14,13 +14,12 @@ from network_faults import SlowEdge, SlowLink
 from recording import Recording
 from simulator import JobSpec, simulate
 from support.pipeline_builder import Row, written
-from support.prices import saved_ns
+from support.prices import price_steps
 from table import arrow_table, write_table
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix, WhatifResult
 from kair_engine.whatif.analysis import whatif
-from kair_engine.whatif.operators.batches import price_steps
 
 THREE_DIMENSIONS = JobLayout("3d", dp=2, pp=2, tp=2, microbatches=4)
 PIPELINE = JobLayout("3d", dp=4, pp=2, microbatches=4)
@@ -33,7 +32,7 @@ def test_a_slow_gpu_is_priced_at_what_the_job_is_slower_by(layout: JobLayout, fa
     faulty, healthy = simulate([spec, spec.healthy()])
     found = price_steps(write_table(faulty, tmp_path), [Fix(ranks=(3,), kinds=("compute",))])
     truth = 1 - healthy.step_time_ns / faulty.step_time_ns
-    assert saved_ns(found)[0] / faulty.step_time_ns == pytest.approx(truth, abs=0.005)
+    assert found.saved_ns[0] / faulty.step_time_ns == pytest.approx(truth, abs=0.005)
     assert found.replay_error.max() < 0.01
     assert found.replayed_ns.mean() == pytest.approx(faulty.step_time_ns, rel=0.01)
     # Not because delays are kept: without any the job takes as long.
@@ -51,7 +50,7 @@ def test_a_slow_host_is_priced_by_the_ranks_outside_it(seed: int, tmp_path: Path
     same = Fix(ranks=tuple(rank for rank in trace.job.ranks if trace.job.hosts[rank] == layout.hosts[1]))
     found = price_steps(trace, [host, same])
     truth = faulty.step_time_ns - healthy.step_time_ns
-    assert saved_ns(found) == pytest.approx([truth] * 2, rel=0.2)
+    assert found.saved_ns == pytest.approx([truth] * 2, rel=0.2)
 
 
 def pipeline_rows(recording: Recording) -> list[Row]:

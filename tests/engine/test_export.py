@@ -15,9 +15,10 @@ from support.places import MEGATRON, SAMPLES
 from support.trace_builder import trace
 
 from kair_engine.errors import UnwritableError, UsageError
-from kair_engine.export.writing import export
+from kair_engine.export.writing import export, write_timelines
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
+from kair_engine.whatif.analysis import model_of
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,16 @@ def test_perfetto_reads_a_slice_for_every_operation(tmp_path: Path, source: Path
     found = slices_of(tmp_path / "job.pftrace")
     assert done.rows == len(found) == job.job.operations
     assert Counter((name, length) for _, name, _, length in found) == recorded_rows(job)
+
+
+def test_perfetto_reads_the_timelines_of_what_if(tmp_path: Path) -> None:
+    job = recorded(SAMPLES / "slow_operator")
+    model = model_of(job.select(job.steps[:1]))
+    write_timelines(model, tmp_path / "job.pftrace")
+    write_timelines(model, tmp_path / "job.json")
+    events = json.loads((tmp_path / "job.json").read_text())["traceEvents"]
+    drawn = Counter((one["name"], round(one["dur"] * 1e3)) for one in events if one["ph"] == "X")
+    assert Counter((name, length) for _, name, _, length in slices_of(tmp_path / "job.pftrace")) == drawn
 
 
 def test_what_crosses_gets_a_row_of_its_own(tmp_path: Path) -> None:

@@ -39,7 +39,14 @@ from kair_engine.results.localize import GroupScore, JobPattern, LocalizeResult,
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_engine.results.query import Cell, QueryColumn, QueryResult
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
-from kair_engine.results.sensitivity import DetectableFault, LongerRecording, Reason, SensitivityResult
+from kair_engine.results.sensitivity import (
+    DetectableFault,
+    LongerRecording,
+    MoreSteps,
+    NoSiblings,
+    SensitivityResult,
+    TooDifferent,
+)
 from kair_engine.results.ticket import DrainCommand, Fingerprint, TicketResult, TimelinePicture
 from kair_engine.results.timeline import (
     TimelineCollective,
@@ -329,11 +336,9 @@ def sensitivity(name: str = KERNEL) -> SensitivityInWords:
         None,
         longer,
         "steps",
-        Reason("more_steps", {"steps": 15, "recorded_steps": 3, "share_of_step": 0.02}),
+        MoreSteps(steps=15, recorded_steps=3, share_of_step=0.02),
     )
-    stall = DetectableFault(
-        "stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", Reason("too_different")
-    )
+    stall = DetectableFault("stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", TooDifferent())
     link = DetectableFault(
         "slow_link",
         "communication",
@@ -346,7 +351,7 @@ def sensitivity(name: str = KERNEL) -> SensitivityInWords:
         None,
         (),
         None,
-        Reason("no_siblings", {"siblings": 3}),
+        NoSiblings(siblings=3),
     )
     result = SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
     return sensitivity_in_words(result)

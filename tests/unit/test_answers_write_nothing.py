@@ -22,7 +22,7 @@ ANSWERING = [
 WRITERS = {
     *("atomic_write", "named_file", "write_whole", "make_folder", "create_file", "append_kept", "begin_file"),
     *("keep_triage", "keep_verdict", "keep_cost", "change_ledger", "add_to_job", "keep_in_job", "import_traces"),
-    *("write_text", "write_bytes", "write_timeline", "mkdir", "unlink", "rmdir", "touch", "rename"),
+    *("write_text", "write_bytes", "write_timelines", "mkdir", "unlink", "rmdir", "touch", "rename"),
 }
 HANDED_OUT = {("investigate", "_write"), ("ledger", "put_down"), ("ledger", "write")}
 """(module, function) of what an answer hands to `keep`."""

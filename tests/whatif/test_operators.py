@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.places import TRACES
-from support.prices import saved_ns
+from support.prices import StepPrices, price_steps
 from support.trace_builder import Row, build, trace
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Layout, Trace
-from kair_engine.whatif.operators.batches import StepPrices, price_steps
 
 
 def step_times(made: Trace, *fixes: Fix) -> list[float]:
@@ -45,7 +44,7 @@ def test_fixing_a_slow_kernel_saves_what_it_took_longer_than_its_peer(tmp_path: 
     made = two_ranks(tmp_path, first=30, second=50)
     prices = price_steps(made, [Fix(ranks=(1,)), Fix(operators=("gem*",)), Fix(ranks=(1,), kinds=("compute",))])
     assert prices.scenario_ns[:, 0].tolist() == [45_000] * 3
-    assert saved_ns(prices).tolist() == [20_000] * 3
+    assert prices.saved_ns.tolist() == [20_000] * 3
 
 
 def test_fixing_who_is_not_slow_saves_nothing(tmp_path: Path) -> None:
@@ -299,7 +298,7 @@ def test_a_real_step_is_replayed_as_recorded(megatron: StepPrices) -> None:
 
 
 def test_the_culprits_of_a_real_step_have_a_price(megatron: StepPrices) -> None:
-    both, of_host, everybody = saved_ns(megatron)
+    both, of_host, everybody = megatron.saved_ns
     assert 0 < of_host <= both <= everybody < megatron.measured_ns.mean()
     assert not np.isnan(megatron.scenario_ns).any()
 

@@ -11,14 +11,15 @@ import polars as pl
 import pytest
 from support.answers import recorded
 from support.places import MEGATRON, SAMPLES
+from support.prices import price_steps
 from support.run_ahead import AheadJob, write_ahead_job
 from support.trace_builder import trace
 
+from kair_engine.export.writing import write_timelines
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
-from kair_engine.whatif.analysis import model_of, write_timeline
-from kair_engine.whatif.operators.batches import price_steps
+from kair_engine.whatif.analysis import model_of
 
 ROUNDED_US = 0.01
 """Times are written in whole nanoseconds; sums of some may be off by a few."""
@@ -29,7 +30,7 @@ class Timelines:
     """What a file holds: the slices of the recorded and of the ideal timeline."""
 
     def __init__(self, made: Trace, path: Path) -> None:
-        write_timeline(model_of(made), path)
+        write_timelines(model_of(made), path)
         self.events: list[Event] = json.loads(path.read_text())["traceEvents"]
         self.processes = {one["pid"]: one["args"]["name"] for one in self.events if one["name"] == "process_name"}
         self._rows = {
@@ -66,9 +67,13 @@ def assert_sound(made: Trace, found: Timelines) -> None:
             for before, after in pairwise(path):
                 assert after["ts"] == pytest.approx(before["ts"] + before["dur"], abs=ROUNDED_US)
         # Arrows lead from slice to slice.
-    places = {(one["pid"], one["tid"], one["ts"]) for one in found.events if one["ph"] == "X"}
+    slices = [one for one in found.events if one["ph"] == "X"]
+    for kind, length in (("s", 0), ("f", 1)):
+        # They arrive at a slice's end, so that they lead on in time.
+        over = [round(one["ts"] + length * max(one["dur"] - 1e-3, 0.0), 3) for one in slices]
+        places = {(one["pid"], one["tid"], at) for one, at in zip(slices, over, strict=True)}
+        assert all((one["pid"], one["tid"], one["ts"]) in places for one in found.events if one["ph"] == kind)
     ends = [one for one in found.events if one["ph"] in {"s", "f"}]
-    assert all((one["pid"], one["tid"], one["ts"]) in places for one in ends)
     assert sorted(one["id"] for one in ends if one["ph"] == "s") == sorted(
         one["id"] for one in ends if one["ph"] == "f"
     )

@@ -10,8 +10,9 @@ import pytest
 from support.pipeline_builder import Cost, costs, pipeline_job, recorded_step, written
 
 from kair_engine.errors import UnwritableError, UsageError
+from kair_engine.export.writing import write_timelines
 from kair_engine.recording.opening import open_trace
-from kair_engine.whatif.analysis import model_of, write_timeline
+from kair_engine.whatif.analysis import model_of
 
 
 def slow_last_stage(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:
@@ -23,7 +24,7 @@ def events(
 ) -> list[dict[str, Any]]:
     rows = pipeline_job(dp=dp, pp=pp, steps=steps, cost=cost)
     trace = open_trace(written(tmp_path, rows), cache=tmp_path / "cache")
-    write_timeline(model_of(trace), tmp_path / "timeline.json")
+    write_timelines(model_of(trace), tmp_path / "timeline.json")
     return list(json.loads((tmp_path / "timeline.json").read_text())["traceEvents"])
 
 
@@ -42,7 +43,7 @@ def test_the_critical_path_is_as_long_as_the_step_and_without_gaps(tmp_path: Pat
     found = events(tmp_path, dp=2, pp=2, cost=slow_last_stage)
     lanes = {(one["pid"], one["tid"]): one["args"]["name"] for one in found if one["name"] == "thread_name"}
     critical = [one for one in found if one["ph"] == "X" and lanes[one["pid"], one["tid"]] == "critical path"]
-    recorded = sorted((one["ts"], one["ts"] + one["dur"]) for one in critical if one["pid"] < 4)
+    recorded = sorted((one["ts"], one["ts"] + one["dur"]) for one in critical if one["pid"] <= 4)
     assert recorded[0][0] == 0
     reached = 0.0
     for begin, end in recorded:
@@ -50,28 +51,28 @@ def test_the_critical_path_is_as_long_as_the_step_and_without_gaps(tmp_path: Pat
         reached = end
     assert reached == pytest.approx(recorded_step(pipeline_job(dp=2, pp=2, cost=slow_last_stage)) * 1e6)
     # The slow stage computes without a break; the other one is on the path where the step begins and ends.
-    computing = sum(one["dur"] for one in critical if one["pid"] in {1, 3} and one["name"].endswith("compute"))
+    computing = sum(one["dur"] for one in critical if one["pid"] in {2, 4} and one["name"].endswith("compute"))
     assert computing > 0.7 * reached
 
 
 def test_steps_follow_one_another(tmp_path: Path) -> None:
     found = [one for one in events(tmp_path, dp=1, pp=1, steps=(7, 8)) if one["ph"] == "X"]
-    first = max(one["ts"] + one["dur"] for one in found if one["args"]["step"] == 7 and one["pid"] == 0)
-    assert min(one["ts"] for one in found if one["args"]["step"] == 8 and one["pid"] == 0) == pytest.approx(first)
+    first = max(one["ts"] + one["dur"] for one in found if one["args"]["step"] == 7 and one["pid"] == 1)
+    assert min(one["ts"] for one in found if one["args"]["step"] == 8 and one["pid"] == 1) == pytest.approx(first)
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     trace = open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache")
     with pytest.raises(UsageError, match="cannot write"):
-        write_timeline(model_of(trace), tmp_path / "missing" / "timeline.json")
+        write_timelines(model_of(trace), tmp_path / "missing" / "timeline.json")
     if Path("/dev/full").exists():  # no room is no wrong usage
         with pytest.raises(UnwritableError, match="No space left on device"):
-            write_timeline(model_of(trace), Path("/dev/full"))
+            write_timelines(model_of(trace), Path("/dev/full"))
 
 
 def test_a_name_that_says_compressed_is_compressed(tmp_path: Path) -> None:
     model = model_of(open_trace(written(tmp_path, pipeline_job()), cache=tmp_path / "cache"))
     plain, packed = tmp_path / "timeline.json", tmp_path / "timeline.json.gz"
-    write_timeline(model, plain)
-    write_timeline(model, packed)
+    write_timelines(model, plain)
+    write_timelines(model, packed)
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()

@@ -27,7 +27,10 @@ from simulator import JobSpec, simulate
 from table import write_table
 
 from kair_engine.results.whatif import Fix
-from kair_engine.whatif.operators.batches import price_steps
+from kair_engine.trace.model import Trace
+from kair_engine.whatif.analysis import model_of
+from kair_engine.whatif.model import Baseline, ReplayedSteps
+from kair_engine.whatif.prices import step_errors
 
 LAYOUTS = ("dp8", "dp64", "3d64")
 
@@ -106,16 +109,20 @@ def _rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[Row]:
         spec = JobSpec(layout, options.steps, seed, (case.fault,), Noise(spread=options.spread))
         faulty, healthy = simulate([spec, spec.healthy()])
         with TemporaryDirectory() as folder:
-            usual = price_steps(write_table(healthy, Path(folder) / "healthy"), [case.fix])
+            usual = _replayed(write_table(healthy, Path(folder) / "healthy"), case.fix)
             trace = write_table(faulty, Path(folder) / "faulty")
             begin = time.process_time()
-            found = price_steps(trace, [case.fix])
+            found = _replayed(trace, case.fix)
             seconds = time.process_time() - begin
         share = 100 / faulty.step_time_ns
         truth = (faulty.step_time_ns - healthy.step_time_ns) * share
-        price = float(found.saved_ns[0]) * share
-        usually = float(usual.saved_ns[0]) * share
-        yield Row(name, case.name, seed, truth, price, usually, float(found.replay_error.max()), seconds)
+        price, usually = (float((one.times[0] - one.times[1]).mean()) * share for one in (found, usual))
+        off = float(step_errors(found.times[0], found.measured).max())
+        yield Row(name, case.name, seed, truth, price, usually, off, seconds)
+
+
+def _replayed(trace: Trace, fix: Fix) -> ReplayedSteps:
+    return model_of(trace).replay([Baseline.RECORDED, (fix,)])
 
 
 def _line(rows: list[Row]) -> str:

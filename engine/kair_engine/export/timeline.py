@@ -11,21 +11,26 @@ A timeline as trace events in JSON, which Perfetto and chrome://tracing read.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.export.trace_events import Event, lane, process
 from kair_engine.results.blame import BlamePath, PathNode
 from kair_engine.results.triage import Finding
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.trace.large_steps import each_part, large_steps, of_steps
-from kair_engine.trace.model import Trace, host_of
+from kair_engine.trace.model import Job, Trace, host_of
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE, Operations
-from kair_engine.whatif.trace_events import Event, lane, process
+from kair_engine.whatif.model import TITLES, DrawnStep
 
 CLOCK_STEPS: Final = 8
 """The clocks' offsets are medians over so many steps: one offset for a rank, or its steps would overlap."""
+
+_CRITICAL: Final = "critical"
+_PATH_ROW: Final = "critical path"
+"""The first row of each process of what-if's timelines."""
 
 MarkKind = Literal["step", "finding"]
 
@@ -60,6 +65,7 @@ class Slice:
     duration_ns: int
     step: int
     phase: str | None
+    microbatch: int | None = None
     leaves: tuple[int, ...] = ()
     """Numbers of the arrows that begin here."""
     enters: tuple[int, ...] = ()
@@ -100,6 +106,58 @@ def timeline(trace: Trace, findings: Sequence[Finding] = (), paths: Sequence[Bla
         begins = np.rint(ops.begin_ns - shift).astype(np.int64) + (ops.origin_ns - origin)
         yield from _marks(ops, begins, findings)
         yield from _slices(ops, shift, ops.origin_ns - origin, rows, ends)
+
+
+def replayed_timelines(job: Job, steps: Iterable[DrawnStep]) -> Iterator[Item]:
+    """The timelines of what-if: a process for each rank in each of them, its critical path in a row of its own.
+
+    Arrows lead along the path from one rank to the next.
+    """
+    ranks, rows, arrows = np.array(job.ranks), _Rows(), 0
+    first = {title: len(ranks) * number for number, title in enumerate(TITLES)}
+    for title, number in first.items():
+        for at, rank in enumerate(job.ranks):
+            yield Process(number + at, f"{title}: rank {rank}{_where(job, rank)}")
+    for one in steps:
+        ops, process_of = one.ops, (first[one.title] + np.searchsorted(ranks, one.ops.ranks)).tolist()
+        length = one.end_ns - one.start_ns
+        for at in np.lexsort((-length, one.start_ns, ops.lane_key[one.rows])).tolist():
+            row = int(one.rows[at])
+            kind = KIND_NAMES[ops.kind[row]]
+            yield from rows.slices(
+                process_of[ops.rank[row]],
+                ops.lane_text[int(ops.lane[row])],
+                name=ops.operator(row),
+                kind=f"{kind},{_CRITICAL}" if one.on_path[at] else kind,
+                start_ns=int(one.start_ns[at]),
+                duration_ns=int(length[at]),
+                step=ops.step,
+                phase=None if ops.phase[row] == NONE else PHASE_NAMES[ops.phase[row]],
+                microbatch=None if one.microbatch is None or (of := int(one.microbatch[at])) == NONE else of,
+            )
+        leaps = [before.rank != after.rank for before, after in pairwise(one.path)]
+        for at, (piece, enters, leaves) in enumerate(zip(one.path, [False, *leaps], [*leaps, False], strict=False)):
+            yield from rows.slices(
+                first[one.title] + int(np.searchsorted(ranks, piece.rank)),
+                _PATH_ROW,
+                name=piece.name,
+                kind=_CRITICAL,
+                start_ns=piece.begin_ns,
+                duration_ns=piece.end_ns - piece.begin_ns,
+                step=ops.step,
+                phase=None,
+                leaves=(arrows + at + 1,) if leaves else (),
+                enters=(arrows + at,) if enters else (),
+            )
+        arrows += len(one.path)
+
+
+def _where(job: Job, rank: int) -> str:
+    host, layout = host_of(job, rank), job.layout
+    known = [] if host is None else [host]
+    if layout is not None and rank in layout.pipeline_stage and rank in layout.dp_rank:
+        known += [f"dp {layout.dp_rank[rank]}", f"stage {layout.pipeline_stage[rank]}"]
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _clock(trace: Trace) -> tuple[Floats, int]:
@@ -162,7 +220,15 @@ class _Rows:
         known.append((self.tracks, [end]))
         name = lane if len(known) == 1 else f"{lane} ({len(known)})"
         of_streams = 1_000_000 if lane.startswith("stream ") else 0
-        return self.tracks, Track(self.tracks, rank, name, of_streams + self.tracks)
+        order = 0 if lane == _PATH_ROW else of_streams + self.tracks
+        return self.tracks, Track(self.tracks, rank, name, order)
+
+    def slices(self, rank: int, lane: str, *, start_ns: int, duration_ns: int, **rest: Any) -> Iterator[Item]:  # noqa: ANN401
+        """A slice on its track, which comes before it where it is new."""
+        track, new = self.place(rank, lane, start_ns, start_ns + duration_ns)
+        if new is not None:
+            yield new
+        yield Slice(track, start_ns=start_ns, duration_ns=duration_ns, **rest)
 
 
 class _Arrows:
@@ -232,21 +298,19 @@ def _slices(ops: Operations, shift: Floats, since: int, rows: _Rows, ends: _Ends
     first = np.searchsorted(ops.rank, np.arange(len(ops.ranks))).tolist()
     for row in order.tolist():
         at = int(ops.rank[row])
-        rank, begin, length = int(ops.ranks[at]), int(start[row]), int(ops.duration_ns[row])
+        rank = int(ops.ranks[at])
         place = (rank, row - first[at])
-        track, new = rows.place(rank, ops.lane_text[int(ops.lane[row])], begin, begin + length)
-        if new is not None:
-            yield new
-        yield Slice(
-            track,
-            ops.operator(row),
-            KIND_NAMES[ops.kind[row]],
-            begin,
-            length,
-            ops.step,
-            None if ops.phase[row] == NONE else PHASE_NAMES[ops.phase[row]],
-            tuple(ends.leaves.get(place, ())),
-            tuple(ends.enters.get(place, ())),
+        yield from rows.slices(
+            rank,
+            ops.lane_text[int(ops.lane[row])],
+            name=ops.operator(row),
+            kind=KIND_NAMES[ops.kind[row]],
+            start_ns=int(start[row]),
+            duration_ns=int(ops.duration_ns[row]),
+            step=ops.step,
+            phase=None if ops.phase[row] == NONE else PHASE_NAMES[ops.phase[row]],
+            leaves=tuple(ends.leaves.get(place, ())),
+            enters=tuple(ends.enters.get(place, ())),
         )
 
 
@@ -303,37 +367,29 @@ class _Names:
     def begin(self, one: Slice) -> bytes:
         """The begin of a slice, with the arrows that leave it."""
         arrows = b"".join(_fixed(47, number) for number in one.leaves)
-        if one.phase is not None:
-            arrows += self._annotation("phase", _text(6, one.phase))
         event = _number(9, _BEGIN) + _number(11, _TRACKS + one.track) + arrows
-        return self._named(event, one.start_ns, one.kind, one.name, one.step)
+        known = {"phase": one.phase, "microbatch": one.microbatch}
+        return self._named(event, one.start_ns, one.kind, one.name, {"step": one.step, **known})
 
     def instant(self, one: Mark) -> bytes:
         """A mark, on the rank's own track."""
         event = _number(9, _INSTANT) + _number(11, _RANKS + one.rank)
-        return self._named(event, one.time_ns, one.kind, one.name, one.step)
+        return self._named(event, one.time_ns, one.kind, one.name, {"step": one.step})
 
-    def _named(self, event: bytes, time_ns: int, category: str, name: str, step: int) -> bytes:
-        """One event, after the names that it needs and that were not written yet."""
-        before = len(self._known)
-        new = b"".join(
-            _nested(field, _number(1, self._code(field, text)) + _text(2, text))
-            for field, text in ((1, category), (2, name), (3, "step"), (3, "phase"))
-            if (field, text) not in self._known
-        )
-        event += (
-            _number(3, self._known[1, category])
-            + _number(10, self._known[2, name])
-            + self._annotation("step", _number(4, step))
-        )
-        interned = _nested(12, new) if len(self._known) > before else b""
+    def _named(self, event: bytes, time_ns: int, category: str, name: str, values: dict[str, Any]) -> bytes:
+        """One event with those values that are known, after the names that it needs and that were not written yet."""
+        values = {key: value for key, value in values.items() if value is not None}
+        new = b""
+        for field, text in ((1, category), (2, name), *((3, key) for key in values)):
+            if (field, text) not in self._known:
+                self._known[field, text] = len(self._known) + 1
+                new += _nested(field, _number(1, self._known[field, text]) + _text(2, text))
+        event += _number(3, self._known[1, category]) + _number(10, self._known[2, name])
+        for key, value in values.items():
+            told = _text(6, value) if isinstance(value, str) else _number(4, value)
+            event += _nested(4, _number(1, self._known[3, key]) + told)
+        interned = _nested(12, new) if new else b""
         return _packet(_time(time_ns) + _number(13, _NEEDED) + interned + _nested(11, event))
-
-    def _code(self, field: int, text: str) -> int:
-        return self._known.setdefault((field, text), len(self._known) + 1)
-
-    def _annotation(self, name: str, value: bytes) -> bytes:
-        return _nested(4, _number(1, self._code(3, name)) + value)
 
 
 def _packet(content: bytes) -> bytes:
@@ -370,9 +426,6 @@ def _varint(value: int) -> bytes:
     return bytes(result)
 
 
-_ARROW = {"name": "blame", "cat": "blame"}
-
-
 def chrome_events(items: Iterable[Item]) -> Iterator[Event]:
     """Events one after another; times in µs."""
     rank_of: dict[int, int] = {}
@@ -397,12 +450,15 @@ def _row(track: Track) -> list[Event]:
 
 
 def _slice(one: Slice, pid: int) -> Iterator[Event]:
-    args = {"step": one.step} | ({"phase": one.phase} if one.phase else {})
+    known = {"step": one.step, "phase": one.phase, "microbatch": one.microbatch}
+    args = {name: value for name, value in known.items() if value is not None}
     place = {"pid": pid, "tid": one.track, "ts": one.start_ns / 1e3}
-    yield {"ph": "X", "name": one.name, "cat": one.kind, **place, "dur": one.duration_ns / 1e3, "args": args}
+    marked = {"cname": "terrible"} if one.kind.endswith(f",{_CRITICAL}") else {}
+    yield {"ph": "X", "name": one.name, "cat": one.kind, **place, "dur": one.duration_ns / 1e3, "args": args, **marked}
+    arrow = dict.fromkeys(("name", "cat"), _CRITICAL if one.kind == _CRITICAL else "blame")
     for number in one.leaves:
-        yield {"ph": "s", "id": number, **_ARROW, **place}
+        yield {"ph": "s", "id": number, **arrow, **place}
     for number in one.enters:
         # A member that waits begins before the one that it waits for: an arrow that ends with it leads on in time.
         over = {"ts": (one.start_ns + max(one.duration_ns - 1, 0)) / 1e3}
-        yield {"ph": "f", "bp": "e", "id": number, **_ARROW, **place, **over}
+        yield {"ph": "f", "bp": "e", "id": number, **arrow, **place, **over}

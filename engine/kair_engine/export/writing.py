@@ -8,11 +8,12 @@ from typing import IO, Any, Final, Literal
 from kair_engine.blame.analysis import blame
 from kair_engine.errors import UsageError
 from kair_engine.export.harmless import harmless
-from kair_engine.export.timeline import Item, Mark, Slice, timeline
+from kair_engine.export.timeline import Item, Mark, Slice, replayed_timelines, timeline
+from kair_engine.export.trace_events import compressing, write_events
 from kair_engine.trace.files import named_file
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.triage.analysis import triage
-from kair_engine.whatif.trace_events import compressing, write_events
+from kair_engine.whatif.model import Model
 
 Format = Literal["timeline", "table"]
 SUFFIXES: Final[dict[str, Format]] = {
@@ -55,6 +56,15 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
             paths = () if plain else blame(trace).paths
             _write_timeline(_counted(timeline(trace, found, paths), done), file, path.name.lower())
     return done
+
+
+def write_timelines(model: Model, path: Path) -> None:
+    """Writes the timelines of what-if, as recorded and ideal, whole or not at all; trace events but for `.pftrace`.
+
+    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
+    """
+    with named_file(path) as file:
+        _write_timeline(replayed_timelines(model.job, model.timelines()), file, path.name.lower())
 
 
 def _kind(path: Path) -> Format:

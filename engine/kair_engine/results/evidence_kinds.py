@@ -10,24 +10,18 @@ with two words, for one and for several (`{ranks:?spends|spend}`). Where the wor
 chooses them.
 """
 
-import re
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Union
-
-import msgspec
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import STEP_BEGIN, STEP_END, RootCause
+from kair_engine.results.kinds import Kind, Number
 from kair_engine.results.whatif import Fix
 
 Analysis = Literal["localize", "pinpoint", "blame", "whatif"]
-Number = int | float
-"""A count, or a mean of counts."""
-KINDS: Final[dict[str, type["Evidence"]]] = {}
-"""Every kind, by its name."""
 _CAUSES_SHOWN: Final = 2
 """What made a rank late fills no paragraph: the command next to the sentence shows the rest."""
 _QUEUED_US: Final = 100
@@ -56,46 +50,13 @@ class ShownBy:
     """Of `whatif`, made together; none for its answer without any."""
 
 
-def _name(of_class: str) -> str:
-    return re.sub(r"(?<!^)([A-Z])", r"_\1", of_class).lower()
-
-
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_name):
+class Evidence(Kind, frozen=True, kw_only=True):
     """One thing that speaks for a finding."""
 
-    kind: ClassVar[str]
-    template: ClassVar[str]
     shown_by: ShownBy | None = None
     ranks: tuple[Rank, ...] = ()
     about: str | None = None
     root_causes: tuple[RootCause, ...] = ()
-
-    def __init_subclass__(cls) -> None:
-        """Register the kind under its name, unless it is only what several kinds have in common."""
-        cls.kind = _name(cls.__name__)
-        if not cls.__name__.startswith("_"):
-            KINDS[cls.kind] = cls
-
-    @classmethod
-    def description(cls) -> str:
-        """Return what the kind says, and which figures it has."""
-        text = " ".join((cls.__doc__ or "").split())
-        figures = [
-            f"{'' if field.required else 'perhaps '}{field.name.rstrip('_')}"
-            for field in msgspec.structs.fields(cls)
-            if field.name not in Evidence.__struct_fields__
-        ]
-        return f"{text} Figures: {', '.join(figures)}." if figures and "Figures:" not in text else text
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Return the figures that are known, by their names; `ranks_` is the number of ranks where that is one."""
-        names = (name for name in self.__struct_fields__ if name not in Evidence.__struct_fields__)
-        return {name.rstrip("_"): value for name in names if (value := getattr(self, name)) is not None}
-
-    def wording(self) -> str:
-        """Return the template that fits the figures."""
-        return self.template
 
     @property
     def spends_on(self) -> str:
@@ -1366,6 +1327,9 @@ class Noticed(Evidence, frozen=True):
     template = "the watch of the running job noticed {ranks:them} by step {step:whole}"
     step: Number
 
+
+KINDS: Final = Evidence.kinds
+"""Every kind, by its name."""
 
 if TYPE_CHECKING:
     AnyEvidence = Evidence

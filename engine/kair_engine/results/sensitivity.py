@@ -1,10 +1,11 @@
 """The smallest faults that a recording can show."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
+from kair_engine.results.kinds import Kind
 from kair_engine.trace.model import KairWarning
 
 InjectedFault = Literal["slow_device", "slow_operator", "slow_input", "slow_host", "stall", "slow_link"]
@@ -25,29 +26,140 @@ class LongerRecording:
     stalled_steps: int | None
 
 
-ReasonKind = Literal[
-    "one_rank",
-    "few_steps",
-    "no_compute",
-    "no_operator",
-    "no_input",
-    "no_siblings",
-    "more_steps",
-    "smallest_reported",
-    "no_peer",
-    "one_peer",
-    "too_different",
-    "spread_unknown",
-    "spread",
-]
+class Reason(Kind, frozen=True, kw_only=True):
+    """What limits the smallest fault, or why no size is found; templates may name `what` differs: ranks or links."""
 
 
-@dataclass(frozen=True)
-class Reason:
-    """What limits the smallest fault, or why no size is found. Units are in the figures' names; shares are of 1."""
+class OneRank(Reason, frozen=True):
+    """There is no peer."""
 
-    kind: ReasonKind
-    figures: dict[str, float] = field(default_factory=dict)
+    template = "one rank only: there is no peer to compare it with"
+
+
+class FewSteps(Reason, frozen=True):
+    """So few steps do not separate a slow rank from a slow moment."""
+
+    template = (
+        "{steps:plural step}: a slow rank cannot be told from a slow moment, only a rank with most of the host's "
+        "pauses between collectives is accused; record at least {fewest_steps:count}, better 10"
+    )
+    steps: int
+    fewest_steps: int
+
+
+class NoCompute(Reason, frozen=True):
+    """No compute operations were recorded."""
+
+    template = "the recording has no compute operations"
+
+
+class NoOperator(Reason, frozen=True):
+    """None in which ranks differ by as much."""
+
+    template = (
+        "no compute operator in which ranks differ by {differing_share_of_step:percent} of a step: there is none to "
+        "try it on"
+    )
+    differing_share_of_step: float
+
+
+class NoInput(Reason, frozen=True):
+    """No input fetches were recorded."""
+
+    template = "the recording has no input fetches"
+
+
+class NoSiblings(Reason, frozen=True):
+    """No link has as many."""
+
+    template = "no process group or pipeline edge has {siblings:plural sibling} with the same transfers"
+    siblings: int
+
+
+class MoreSteps(Reason, frozen=True):
+    """With so many steps this much is found. Figures: steps, recorded_steps, and share_of_step; of stalls
+    stalled_steps, recorded_stalled_steps."""
+
+    steps: int
+    recorded_steps: int
+    share_of_step: float | None = None
+    stalled_steps: int | None = None
+    recorded_stalled_steps: int | None = None
+
+    def wording(self) -> str:
+        """Say how much is found then, and of stalls how much is now."""
+        record = "record {steps:count} steps instead of {recorded_steps:count}, and "
+        if self.stalled_steps is None:
+            return record + "{share_of_step:percent} of the step is found"
+        found = record + "{stalled_steps:count} stalled ones ({reason.stalled_share:whole percent}) are found"
+        now = ", now {recorded_stalled_steps:count} ({reason.recorded_stalled_share:whole percent})"
+        return found if self.recorded_stalled_steps is None else found + now
+
+    @property
+    def stalled_share(self) -> float:
+        """Return in which part of the steps a rank has to stall."""
+        return (self.stalled_steps or 0) / self.steps
+
+    @property
+    def recorded_stalled_share(self) -> float:
+        """Return the same of the recorded steps."""
+        return (self.recorded_stalled_steps or 0) / self.recorded_steps
+
+
+class SmallestReported(Reason, frozen=True):
+    """It is found almost as soon as it is reported at all. Figures: share_of_step; of a link also
+    share_of_self_time."""
+
+    share_of_step: float
+    share_of_self_time: float | None = None
+
+    def wording(self) -> str:
+        """Name the share of the self time, where there is such a limit."""
+        of_self = "" if self.share_of_self_time is None else "{share_of_self_time:whole percent} of its self time and "
+        found = "found almost as soon as it is reported at all, from "
+        return found + of_self + "{share_of_step:whole percent} of the step on"
+
+
+class NoPeer(Reason, frozen=True):
+    """Most ranks are alone in their role."""
+
+    template = "most ranks are alone in their role: there is no peer to compare them with"
+
+
+class OnePeer(Reason, frozen=True):
+    """The only peer could as well be the fast one."""
+
+    template = "one peer only, which could as well be the fast one: more ranks of the same role would help"
+
+
+class TooDifferent(Reason, frozen=True):
+    """It is found at no size."""
+
+    template = "found at no size: the {what} differ too much already, or are too few"
+
+
+class SpreadUnknown(Reason, frozen=True):
+    """How much so many healthy ranks differ is little known."""
+
+    template = "more steps do not help, more {what} would: how much {healthy:count} healthy ones differ is little known"
+    healthy: int
+
+
+class Spread(Reason, frozen=True):
+    """Ranks differ for good."""
+
+    template = (
+        "more steps do not help: the {what} differ for good, by {spread_us:duration} a step ({share_of_step:percent}, "
+        "standard deviation)"
+    )
+    spread_us: float
+    share_of_step: float
+
+
+if TYPE_CHECKING:
+    ReasonKind = str
+else:
+    ReasonKind = Literal[tuple(Reason.kinds)]
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,23 @@ from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.sensitivity import (
     DetectableFault,
     DetectionLimit,
+    FewSteps,
     InjectedFault,
     LongerRecording,
+    MoreSteps,
+    NoCompute,
+    NoInput,
+    NoOperator,
+    NoPeer,
+    NoSiblings,
+    OnePeer,
+    OneRank,
     Reason,
     SensitivityResult,
+    SmallestReported,
+    Spread,
+    SpreadUnknown,
+    TooDifferent,
 )
 from kair_engine.sensitivity.injection import (
     HOST,
@@ -377,10 +390,10 @@ def sizes(least: float, most: float, apart: float = 1.03) -> list[float]:
 
 MISSING: Mapping[InjectedFault, Reason] = MappingProxyType(
     {
-        "slow_device": Reason("no_compute"),
-        "slow_operator": Reason("no_operator", {"differing_share_of_step": KEPT_SHARE}),
-        "slow_input": Reason("no_input"),
-        "slow_link": Reason("no_siblings", {"siblings": FEWEST_SIBLINGS - 1}),
+        "slow_device": NoCompute(),
+        "slow_operator": NoOperator(differing_share_of_step=KEPT_SHARE),
+        "slow_input": NoInput(),
+        "slow_link": NoSiblings(siblings=FEWEST_SIBLINGS - 1),
     }
 )
 """Why a fault cannot be put in."""
@@ -392,8 +405,8 @@ reported is limited by that; what comes so near to what ten times the steps show
 def too_few(ranks: int, steps: int) -> Reason | None:
     """Why nothing can be said at all; None where there is enough."""
     if ranks == 1:
-        return Reason("one_rank")
-    return Reason("few_steps", {"steps": steps, "fewest_steps": FEWEST_STEPS}) if steps < FEWEST_STEPS else None
+        return OneRank()
+    return FewSteps(steps=steps, fewest_steps=FEWEST_STEPS) if steps < FEWEST_STEPS else None
 
 
 def limit_of(detection: Detection, now: LongerRecording, longer: Sequence[LongerRecording]) -> DetectionLimit:
@@ -416,26 +429,28 @@ def reason_of(
 ) -> Reason:
     """The limit with its figures; `step_ns` is the step's time."""
     if limit == "steps":
-        return Reason("more_steps", _enough(now, longer))
+        return _enough(now, longer)
     if limit == "smallest_share":
-        of_link = {"share_of_self_time": SLOWER_BY} if detection.fault == "slow_link" else {}
-        return Reason("smallest_reported", {"share_of_step": SMALLEST_SHARE, **of_link})
+        of_self = SLOWER_BY if detection.fault == "slow_link" else None
+        return SmallestReported(share_of_step=SMALLEST_SHARE, share_of_self_time=of_self)
     if limit == "peers":
-        return Reason("one_peer" if detection.peers else "no_peer")
+        return OnePeer() if detection.peers else NoPeer()
     if now.smallest_us_per_step is None:
-        return Reason("too_different")
+        return TooDifferent()
     if not detection.spread_ns:
-        return Reason("spread_unknown", {"healthy": detection.peers + 1})
-    return Reason("spread", {"spread_us": detection.spread_ns / 1e3, "share_of_step": detection.spread_ns / step_ns})
+        return SpreadUnknown(healthy=detection.peers + 1)
+    return Spread(spread_us=detection.spread_ns / 1e3, share_of_step=detection.spread_ns / step_ns)
 
 
-def _enough(now: LongerRecording, longer: Sequence[LongerRecording]) -> dict[str, float]:
+def _enough(now: LongerRecording, longer: Sequence[LongerRecording]) -> MoreSteps:
     """The shortest longer recording that shows about as much as the longest."""
     found = [one for one in longer if one.smallest_us_per_step is not None]
     best = found[-1].smallest_us_per_step or 0.0
     enough = next(one for one in found if (one.smallest_us_per_step or 0.0) <= _WORTH * best)
-    figures: dict[str, float] = {"steps": enough.steps, "recorded_steps": now.steps}
-    if enough.stalled_steps is None:
-        return {**figures, "share_of_step": enough.smallest_share_of_step or 0.0}
-    recorded = {} if now.stalled_steps is None else {"recorded_stalled_steps": now.stalled_steps}
-    return {**figures, "stalled_steps": enough.stalled_steps, **recorded}
+    return MoreSteps(
+        steps=enough.steps,
+        recorded_steps=now.steps,
+        share_of_step=enough.smallest_share_of_step or 0.0 if enough.stalled_steps is None else None,
+        stalled_steps=enough.stalled_steps,
+        recorded_stalled_steps=now.stalled_steps,
+    )

@@ -10,22 +10,21 @@ these, as the data-parallel ones do, some members wait for one another in place 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.causes import CAUSES, FixKind, RemedyName
+from kair_engine.causes import CAUSES, FixKind
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
-from kair_engine.results.whatif import SLOW, AbsorbedFix, Fix, SlowdownCause, StepPrice, WhatifResult
+from kair_engine.results.whatif import SLOW, AbsorbedFix, Fix, PartEffect, StepPrice, WhatifResult
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import Leads, leads_of
 from kair_engine.trace.large_steps import LargeStep, large_steps, most_operations
-from kair_engine.trace.model import Job, Layout, Trace
-from kair_engine.whatif.model import Attribution, Baseline, Model, ReplayedSteps
+from kair_engine.trace.model import Job, Trace
+from kair_engine.whatif.model import Attribution, Baseline, IdealOfAll, Model, ReplayedSteps
 from kair_engine.whatif.prices import (
     Key,
     OfParts,
@@ -34,12 +33,13 @@ from kair_engine.whatif.prices import (
     fix_prices,
     largest_first,
     mean_ratios,
+    part_effect,
     pattern_of,
+    placed,
     price,
     ratio,
     replay_error,
     require_cost,
-    slow_host,
     step_ratios,
 )
 
@@ -101,64 +101,48 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
     """The same of a model."""
     _require(model, fixes, gpu_cost)
     found = model.attribute(each_and_all(fixes))
-    removed = model.removed(found)
-    alone = _answer(model, found.replayed, fixes, gpu_cost)
-    _, recorded, _, ideal, *_ = found.replayed.times
-    cost, launch = _slowdowns(found.parts, ideal), model.launch_delays(found.replayed)
-    delays = None if launch is None else _slowdowns(launch, recorded)
-    saved, at_most = _savings(removed.parts, recorded), {rank: ns / 1e3 for rank, ns in removed.at_most_ns.items()}
-    most = {**at_most, **saved.ranks}
-    host = _ranks_of_worst_host(model, cost)
-    slowest, last, of_host = model.effects([found.slowest, model.last_stage, host], found.replayed)
-    symptoms = model.symptoms(found.replayed)
-    pattern = pattern_of(alone.slowdown, found.heatmap.T)
-    causes = causes_of(
-        alone.slowdown,
-        effects=(slowest, last),
-        alike=(symptoms.forward_backward_correlation, symptoms.forward_variation),
-        slowest=found.slowest,
-        steps=len(found.replayed.steps),
-        stage_excess=symptoms.last_stage_excess,
-        irregular=symptoms.irregular,
+    removed, done = model.removed(found), found.replayed
+    _, recorded, _, ideal, *_ = done.times
+    launch, symptoms = model.launch_delays(done), model.symptoms(done)
+    result = _answer(model, done, fixes, gpu_cost)
+    result = replace(
+        result,
+        **_by_part(result, "by_{}", found.parts, lambda times: mean_ratios(times, ideal)),
+        **_by_part(result, "saved_by_{}_us", removed.parts, lambda fixed: _savings(fixed, recorded)),
+        **_by_part(result, "launch_by_{}", launch, lambda times: mean_ratios(times, recorded)),
+        by_rank_approximate=dict(found.by_rank_approximate),
+        saved_by_rank_at_most_us={rank: ns / 1e3 for rank, ns in removed.at_most_ns.items()},
+        heatmap=tuple(map(tuple, found.heatmap.tolist())),
+        slowest_ranks=found.slowest,
+        forward_backward_correlation=symptoms.forward_backward_correlation,
+        forward_variation=symptoms.forward_variation,
+        remedies=model.remedies(recorded),
+        per_step=_attributed(result.per_step, found, removed.parts, launch),
     )
-    if not any(cause.cause == "slow_workers" for cause in causes):
-        guilty = slow_host(alone.slowdown, next(iter(cost.hosts), None), host, of_host)
-        causes = (*guilty, *causes)
+    host = next(iter(result.by_host), None)
+    of_host = tuple(rank for rank, its in model.job.hosts.items() if its == host)
+    groups = _effects(model, [found.slowest, model.last_stage, of_host], done)
+    slowest, last, _ = groups
+    causes = causes_of(result, symptoms, groups, len(done.steps), host, of_host)
+    pattern = pattern_of(result.slowdown, found.heatmap.T)
+    if pattern == "diffuse" and any(cause.host is not None for cause in causes):
         # Of few hosts one has too many ranks to stand out by number.
-        pattern = "few_workers" if guilty and pattern == "diffuse" else pattern
-    causes = tuple(_at_its_price(cause, saved, alone.step_time_us - alone.ideal_step_time_us) for cause in causes)
+        pattern = "few_workers"
+    # A slow worker's durations are no long batch, and where it may be either, none is sure.
+    treated = {CAUSES[one.cause].remedy for one in causes if one.cause in CAUSES and not one.or_slow_ranks}
+    saved = {**result.saved_by_rank_at_most_us, **result.saved_by_rank_us}
     of_noise = found.notices_of_noise if pattern in {"diffuse", "unknown"} else ()
     return replace(
-        alone,
-        by_operator_type=cost.kinds,
-        by_dp_rank=cost.dp_ranks,
-        by_stage=cost.stages,
-        by_rank=cost.ranks,
-        by_rank_approximate=dict(found.by_rank_approximate),
-        by_host=cost.hosts,
-        saved_by_operator_type_us=saved.kinds,
-        saved_by_dp_rank_us=saved.dp_ranks,
-        saved_by_stage_us=saved.stages,
-        saved_by_host_us=saved.hosts,
-        saved_by_rank_us=saved.ranks,
-        saved_by_rank_at_most_us=at_most,
-        saved_heatmap_us=tuple(map(tuple, _placed(most, model.job.layout, found.heatmap.shape).tolist())),
-        heatmap=tuple(map(tuple, found.heatmap.tolist())),
+        result,
+        saved_heatmap_us=tuple(map(tuple, placed(saved, model.job.layout, found.heatmap.shape).tolist())),
         m_w=None if slowest is None else slowest.share_removed,
-        slowest_ranks=found.slowest,
         slowest_workers=slowest,
         m_s=None if last is None else last.share_removed,
         last_stage=last,
-        forward_backward_correlation=symptoms.forward_backward_correlation,
-        forward_variation=symptoms.forward_variation,
-        launch_by_operator_type=None if delays is None else delays.kinds,
-        launch_by_dp_rank=None if delays is None else delays.dp_ranks,
-        launch_by_stage=None if delays is None else delays.stages,
         pattern=pattern,
         causes=causes,
-        remedies=tuple(one for one in model.remedies(recorded) if one.remedy in _remedies_for(causes)),
-        per_step=_attributed(alone.per_step, found, removed.parts, launch),
-        warnings=(*alone.warnings, *found.warnings, *of_noise),
+        remedies=tuple(one for one in result.remedies if one.remedy in treated),
+        warnings=(*result.warnings, *found.warnings, *of_noise),
     )
 
 
@@ -194,19 +178,6 @@ class Questions:
             return known
         priced = price_fixes(self.model, fixes, gpu_cost=gpu_cost)
         return replace(known, fixes=priced.fixes, cost_per_day=priced.cost_per_day)
-
-
-def write_timeline(model: Model, path: Path) -> None:
-    """Writes the chosen steps' timelines, as recorded and ideal, whole or not at all; compressed for a name with `.gz`.
-
-    Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
-    """
-    # Few ask for it.
-    from kair_engine.trace.files import named_file
-    from kair_engine.whatif.trace_events import write_events
-
-    with named_file(path) as file:
-        write_events(file, model.timeline(), packed=path.suffix == ".gz")
 
 
 def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None:
@@ -245,57 +216,42 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
     )
 
 
-def _remedies_for(causes: Sequence[SlowdownCause]) -> set[RemedyName | None]:
-    """What treats the causes; a slow worker's durations are no long batch, and where it may be either, none is sure."""
-    return {CAUSES[one.cause].remedy for one in causes if one.cause in CAUSES and not one.or_slow_ranks}
+_NAMES: Final = {"kinds": "operator_type", "dp_ranks": "dp_rank", "stages": "stage", "hosts": "host", "ranks": "rank"}
+"""Sorts of parts, as the fields of results name them."""
 
 
-def _ranks_of_worst_host(model: Model, cost: OfParts[float]) -> tuple[int, ...]:
-    worst = next(iter(cost.hosts), None)
-    return tuple(rank for rank, host in model.job.hosts.items() if host == worst)
+def _by_part(
+    record: object, form: str, parts: OfParts[Floats] | None, of: Callable[[Mapping[Any, Floats]], object]
+) -> dict[str, Any]:
+    """What `of` makes of each sort of parts, by those of the record's fields whose names have this form."""
+    if parts is None:
+        return {}
+    names = {form.format(name): sort for sort, name in _NAMES.items()}
+    return {name: of(getattr(parts, sort)) for name, sort in names.items() if hasattr(record, name)}
 
 
-def _slowdowns(parts: OfParts[Floats], base: Floats) -> OfParts[float]:
-    """The mean step of every part over that of the base (steps), the largest first."""
+def _effects(model: Model, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
+    """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
 
-    def of(times: Mapping[Key, Floats]) -> dict[Key, float]:
-        return mean_ratios(times, base)
+    None where nothing is lost, and of a group that is nobody or everybody.
+    """
+    _, recorded, _, ideal, *_ = replayed.times
+    now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
+    pairs = [(tuple(part), tuple(rank for rank in model.job.ranks if rank not in part)) for part in groups]
+    fixes = [(IdealOfAll(ranks=some),) for pair in pairs if all(pair) for some in pair]
+    if now_ns <= ideal_ns or not fixes:
+        return [None] * len(groups)
+    times = iter(model.replay(fixes).times.mean(axis=1).tolist())
+    return [
+        part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
+        for pair in pairs
+    ]
 
-    return OfParts(of(parts.kinds), of(parts.stages), of(parts.dp_ranks), of(parts.hosts), of(parts.ranks))
 
-
-def _savings(fixed: OfParts[Floats], recorded: Floats) -> OfParts[float]:
+def _savings(fixed: Mapping[Key, Floats], recorded: Floats) -> dict[Key, float]:
     """By how much the mean step is shorter with the fix of every part, µs, the largest first."""
     now = float(recorded.mean())
-
-    def of(times: Mapping[Key, Floats]) -> dict[Key, float]:
-        return largest_first({part: (now - float(steps.mean())) / 1e3 for part, steps in times.items()})
-
-    return OfParts(of(fixed.kinds), of(fixed.stages), of(fixed.dp_ranks), of(fixed.hosts), of(fixed.ranks))
-
-
-def _at_its_price(cause: SlowdownCause, saved: OfParts[float], lost_us: float) -> SlowdownCause:
-    """The cause with the share that the fix of its one rank, or host, saves: it has no other price than that."""
-    if cause.cause != "slow_workers" or lost_us <= 0:
-        return cause
-    price = saved.hosts.get(cause.host) if cause.host is not None else None
-    if len(cause.ranks) == 1:
-        price = saved.ranks.get(cause.ranks[0])
-    return cause if price is None else replace(cause, share=price / lost_us)
-
-
-def _placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...]) -> Floats:
-    """Ranks' values in a heatmap of a shape: (stages × dp ranks), or all ranks in one row."""
-    ranks = sorted(of_ranks)
-    stage_of, dp_of = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
-    places = {rank: (stage_of.get(rank, 0), dp_of.get(rank, 0)) for rank in ranks}
-    stages, dp_ranks = (sorted({place[at] for place in places.values()}) for at in (0, 1))
-    if len(set(places.values())) == len(ranks) and shape == (len(stages), len(dp_ranks)):
-        result = np.zeros(shape)
-        for rank, (stage, dp) in places.items():
-            result[stages.index(stage), dp_ranks.index(dp)] = of_ranks[rank]
-        return result
-    return np.array([[of_ranks[rank] for rank in ranks]])
+    return largest_first({part: (now - float(steps.mean())) / 1e3 for part, steps in fixed.items()})
 
 
 def _step_savings(fixed: Mapping[Key, Floats], recorded: Floats) -> list[dict[Key, float]]:
@@ -325,38 +281,12 @@ def _attributed(
 ) -> tuple[StepPrice, ...]:
     """The steps with S of each part in each of them, and what its fix saves (`fixed` are the step times with that)."""
     _, recorded, _, ideal, *_ = found.replayed.times
-    parts = found.parts
-    kinds, dp_ranks = step_ratios(parts.kinds, ideal), step_ratios(parts.dp_ranks, ideal)
-    stages, ranks = step_ratios(parts.stages, ideal), step_ratios(parts.ranks, ideal)
-    saved = [_step_savings(of, recorded) for of in (fixed.kinds, fixed.dp_ranks, fixed.stages)]
-    of_ranks = _step_savings(fixed.ranks, recorded)
-    result = [
-        replace(
-            step,
-            by_operator_type=kinds[at],
-            by_dp_rank=dp_ranks[at],
-            by_stage=stages[at],
-            by_rank=ranks[at],
-            saved_by_operator_type_us=saved[0][at],
-            saved_by_dp_rank_us=saved[1][at],
-            saved_by_stage_us=saved[2][at],
-            saved_by_rank_us=of_ranks[at],
-        )
-        for at, step in enumerate(steps)
-    ]
-    if launch is None:
-        return tuple(result)
-    delays = zip(
-        result,
-        step_ratios(launch.kinds, recorded),
-        step_ratios(launch.dp_ranks, recorded),
-        step_ratios(launch.stages, recorded),
-        strict=True,
-    )
-    return tuple(
-        replace(step, launch_by_operator_type=of_kinds, launch_by_dp_rank=of_dp_ranks, launch_by_stage=of_stages)
-        for step, of_kinds, of_dp_ranks, of_stages in delays
-    )
+    columns = {
+        **_by_part(steps[0], "by_{}", found.parts, lambda times: step_ratios(times, ideal)),
+        **_by_part(steps[0], "saved_by_{}_us", fixed, lambda times: _step_savings(times, recorded)),
+        **_by_part(steps[0], "launch_by_{}", launch, lambda times: step_ratios(times, recorded)),
+    }
+    return tuple(replace(step, **{name: of[at] for name, of in columns.items()}) for at, step in enumerate(steps))
 
 
 def model_asked_of(trace: Trace, *, keep: bool = False, named: Collection[int] = ()) -> Model:

@@ -8,20 +8,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import field
 from enum import Enum
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
-from kair_engine.results.whatif import Fix, HostStops, PartEffect, Remedy, SlowdownCause
+from kair_engine.results.whatif import Fix, HostStops, Remedy
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.prices import OfParts
+from kair_engine.whatif.prices import OfParts, Symptoms
 
-if TYPE_CHECKING:
-    from kair_engine.whatif.trace_events import Event, Slice
+TimelineTitle = Literal["recorded", "ideal"]
+TITLES: Final[tuple[TimelineTitle, ...]] = ("recorded", "ideal")
+"""The timelines that are drawn of a job, in this order."""
 
 
 class Baseline(Enum):
@@ -94,6 +95,11 @@ class Transplanted:
         return (layer[step] for layer in self.layers if step in layer)
 
 
+@dataclass(frozen=True)
+class IdealOfAll(Fix):
+    """A fix whose ideal is that of all ranks, its own among them: where what a part alone costs is asked for."""
+
+
 Counterfactual = Baseline | Undisturbed | Transplanted | tuple[Fix, ...]
 """What is supposed of the job: a baseline, what would disturb no rank, what another recording of it has, or fixes that
 are made together."""
@@ -125,6 +131,34 @@ class MovedStep:
     begin_ns: Ints
     """Per rank, of its step."""
     length_ns: Ints
+
+
+@dataclass(frozen=True)
+class PathPiece:
+    """A stretch of a critical path: what a rank did in it, and others had to wait for."""
+
+    rank: int
+    name: str
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnStep:
+    """A step in one of the timelines; times in ns since the first step's begin, on one clock."""
+
+    title: TimelineTitle
+    ops: Operations
+    rows: Ints
+    """The operations that are drawn; the arrays below are of them."""
+    start_ns: Ints
+    end_ns: Ints
+    on_path: Bools
+    """Whether its own time is part of the critical path."""
+    path: tuple[PathPiece, ...]
+    """Without gaps; empty where the step waits for itself in a circle."""
+    microbatch: Ints | None = None
+    """NONE where the recording does not tell it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,20 +193,6 @@ class Removed:
     """Step times (steps), ns, of the fix of each part."""
     at_most_ns: Mapping[int, float]
     """Of ranks that were not replayed, because they are too many: the mean step is shorter by no more."""
-
-
-@dataclass(frozen=True)
-class Symptoms:
-    """What speaks for a cause beside who costs what."""
-
-    forward_backward_correlation: float | None = None
-    """Pearson's, within a rank over microbatches; the median of ranks."""
-    forward_variation: float | None = None
-    """Coefficient of variation of the forward time, median of ranks."""
-    last_stage_excess: float | None = None
-    """How much longer the last stage computes than the mean of the stages, as a share."""
-    irregular: tuple[SlowdownCause, ...] = ()
-    """What happens only at times, each with what its removal takes away."""
 
 
 class Model(Protocol):
@@ -227,12 +247,6 @@ class Model(Protocol):
     def removed(self, found: Attribution) -> Removed:
         """What the fix of each part saves, of the parts of which `found` says what they do alone."""
 
-    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-        """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
-
-        None where nothing is lost, and of a group that is nobody or everybody.
-        """
-
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause; `replayed` are the baselines."""
 
@@ -254,8 +268,8 @@ class Model(Protocol):
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
-    def timeline(self) -> "Iterator[Event | Slice]":
-        """Trace events of the job as recorded, and of the ideal one."""
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, and ideal."""
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made, in the step by itself.

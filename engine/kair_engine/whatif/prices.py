@@ -9,7 +9,7 @@ Warns of replays that are far off their recording.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -19,8 +19,17 @@ from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.whatif import HIGHEST_COST, SLOW, Fix, FixPrice, PartEffect, SlowdownCause, SlowdownPattern
-from kair_engine.trace.model import KairWarning
+from kair_engine.results.whatif import (
+    HIGHEST_COST,
+    SLOW,
+    Fix,
+    FixPrice,
+    PartEffect,
+    SlowdownCause,
+    SlowdownPattern,
+    WhatifResult,
+)
+from kair_engine.trace.model import KairWarning, Layout
 
 HOURS_PER_DAY = 24.0
 
@@ -78,22 +87,22 @@ class OfParts(Generic[Part]):
 
     kinds: dict[str, Part]
     """Kinds of time, or operation types."""
-    stages: dict[int, Part]
-    dp_ranks: dict[int, Part]
-    hosts: dict[str, Part]
-    ranks: dict[int, Part]
+    stages: dict[int, Part] = field(default_factory=dict)
+    dp_ranks: dict[int, Part] = field(default_factory=dict)
+    hosts: dict[str, Part] = field(default_factory=dict)
+    ranks: dict[int, Part] = field(default_factory=dict)
 
     def all(self) -> list[Part]:
         """The values one after another."""
-        return [value for field in fields(self) for value in getattr(self, field.name).values()]
+        return [value for sort in fields(self) for value in getattr(self, sort.name).values()]
 
     def mapped(self, values: Iterable[Other]) -> "OfParts[Other]":
         """The same parts with other values, in the order of `all`."""
         rest = iter(values)
         changed: dict[str, Any] = {}
-        for field in fields(self):
-            of: dict[Any, Part] = getattr(self, field.name)
-            changed[field.name] = dict(zip(of, islice(rest, len(of)), strict=True))
+        for sort in fields(self):
+            of: dict[Any, Part] = getattr(self, sort.name)
+            changed[sort.name] = dict(zip(of, islice(rest, len(of)), strict=True))
         return OfParts(**changed)
 
 
@@ -136,6 +145,24 @@ def step_ratios(values: Mapping[Key, Floats], base: Floats) -> list[dict[Key, fl
 def _table(values: Mapping[Key, Floats], base: Floats) -> Floats:
     """(parts × steps)."""
     return np.array(list(values.values())).reshape(len(values), len(base))
+
+
+def placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...] | None = None) -> Floats:
+    """Ranks' values by their places, (stages × dp ranks), where each has one of its own; else in one row.
+
+    Of a heatmap with more places than ranks the `shape` is given; without, each place must be a rank's.
+    """
+    ranks = sorted(of_ranks)
+    if layout is not None and layout.pipeline_stage and layout.dp_rank:
+        places = {rank: (layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, 0)) for rank in ranks}
+        stages, dp_ranks = (sorted({place[at] for place in places.values()}) for at in (0, 1))
+        size = len(stages), len(dp_ranks)
+        if len(set(places.values())) == len(ranks) and (shape == size or len(ranks) == size[0] * size[1]):
+            result = np.zeros(size)
+            for rank, (stage, dp) in places.items():
+                result[stages.index(stage), dp_ranks.index(dp)] = of_ranks[rank]
+            return result
+    return np.array([[of_ranks[rank] for rank in ranks]])
 
 
 def part_effect(replayed_ns: float, ideal_ns: float, *, removed_ns: float, alone_ns: float) -> PartEffect | None:
@@ -193,52 +220,67 @@ def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
     return "diffuse"
 
 
-def causes_of(
-    slowdown: float,
-    *,
+@dataclass(frozen=True)
+class Symptoms:
+    """What speaks for a cause beside who costs what."""
+
+    forward_backward_correlation: float | None = None
+    """Pearson's, within a rank over microbatches; the median of ranks."""
+    forward_variation: float | None = None
+    """Coefficient of variation of the forward time, median of ranks."""
+    last_stage_excess: float | None = None
+    """How much longer the last stage computes than the mean of the stages, as a share."""
+    irregular: tuple[SlowdownCause, ...] = ()
+    """What happens only at times, each with what its removal takes away."""
+
+
+def causes_of(  # noqa: PLR0917 (one call)
+    result: WhatifResult,
+    symptoms: Symptoms,
     effects: Sequence[PartEffect | None],
-    alike: tuple[float | None, float | None] = (None, None),
-    slowest: Sequence[int],
     steps: int,
-    stage_excess: float | None = None,
-    irregular: Iterable[SlowdownCause] = (),
+    host: str | None,
+    of_host: tuple[int, ...],
 ) -> tuple[SlowdownCause, ...]:
     """The causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
 
-    `effects` are those of the slowest workers and of the last stage, which computes longer than the mean of the stages
-    by the share `stage_excess` (None where that is not known). Long sequences are looked for only where no worker is to
-    blame: `alike` are the forward's correlation with the backward, and its variation. In one step or two, though, who
-    has them looks like a slow worker: then both are said.
+    `effects` are those of the slowest workers, of the last stage, and of the costliest host's ranks. Long sequences are
+    looked for only where no worker is to blame. In one step or two, though, who has them looks like a slow worker: then
+    both are said.
     """
-    if slowdown < SLOW:
+    if result.slowdown < SLOW:
         return ()
-    of_slowest, of_last = (0.0 if part is None else part.share_removed for part in effects)
-    uneven = _sequence_imbalance(*alike, steps)
+    of_slowest, of_last, of_all = (0.0 if part is None else part.share_removed for part in effects)
+    uneven, excess = _sequence_imbalance(symptoms, steps), symptoms.last_stage_excess
     first, rest = [], []
     if of_slowest >= MIN_EXPLAINED and (uneven is None or steps >= FEW_STEPS):
-        first.append(SlowdownCause("slow_workers", tuple(slowest), of_slowest))
+        first.append(_at_its_price(SlowdownCause("slow_workers", result.slowest_ranks, of_slowest), result))
     elif uneven is not None:
-        first.append(replace(uneven, or_slow_ranks=tuple(slowest) if of_slowest >= MIN_EXPLAINED else ()))
-    if of_last >= MIN_EXPLAINED and (stage_excess is None or stage_excess >= LONGER_STAGE):
+        first.append(replace(uneven, or_slow_ranks=result.slowest_ranks if of_slowest >= MIN_EXPLAINED else ()))
+    if of_last >= MIN_EXPLAINED and (excess is None or excess >= LONGER_STAGE):
         rest.append(SlowdownCause("stage_imbalance", share=of_last))
-    rest += [one for one in irregular if one.share is not None and one.share >= MIN_NAMED]
+    rest += [one for one in symptoms.irregular if one.share is not None and one.share >= MIN_NAMED]
+    if not any(one.cause == "slow_workers" for one in first) and host is not None and of_all >= MIN_EXPLAINED:
+        # All ranks of a host together explain what none of them does alone.
+        first.insert(0, _at_its_price(SlowdownCause("slow_workers", of_host, of_all, host=host), result))
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
 
 
-def _sequence_imbalance(correlation: float | None, variation: float | None, steps: int) -> SlowdownCause | None:
+def _sequence_imbalance(of: Symptoms, steps: int) -> SlowdownCause | None:
+    correlation, variation = of.forward_backward_correlation, of.forward_variation
     if correlation is None or variation is None or correlation < CORRELATED or variation < VARIES:
         return None
     figures = {"forward_backward_correlation": correlation, "forward_variation_share": variation, "steps": steps}
     return SlowdownCause("sequence_imbalance", figures=figures)
 
 
-def slow_host(
-    slowdown: float, host: str | None, ranks: tuple[int, ...], effect: PartEffect | None
-) -> tuple[SlowdownCause, ...]:
-    """A host all of whose ranks together explain what none of them does alone."""
-    if host is None or effect is None or slowdown < SLOW or effect.share_removed < MIN_EXPLAINED:
-        return ()
-    return (SlowdownCause("slow_workers", ranks, effect.share_removed, host=host),)
+def _at_its_price(cause: SlowdownCause, result: WhatifResult) -> SlowdownCause:
+    """The cause with the share that the fix of its one rank, or host, saves: it has no other price than that."""
+    lost_us = result.step_time_us - result.ideal_step_time_us
+    price = None if cause.host is None else result.saved_by_host_us.get(cause.host)
+    if len(cause.ranks) == 1:
+        price = result.saved_by_rank_us.get(cause.ranks[0])
+    return cause if price is None or lost_us <= 0 else replace(cause, share=price / lost_us)
 
 
 ERROR_GATE = 0.05

@@ -37,6 +37,6 @@ def write_timelines(
     given: Given, file: Path, *, fix: Sequence[str] = (), scale: Sequence[str] = (), of_rank: Rank | None = None
 ) -> None:
     """Write both timelines of the what-if model, recorded and ideal, for Perfetto. Raises UnwritableError."""
-    from kair_engine.whatif.analysis import write_timeline
+    from kair_engine.export import writing
 
-    write_timeline(asked_model(given, fix, scale, of_rank), file)
+    writing.write_timelines(asked_model(given, fix, scale, of_rank), file)

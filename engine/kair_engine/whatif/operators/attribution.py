@@ -4,21 +4,17 @@ Chooses the parts of a job that are priced alone, each by a scenario in which al
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
 
-from kair_engine.arrays import Floats
-from kair_engine.errors import InputError
-from kair_engine.results.whatif import FIX_KINDS, Fix, PartEffect
+from kair_engine.results.whatif import FIX_KINDS, Fix
 from kair_engine.trace.batches import operations_of_steps
-from kair_engine.trace.model import KairWarning, Layout, Trace
-from kair_engine.whatif.model import Attribution, ReplayedSteps
-from kair_engine.whatif.operators.batches import MadeReady, batches, price_steps
-from kair_engine.whatif.operators.fixed_durations import IdealOfAll
-from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, part_effect
+from kair_engine.trace.model import KairWarning, Trace
+from kair_engine.whatif.model import Attribution, Baseline, Counterfactual, IdealOfAll, ReplayedSteps
+from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, placed
 
 _NOISE = KairWarning(
     "upper_bound",
@@ -27,83 +23,48 @@ _NOISE = KairWarning(
 )
 
 
-def attribute(trace: Trace, fixes: Sequence[tuple[Fix, ...]], made: MadeReady = batches) -> Attribution:
-    """Step times with fixes made, and where only one part is as recorded. Raises InputError where none is replayed."""
-    parts = priced_parts(trace)
-    prices = price_steps(trace, [Fix(), *parts.all(), *fixes], made)
-    known = known_steps(prices.replayed_ns)
-    steps = tuple(step for step, is_known in zip(prices.steps, known, strict=True) if is_known)
-    ideal, *scenarios = prices.scenario_ns[:, known]
-    recorded, undelayed = prices.replayed_ns[known], prices.undelayed_ns[known]
-    fixed = scenarios[len(parts.all()) :]
-    replayed = np.stack([recorded, recorded, undelayed, ideal, *fixed])
-    times = parts.mapped(scenarios[: len(parts.all())])
+Replay = Callable[[Sequence[Counterfactual]], ReplayedSteps]
+"""Raises InputError where no step can be replayed."""
+
+
+def attribute(
+    trace: Trace, fixes: Sequence[tuple[Fix, ...]], replay: Replay, excess_of: Callable[[], Mapping[int, float]]
+) -> Attribution:
+    """Step times with fixes made, and where only one part is as recorded.
+
+    `excess_of` is asked once all was replayed: per rank, of the mean step, ns.
+    """
+    parts, ranks = priced_parts(trace), trace.job.ranks
+    asked = [(one,) for one in parts.all()]
+    done = replay([*Baseline, *asked, *fixes])
+    baselines, of_parts, of_fixes = np.split(done.times, (len(Baseline), len(Baseline) + len(asked)))
+    _, _, _, ideal = baselines
+    times, excess_ns = parts.mapped(of_parts), excess_of()
     if not parts.ranks:
-        times = replace(times, ranks=_suspects(trace.select(steps), prices.excess_ns, made))
-    by_rank, ranks = mean_ratios(times.ranks, ideal), trace.job.ranks
+        alone = ranks_alone(costliest_ranks(excess_ns, most_scenarios(trace)), ranks)
+        if alone:
+            found = replay([(one,) for one in alone.values()]).times
+            times = replace(times, ranks=dict(zip(alone, found, strict=True)))
+    by_rank = mean_ratios(times.ranks, ideal)
     at_most = {
         rank: excess / float(ideal.mean())
-        for rank, excess in prices.excess_ns.items()
+        for rank, excess in excess_ns.items()
         if rank not in by_rank and len(ranks) > 1
     }
     return Attribution(
-        replayed=ReplayedSteps(steps, prices.measured_ns[known], replayed),
+        replayed=replace(done, times=np.concatenate((baselines, of_fixes))),
         parts=times,
-        heatmap=_heatmap(trace.job.layout, by_rank | {rank: 1 + share for rank, share in at_most.items()}),
+        heatmap=placed(by_rank | {rank: 1 + share for rank, share in at_most.items()}, trace.job.layout),
         slowest=_slowest(by_rank, len(ranks)),
-        excess_ns=prices.excess_ns,
+        excess_ns=excess_ns,
         warnings=tuple(_limits(ranks, at_most)),
         notices_of_noise=(_NOISE,),
     )
 
 
-def effects(
-    trace: Trace, groups: Sequence[Sequence[int]], replayed: ReplayedSteps, made: MadeReady = batches
-) -> list[PartEffect | None]:
-    """What some ranks do to the step; None of a part that is nobody or everybody."""
-    _, recorded, _, ideal, *_ = replayed.times
-    now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
-    pairs = [(tuple(part), tuple(rank for rank in trace.job.ranks if rank not in part)) for part in groups]
-    fixes = [IdealOfAll(ranks=ranks) for pair in pairs if all(pair) for ranks in pair]
-    if now_ns <= ideal_ns or not fixes:
-        return [None] * len(groups)
-    times = iter(price_steps(trace.select(replayed.steps), fixes, made).scenario_ns.mean(axis=1).tolist())
-    return [
-        part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
-        for pair in pairs
-    ]
-
-
-def known_steps(times: Floats) -> np.ndarray:
-    """Which of the steps can be replayed. Raises InputError where none can: every one waits in a circle."""
-    known = ~np.isnan(times)
-    if not known.any():
-        raise InputError("no step of the recording can be replayed: its operations wait for one another in a circle")
-    return known
-
-
-def _suspects(trace: Trace, excess_ns: Mapping[int, float], made: MadeReady) -> dict[int, Floats]:
-    """The step times of the scenarios of those ranks that can cost most."""
-    alone = ranks_alone(costliest_ranks(excess_ns, most_scenarios(trace)), trace.job.ranks)
-    if not alone:
-        return {}
-    return dict(zip(alone, price_steps(trace, list(alone.values()), made).scenario_ns, strict=True))
-
-
 def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
     ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
     return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
-
-
-def _heatmap(layout: Layout | None, by_rank: Mapping[int, float]) -> Floats:
-    """(stages × dp ranks) where the layout tells one rank for each place, else one row of all ranks."""
-    ranks = sorted(by_rank)
-    if layout is not None and layout.pipeline_stage and layout.dp_rank:
-        places = {(layout.pipeline_stage.get(rank, 0), layout.dp_rank.get(rank, 0)): rank for rank in ranks}
-        stages, dp_ranks = (sorted({place[at] for place in places}) for at in (0, 1))
-        if len(places) == len(ranks) == len(stages) * len(dp_ranks):
-            return np.array([[by_rank[places[stage, dp]] for dp in dp_ranks] for stage in stages])
-    return np.array([[by_rank[rank] for rank in ranks]])
 
 
 def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[KairWarning]:

@@ -20,11 +20,10 @@ from kair_engine.trace.batches import IN_WINDOW, REPLAYED, operations_that_fit, 
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.model import Baseline, Counterfactual
+from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
 from kair_engine.whatif.operators.stops import StoppedParts
-from kair_engine.whatif.prices import step_errors
 from kair_engine.whatif.replay import plan, replay
 
 if TYPE_CHECKING:
@@ -32,38 +31,41 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 8_000_000
-"""Durations that are replayed together (nodes × scenarios): bounds memory. Steps of fewer share the replay's levels."""
+"""Durations that are replayed together (nodes × scenarios): bounds memory."""
 _ROWS_AT_ONCE = 300_000
-"""Operations whose steps are replayed together, once their ranks are enough."""
+"""Operations whose steps are replayed together, once their ranks are enough: they share the replay's levels."""
 _ENOUGH_PEERS = 64
 """This many ranks' steps are looked at together at least, to tell from their overlaps what waits for what."""
 _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
 
-def batches(
-    trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()
-) -> Iterator["Batch | SteadyBatch"]:
-    """All chosen steps in order; fewer at a time where more scenarios are to be replayed.
+@dataclass(frozen=True)
+class StepsTogether:
+    """Steps that are replayed together, and what is known of their ranks."""
+
+    syncs: list[Synchronisation]
+    role: list[Ints]
+    """Per step a code for each of its ranks."""
+    places: Places
+    processor: ProcessorTimes | None
+
+    @property
+    def steps(self) -> list[Operations]:
+        """Their operations."""
+        return [sync.collectives.ops for sync in self.syncs]
+
+
+def batches(trace: Trace, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch | SteadyBatch"]:
+    """All chosen steps in order.
 
     Where hosts run ahead of their devices they are in steady state, each step behind the one before. Those of all
     chosen steps in order may be given in `synchronised`; without, the steps are read. Raises InputError where one of
     them takes more memory than there is.
     """
     if trace.job.host_times is None:
-        yield from step_batches(trace, scenarios, synchronised)
-        return
-    from kair_engine.whatif.operators.steady_state import SteadyBatch  # most jobs synchronise
-
-    windows = partial(_in_windows, most_rows=min(_MOST_ROWS, operations_that_fit(IN_WINDOW)))
-    for syncs, role, places, processor in _read(trace, synchronised, windows):
-        steps = [sync.collectives.ops for sync in syncs]
-        yield SteadyBatch(steps, syncs, role, places, queues=trace.job.launch_queue, processor=processor)
-        del steps, syncs, role
-
-
-MadeReady = Callable[[Trace, int], Iterable["Batch | SteadyBatch"]]
-"""The chosen steps of a trace, ready for so many scenarios."""
+        return step_batches(trace, synchronised)
+    return _steady_batches(trace, synchronised, min(_MOST_ROWS, operations_that_fit(IN_WINDOW)))
 
 
 def fit_together(rows: int) -> bool:
@@ -71,46 +73,73 @@ def fit_together(rows: int) -> bool:
     return rows <= _ROWS_AT_ONCE
 
 
-def same_together(trace: Trace, rows: int, scenarios: int) -> bool:
-    """Whether for so many scenarios the same steps are together as for fewer, `rows` operations in all."""
-    return trace.job.host_times is not None or (fit_together(rows) and rows * scenarios <= _AT_ONCE)
-
-
-def step_batches(trace: Trace, scenarios: int, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
+def step_batches(trace: Trace, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
     """The same, each step by itself."""
-    for syncs, role, places, processor in _read(trace, synchronised, partial(_together, scenarios=scenarios)):
-        yield Batch([sync.collectives.ops for sync in syncs], syncs, role, places, processor)
-        del syncs, role  # or they are still there while the next ones are read
+    # No loop: what a batch was made of must be gone while the next one is read.
+    return map(Batch, _read(trace, synchronised, _too_many))
 
 
 def steady_step(trace: Trace) -> "SteadyBatch":
     """The one chosen step of a job whose hosts run ahead, of which every operation's time can be asked."""
+    (batch,) = _steady_batches(trace, (), np.inf, whole=True)
+    return batch
+
+
+def _steady_batches(
+    trace: Trace, synchronised: Sequence[Synchronisation], most_rows: float, *, whole: bool = False
+) -> "Iterator[SteadyBatch]":
+    """As many steps as are held together: the more, the truer a steady state."""
     from kair_engine.whatif.operators.steady_state import SteadyBatch  # most jobs synchronise
 
-    windows = partial(_in_windows, most_rows=np.inf)
-    ((syncs, role, places, processor),) = _read(trace, (), windows)
-    steps = [sync.collectives.ops for sync in syncs]
-    return SteadyBatch(steps, syncs, role, places, queues=trace.job.launch_queue, processor=processor, whole=True)
+    made = partial(SteadyBatch, queues=trace.job.launch_queue, whole=whole)
+    return map(made, _read(trace, synchronised, lambda steps, _: _rows(steps) > most_rows))
 
 
-def _read(
-    trace: Trace,
-    synchronised: Sequence[Synchronisation],
-    together: Callable[[Iterable[Synchronisation]], Iterator[list[Synchronisation]]],
-) -> Iterator[tuple[list[Synchronisation], list[Ints], Places, ProcessorTimes | None]]:
-    """Steps that are replayed together, the roles of their ranks, and what all of them share."""
+TooMany = Callable[[Sequence[Synchronisation], Sequence[Synchronisation]], bool]
+"""Whether steps have too many operations to be replayed together, where those that come second can be alone."""
+
+
+def _read(trace: Trace, synchronised: Sequence[Synchronisation], too_many: TooMany) -> Iterator[StepsTogether]:
     require_memory(trace, REPLAYED)
     job_ranks, processor = np.array(trace.job.ranks, dtype=np.int64), processor_times(trace)
     places, job_role = None, job_ranks
-    for syncs in together(synchronised or map(synchronise, each_step(trace))):
+    for syncs in _together(synchronised or map(synchronise, each_step(trace)), too_many):
         if places is None:
             # What is marked as communication is none to the recording, which roles are told by.
             role_of = roles(trace, None if trace.job.communicates else syncs[0].collectives.ops)
             places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
             job_role = role_codes(job_ranks, role_of)
         role = [job_role[np.searchsorted(job_ranks, sync.collectives.ops.ranks)] for sync in syncs]
-        yield syncs, role, places, processor
-        del syncs, role
+        yield StepsTogether(syncs, role, places, processor)
+        del syncs, role  # or they are still there while the next ones are read
+
+
+def _together(synchronised: Iterable[Synchronisation], too_many: TooMany) -> Iterator[list[Synchronisation]]:
+    """Steps whose operations share their codes, as many as may be held together."""
+    held: list[Synchronisation] = []
+    for sync in synchronised:
+        alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
+        if held and (not alike or too_many([*held, sync], held)):
+            yield held
+            held = []
+        held.append(sync)
+        del sync
+        if too_many(held, held):
+            # Whatever comes next is not put to these: they go before it is read.
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _too_many(steps: Sequence[Synchronisation], looked_at: Sequence[Synchronisation]) -> bool:
+    """Few, unless the ranks of those looked at are too few."""
+    enough = sum(len(sync.collectives.ops.ranks) for sync in looked_at) >= _ENOUGH_PEERS
+    return _rows(steps) > (_ROWS_AT_ONCE if enough else _MOST_ROWS)
+
+
+def _rows(steps: Sequence[Synchronisation]) -> int:
+    return sum(len(sync.collectives.ops) for sync in steps)
 
 
 @dataclass(frozen=True)
@@ -139,23 +168,16 @@ replayed, ns."""
 class Batch:
     """Some steps, and the graph they are replayed in."""
 
-    def __init__(
-        self,
-        steps: Sequence[Operations],
-        syncs: Sequence[Synchronisation],
-        role: Sequence[Ints],
-        places: Places,
-        processor: ProcessorTimes | None = None,
-    ) -> None:
-        self.steps, self.syncs, self.role = steps, syncs, role
-        self._synchronised = [len(sync.collectives) > 0 for sync in syncs]
-        self.dependencies = of = operator_dependencies(steps, syncs, role)
+    def __init__(self, together: StepsTogether) -> None:
+        self.steps, self.syncs, self.role = together.steps, together.syncs, together.role
+        self._synchronised = [len(sync.collectives) > 0 for sync in self.syncs]
+        self.dependencies = of = operator_dependencies(self.steps, self.syncs, self.role)
         self.plan = plan(of.graph)
         place = self.plan.place
         self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
         parts = of.parts
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
-        self._durations = FixedDurations(of, steps, role, places, processor)
+        self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
 
     def excess_ns(self) -> Iterator[tuple[int, float]]:
         """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
@@ -252,86 +274,6 @@ def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:
     place = np.minimum(np.searchsorted(before.ranks, ops.ranks), len(before.ranks) - 1)
     known = before.ranks[place] == ops.ranks
     return recorded + np.where(known[:, None], before.end_ns[place], np.median(before.end_ns, axis=0))
-
-
-def _together(synchronised: Iterable[Synchronisation], scenarios: int) -> Iterator[list[Synchronisation]]:
-    """Steps whose operations share their codes, up to so many operations."""
-    held: list[Synchronisation] = []
-    for sync in synchronised:
-        alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
-        if not alike or _too_many([*held, sync], held, scenarios):
-            yield held
-            held = []
-        held.append(sync)
-        del sync
-        if _too_many(held, held, scenarios):
-            # Whatever comes next is not put to these: they go before it is read.
-            yield held
-            held = []
-    if held:
-        yield held
-
-
-def _in_windows(synchronised: Iterable[Synchronisation], most_rows: float) -> Iterator[list[Synchronisation]]:
-    """Steps whose operations share their codes, as many as are held together: the more, the truer a steady state."""
-    held: list[Synchronisation] = []
-    rows = 0
-    for sync in synchronised:
-        alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
-        if held and (not alike or rows + len(sync.collectives.ops) > most_rows):
-            yield held
-            held, rows = [], 0
-        rows += len(sync.collectives.ops)
-        held.append(sync)
-        del sync
-    if held:
-        yield held
-
-
-def _too_many(steps: Sequence[Synchronisation], looked_at: Sequence[Synchronisation], scenarios: int) -> bool:
-    """Whether steps have too many operations to be replayed together, and those `looked_at` ranks enough."""
-    rows = sum(len(sync.collectives.ops) for sync in steps)
-    enough = sum(len(sync.collectives.ops.ranks) for sync in looked_at) >= _ENOUGH_PEERS
-    return bool(looked_at) and (rows > _MOST_ROWS or (enough and (rows * scenarios > _AT_ONCE or rows > _ROWS_AT_ONCE)))
-
-
-@dataclass(frozen=True)
-class StepPrices:
-    """Step times in ns: the median over ranks, or the slowest's where no collective makes the others wait."""
-
-    steps: tuple[int, ...]
-    measured_ns: Floats
-    replayed_ns: Floats
-    """With nothing changed."""
-    undelayed_ns: Floats
-    """Without the delays that no edge explains, all else as recorded."""
-    scenario_ns: Floats
-    """(scenarios × steps). NaN for steps whose operations wait for one another in a circle."""
-    excess_ns: dict[int, float]
-    """Per rank, of the mean step, by how much its operations exceed their peers' ideal in sum: at most so much longer
-    is a step in which only this rank is as recorded."""
-
-    @property
-    def replay_error(self) -> Floats:
-        """Per step |replayed − measured| / measured."""
-        return step_errors(self.replayed_ns, self.measured_ns)
-
-
-def price_steps(trace: Trace, scenarios: Sequence[Fix | Sequence[Fix]], made: MadeReady = batches) -> StepPrices:
-    """Replays every chosen step once for each scenario: a fix, or several that are made together.
-
-    `made` gives the steps ready for a replay, where some are already.
-    """
-    fixes = [(one,) if isinstance(one, Fix) else tuple(one) for one in scenarios]
-    excess: dict[int, float] = dict.fromkeys(trace.job.ranks, 0.0)
-
-    def look(batch: "Batch | SteadyBatch") -> None:
-        for rank, nanoseconds in batch.excess_ns():
-            excess[rank] += nanoseconds / len(trace.steps)
-
-    asked: list[Counterfactual] = [Baseline.RECORDED, Baseline.UNDELAYED, *fixes]
-    measured, replayed = replayed_steps(made(trace, len(asked)), asked, look)
-    return StepPrices(trace.steps, measured, replayed[0], replayed[1], replayed[2:], excess)
 
 
 def replayed_steps(

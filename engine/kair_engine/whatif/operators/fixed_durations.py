@@ -14,7 +14,7 @@ from kair_engine.results.whatif import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.graph import scopes_named, within
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import Operations
-from kair_engine.whatif.model import Baseline, Counterfactual, Transplanted, Undisturbed
+from kair_engine.whatif.model import Baseline, Counterfactual, IdealOfAll, Transplanted, Undisturbed
 from kair_engine.whatif.operators.dependencies import NodeParts, OperatorDependencies
 from kair_engine.whatif.operators.stops import StoppedParts
 
@@ -24,11 +24,6 @@ not peers."""
 _SORTED_TOGETHER = 500_000
 """Values whose middle ones are looked for at one time."""
 _BASELINES: Mapping[Baseline, tuple[Fix, ...]] = {Baseline.DELAYED: (), Baseline.RECORDED: (), Baseline.IDEAL: (Fix(),)}
-
-
-@dataclass(frozen=True)
-class IdealOfAll(Fix):
-    """A fix whose ideal is that of all ranks, its own among them: where what a part alone costs is asked for."""
 
 
 @dataclass(frozen=True)

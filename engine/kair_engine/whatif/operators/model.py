@@ -14,10 +14,10 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
-from kair_engine.errors import UsageError
+from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, PartEffect, Remedy
+from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, Remedy
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.batches import operations_of_steps
@@ -27,31 +27,37 @@ from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
+    DrawnStep,
     Foreseen,
     MovedStep,
     Parts,
     Removed,
     ReplayCache,
     ReplayedSteps,
-    Symptoms,
 )
-from kair_engine.whatif.operators.attribution import attribute, effects, known_steps, removed_parts
+from kair_engine.whatif.operators.attribution import attribute, removed_parts
 from kair_engine.whatif.operators.batches import (
     Batch,
     batches,
     fit_together,
     replayed_steps,
-    same_together,
     steady_step,
     step_batches,
 )
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.stops import StopTally
-from kair_engine.whatif.prices import ERROR_GATE, STEADY_ERROR_GATE, OfParts, inexact_replay, nothing_fits, replay_error
+from kair_engine.whatif.prices import (
+    ERROR_GATE,
+    STEADY_ERROR_GATE,
+    OfParts,
+    Symptoms,
+    inexact_replay,
+    nothing_fits,
+    replay_error,
+)
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
-    from kair_engine.whatif.trace_events import Event
 
 
 def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
@@ -189,8 +195,6 @@ MOST_KEPT = 1_500_000
 """Operations whose graphs stay in memory, 400 bytes each. Those of more are made again for every question."""
 MOST_OPERATIONS = 4_000_000
 """In one step: a replay takes 500 bytes for each, twice as much as all else."""
-_AT_ONCE = 4
-"""Scenarios that a question is about, more or less: the steps that are kept together do not depend on the question."""
 
 
 class OperatorModel:
@@ -217,6 +221,7 @@ class OperatorModel:
         self._present: Present | None = None
         self._remembered = ReplayCache()
         self._stops, self._measured_ns = StopTally(), 1.0
+        self._excess_ns: dict[int, float] = {}
 
     @property
     def last_stage(self) -> tuple[int, ...]:
@@ -252,7 +257,7 @@ class OperatorModel:
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
-        return attribute(self._trace, fixes, self._made_ready)
+        return attribute(self._trace, fixes, self.replay, lambda: self._excess_ns)
 
     def removed(self, found: Attribution) -> Removed:
         """What the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
@@ -260,10 +265,6 @@ class OperatorModel:
         # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
         replayed = self.replay([(Fix(),), *((one,) for one in fixes.all())])
         return Removed(fixes.mapped(replayed.times[1:]), at_most)
-
-    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-        """Of groups of ranks what goes away without each, and what each does alone."""
-        return effects(self._trace, groups, replayed, self._made_ready)
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """None: microbatches are not told apart."""
@@ -277,7 +278,7 @@ class OperatorModel:
         if kept:
             return waits_in_ideal(kept)
         steps = self.steps[: max(SAMPLE // max(*self._operations.values(), 1), 1)]
-        return waits_in_ideal(step_batches(self._trace.select(steps), 1))
+        return waits_in_ideal(step_batches(self._trace.select(steps)))
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still."""
@@ -309,11 +310,11 @@ class OperatorModel:
             text = f"steps are too large to be held whole: {text}, those that were waited for longest among them"
             yield short_warning("some_replayed", text)
 
-    def timeline(self) -> "Iterator[Event]":
-        """Trace events of the job as recorded, and of the ideal one."""
-        from kair_engine.whatif.operators.timeline import operator_timeline  # few ask for it
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, and ideal."""
+        from kair_engine.whatif.operators.timeline import drawn_steps  # few ask for it
 
-        return operator_timeline(self._trace)
+        return drawn_steps(self._trace)
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made."""
@@ -322,20 +323,30 @@ class OperatorModel:
         step = self._trace.select(self.steps[:1])
         if self.job.host_times is not None:
             return moved_steady_step(steady_step(step), fixes)
-        batch = next(step_batches(step, 1))
-        return moved_step(batch, fixes)
+        return moved_step(next(step_batches(step)), fixes)
 
     def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         self._keep_batches()
-        look, more, stops = None, None, self._stops
+        look, more, stops, excess = None, None, self._stops, self._excess_ns
         if not stops.steps:
-            stops = StopTally()  # Kept once it has all steps: a replay can be cancelled.
-            look = partial(_tally_stops, stops, self.job.hosts)
-            more = None if foreseen is None or self._kept else partial(_foreseen, foreseen, stops)
+            # Kept once they have all steps: a replay can be cancelled.
+            stops, excess = StopTally(), dict.fromkeys(self.job.ranks, 0.0)
+
+            def look(batch: "Batch | SteadyBatch") -> None:
+                _tally_stops(stops, self.job.hosts, batch)
+                for rank, nanoseconds in batch.excess_ns():
+                    excess[rank] += nanoseconds / len(self.steps)
+
+            if foreseen is not None and not self._kept:
+                more = lambda measured: foreseen(stops.result(float(measured.mean())))  # noqa: E731
         measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look, more)
-        self._stops, self._measured_ns = stops, float(measured.mean())
+        self._stops, self._excess_ns, self._measured_ns = stops, excess, float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
-        known = known_steps(times[0])
+        known = ~np.isnan(times[0])
+        if not known.any():
+            raise InputError(
+                "no step of the recording can be replayed: its operations wait for one another in a circle"
+            )
         steps = tuple(step for step, is_known in zip(self.steps, known, strict=True) if is_known)
         return ReplayedSteps(steps, np.asarray(measured[known]), np.asarray(times[:, known]))
 
@@ -343,20 +354,8 @@ class OperatorModel:
         if self._keep and not self._kept:
             self._kept, self._synchronised = list(self._batches()), ()
 
-    def _made_ready(self, trace: Trace, scenarios: int) -> "Iterable[Batch | SteadyBatch]":
-        """Of the chosen steps those that are kept, where for so many scenarios the same are together."""
-        if trace.steps == self.steps and same_together(trace, self._rows, scenarios):
-            self._keep_batches()
-            if self._kept:
-                return self._kept
-        return batches(trace, scenarios)
-
     def _batches(self) -> Iterator["Batch | SteadyBatch"]:
-        return batches(self._trace, _AT_ONCE, self._synchronised)
-
-
-def _foreseen(foreseen: Foreseen, stops: StopTally, measured: Floats) -> Sequence[Counterfactual]:
-    return foreseen(stops.result(float(measured.mean())))
+        return batches(self._trace, self._synchronised)
 
 
 def _tally_stops(tally: StopTally, hosts: Mapping[int, str], batch: "Batch | SteadyBatch") -> None:

@@ -8,6 +8,7 @@ began. Besides what a single step shows, a launch waits for the kernel that was 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,18 +16,19 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix
 from kair_engine.stats import median_by
-from kair_engine.timeline.clocks import Synchronisation
-from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.trace.model import LaunchQueue, usual_queue
 from kair_engine.trace.operations import MEMORY, SCOPE, SYNC, Operations, lane_order
 from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import GAP, REST, NodeParts, OperatorDependencies, node_parts, rests_ns
-from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
+from kair_engine.whatif.operators.fixed_durations import FixedDurations
 from kair_engine.whatif.operators.steady_window import Contraction, Edges, Window, contracted, window_of
 from kair_engine.whatif.operators.step_graph import StepGraph, shared_keys, step_graph, waits_between_streams
 from kair_engine.whatif.operators.stops import StoppedParts
 from kair_engine.whatif.replay import Graph, Plan, plan, replay
+
+if TYPE_CHECKING:
+    from kair_engine.whatif.operators.batches import StepsTogether
 
 PAUSE_NS = 200_000
 """After so long a time of its own a host may meet a queue that is no longer full: there it is looked at."""
@@ -183,22 +185,10 @@ _AT_ONCE = 8_000_000
 class SteadyBatch:
     """Some steps in a row; it is asked what `Batch` is."""
 
-    def __init__(
-        self,
-        steps: Sequence[Operations],
-        syncs: Sequence[Synchronisation],
-        role: Sequence[Ints],
-        places: Places,
-        *,
-        queues: Mapping[int, LaunchQueue],
-        processor: ProcessorTimes | None = None,
-        whole: bool = False,
-    ) -> None:
-        """`queues` are the ranks' launch queues, where they are known; `whole`: every operation's time will be asked.
-
-        See `Batch` for the rest.
-        """
-        self.steps, self.syncs, self.role = steps, syncs, role
+    def __init__(self, together: "StepsTogether", *, queues: Mapping[int, LaunchQueue], whole: bool) -> None:
+        """`queues` are the ranks' launch queues, as far as known; `whole`: every operation's time will be asked."""
+        self.steps = steps = together.steps
+        syncs, role = together.syncs, together.role
         self._synchronised = any(len(sync.collectives) > 0 for sync in syncs)
         window = window_of(steps, syncs)
         of_window = _roles(window, role)
@@ -216,7 +206,7 @@ class SteadyBatch:
         have = window.ops.ranks[self._devices]
         self._in_steps = [_or_all(np.isin(ops.ranks, have)) for ops in steps]
         self._recorded = np.concatenate((took, np.zeros(steady.graph.nodes - len(took))))
-        self._durations = FixedDurations(self.dependencies, steps, role, places, processor)
+        self._durations = FixedDurations(self.dependencies, steps, role, together.places, together.processor)
 
     @property
     def stopped(self) -> StoppedParts:

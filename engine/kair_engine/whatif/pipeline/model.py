@@ -8,35 +8,32 @@ wholly ideal stands for all the others: two lanes instead of as many as there ar
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Floats
 from kair_engine.causes import FixKind, RemedyName
-from kair_engine.results.whatif import Fix, PartEffect, Remedy
+from kair_engine.results.whatif import Fix, Remedy
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.whatif.model import (
     Attribution,
     Baseline,
     Counterfactual,
+    DrawnStep,
     Foreseen,
     MovedStep,
     Parts,
     Removed,
     ReplayCache,
     ReplayedSteps,
-    Symptoms,
     Transplanted,
 )
 from kair_engine.whatif.pipeline.dependencies import AlikeSteps
 from kair_engine.whatif.pipeline.remedies import FixedDurations, irregular_causes, last_stage_excess, remedies
 from kair_engine.whatif.pipeline.rows import (
     Choice,
-    PipelineRows,
-    all_but,
     both,
     everything,
     forward_backward,
@@ -58,10 +55,7 @@ from kair_engine.whatif.pipeline.times import (
     replayed_with_delays,
     step_times,
 )
-from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, largest_first, part_effect, ratios
-
-if TYPE_CHECKING:
-    from kair_engine.whatif.trace_events import Event, Slice
+from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, Symptoms, largest_first, ratios
 
 
 class PipelineModel:
@@ -111,25 +105,26 @@ class PipelineModel:
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
-        of = attribute(self._times)
-        delayed, approximate, ranks = replayed_with_delays(self._times), of.approximate(), self._rank_of
-        fixed = [self._steps(one) for one in fixes]
+        done = self.replay([*Baseline, *fixes])
+        parts, workers = attribute(self._times)
+        ideal = float(done.times[3].mean())
+        of_stages, of_dp_ranks = (
+            ratios(np.stack([*of.values()]).mean(axis=-1), ideal) for of in (parts.stages, parts.dp_ranks)
+        )
+        approximate, ranks = np.minimum(of_dp_ranks[:, None], of_stages), self._rank_of
+        by_rank = {rank: float(approximate[place]) for place, rank in ranks.items()}
+        # Of equal ones the lowest rank.
+        slowest = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[: math.ceil(len(ranks) * SLOWEST_SHARE)]
         too_many = KairWarning("too_many_workers", "ranks do not run alike and are too many for a replay of each")
+        if workers is not None:
+            parts = replace(parts, ranks={rank: workers[place] for place, rank in ranks.items()})
         return Attribution(
-            replayed=ReplayedSteps(
-                self.steps, self._measured, np.stack([delayed, of.replayed, of.replayed, of.ideal, *fixed])
-            ),
-            parts=OfParts(
-                kinds=of.types,
-                stages=dict(enumerate(of.stages)),
-                dp_ranks=dict(enumerate(of.dp_ranks)),
-                hosts={},
-                ranks={} if of.workers is None else {rank: of.workers[place] for place, rank in ranks.items()},
-            ),
-            by_rank_approximate=largest_first({rank: float(approximate[place]) for place, rank in ranks.items()}),
-            heatmap=of.of_workers().T,
-            slowest=slowest_workers(approximate, ranks),
-            warnings=(too_many,) if of.workers is None else (),
+            replayed=done,
+            parts=parts,
+            by_rank_approximate=largest_first(by_rank),
+            heatmap=(approximate if workers is None else ratios(workers.mean(axis=-1), ideal)).T,
+            slowest=tuple(slowest),
+            warnings=(too_many,) if workers is None else (),
         )
 
     def removed(self, found: Attribution) -> Removed:
@@ -150,17 +145,9 @@ class PipelineModel:
             kinds=dict(zip(kinds, times, strict=False)),
             stages=dict(zip(stages, self._times.steps_with_some([*map(of_stage, stages)], of_stages), strict=True)),
             dp_ranks=dict(zip(dp_ranks, times, strict=False)),
-            hosts={},
             ranks=dict(zip(chosen, times, strict=True)),
         )
         return Removed(parts, {rank: excess[rank] for rank in sorted(costliest[most:])})
-
-    def effects(self, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-        """Of groups of ranks what goes away without each, and what each does alone."""
-        told = [0 < len(ranks) < len(self._rank_of) for ranks in groups]
-        parts = [self._of_ranks(ranks) for ranks, is_told in zip(groups, told, strict=True) if is_told]
-        found = iter(explained(self._times, parts, *_means(replayed)) if parts else ())
-        return [next(found) if is_told else None for is_told in told]
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause."""
@@ -195,11 +182,11 @@ class PipelineModel:
         """What of the recording the replay could not take as it should."""
         return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
-    def timeline(self) -> "Iterator[Event | Slice]":
-        """Trace events of the job as recorded, and of the ideal one."""
-        from kair_engine.whatif.pipeline.timeline import pipeline_timeline  # few ask for it
+    def timelines(self) -> Iterator[DrawnStep]:
+        """Every step as recorded, without launch delays, and ideal."""
+        from kair_engine.whatif.pipeline.timeline import drawn_steps  # few ask for it
 
-        return pipeline_timeline(self._times, self._rank_of)
+        return drawn_steps(self._times, self._trace, self._rank_of)
 
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made, without launch delays."""
@@ -225,16 +212,6 @@ class PipelineModel:
         fixes = counterfactual if isinstance(counterfactual, tuple) else ()
         return self._times.steps_with(self._durations.of(fixes))
 
-    def _of_ranks(self, ranks: Sequence[int]) -> Choice:
-        chosen = np.zeros((self._rows.dp_size, self._rows.pp_size), dtype=bool)
-        for place, rank in self._rank_of.items():
-            chosen[place] = rank in ranks
-
-        def choose(rows: PipelineRows) -> Bools:
-            return np.asarray(chosen[rows.dp, rows.stage])
-
-        return choose
-
 
 def _means(replayed: ReplayedSteps) -> tuple[float, float]:
     """The mean step as recorded, and ideal."""
@@ -250,57 +227,17 @@ _FEWEST_REMOVED, _MOST_REMOVED = 16, 64
 """Ranks whose fix is replayed by itself, whatever the size of the job: the analysis takes half as long again for it."""
 
 
-@dataclass(frozen=True)
-class PartTimes:
-    """Step times (… × steps), ns, of the main scenarios: only the named part as recorded, all else ideal."""
+def attribute(times: PipelineTimes) -> tuple[OfParts[Floats], Floats | None]:
+    """Step times where only one part is as recorded, all else ideal; (dp ranks × stages × steps) of workers.
 
-    replayed: Floats
-    ideal: Floats
-    types: dict[str, Floats]
-    dp_ranks: Floats
-    """(dp ranks × steps)."""
-    stages: Floats
-    """(stages × steps)."""
-    workers: Floats | None
-    """(dp ranks × stages × steps); None where that takes too long."""
-
-    def approximate(self) -> Floats:
-        """(dp ranks × stages): the published S_w."""
-        return np.minimum(self._slowdowns(self.dp_ranks)[:, None], self._slowdowns(self.stages))
-
-    def of_workers(self) -> Floats:
-        """(dp ranks × stages): S of every worker, approximate where each could not be replayed."""
-        return self.approximate() if self.workers is None else self._slowdowns(self.workers)
-
-    def _slowdowns(self, times: Floats) -> Floats:
-        return ratios(times.mean(axis=-1), float(self.ideal.mean()))
-
-
-def attribute(times: PipelineTimes) -> PartTimes:
-    """Replays every scenario."""
+    None of workers where that takes too long.
+    """
     types = of_types(times.rows)
-    stages = [of_stage(stage) for stage in range(times.rows.pp_size)]
-    steps = times.steps_if([everything, all_but(everything), *types.values(), *stages])
-    by_type = dict(zip(types, steps[2 : 2 + len(types)], strict=True))
+    stages = range(times.rows.pp_size)
+    steps = iter(times.steps_if([*types.values(), *map(of_stage, stages)]))
     dp_ranks, workers = _by_worker(times)
-    return PartTimes(steps[0], steps[1], by_type, dp_ranks, steps[2 + len(types) :], workers)
-
-
-def slowest_workers(approximate: Floats, rank_of: Mapping[tuple[int, int], int]) -> tuple[int, ...]:
-    """The ranks of the slowest 3 % of workers, rounded up; of equal ones the lowest rank."""
-    ranked = sorted(rank_of.items(), key=lambda item: (-approximate[item[0]], item[1]))
-    return tuple(rank for _, rank in ranked[: math.ceil(len(ranked) * SLOWEST_SHARE)])
-
-
-def explained(
-    times: PipelineTimes, parts: Sequence[Choice], replayed_ns: float, ideal_ns: float
-) -> list[PartEffect | None]:
-    """Of each part: what goes away without it, and what it does alone; None where nothing is lost."""
-    steps = times.steps_if([scenario for part in parts for scenario in (all_but(part), part)])
-    return [
-        part_effect(replayed_ns, ideal_ns, removed_ns=float(removed.mean()), alone_ns=float(alone.mean()))
-        for removed, alone in zip(steps[::2], steps[1::2], strict=True)
-    ]
+    kinds = dict(zip(types, steps, strict=False))
+    return OfParts(kinds, dict(zip(stages, steps, strict=True)), dict(enumerate(dp_ranks))), workers
 
 
 def _by_worker(times: PipelineTimes) -> tuple[Floats, Floats | None]:

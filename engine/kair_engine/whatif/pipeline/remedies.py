@@ -21,7 +21,7 @@ from kair_engine.causes import FixKind
 from kair_engine.results.whatif import FIX_KINDS, CauseName, Fix, Remedy, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.trace.model import Job, host_of
-from kair_engine.whatif.model import Parts, Transplanted
+from kair_engine.whatif.model import IdealOfAll, Parts, Transplanted
 from kair_engine.whatif.pipeline.rows import (
     COMMUNICATION,
     FORWARD_BACKWARD,
@@ -164,29 +164,34 @@ class FixedDurations:
 
     def fitting(self, fix: Fix) -> Bools:
         """Per row whether the fix is about it. Raises UsageError where it is about none."""
+        if fix.scopes:
+            raise nothing_fits(fix, "the recording has no scopes, but operation types: op=forward-compute")
+        mask = self._mask(fix)
+        if not mask.any():
+            raise nothing_fits(fix)
+        return mask
+
+    def _mask(self, fix: Fix) -> Bools:
         rows = self.times.rows
         mask = np.ones(len(rows), dtype=bool)
         if fix.ranks or fix.hosts:
-            mask &= np.isin(self._rank_of_row, self._ranks(fix))
+            mask &= np.isin(rows.ranks(self.rank_of), self._ranks(fix))
         if fix.stages:
             mask &= np.isin(rows.stage, fix.stages)
         types = [
             code for code, name in enumerate(TYPES) if fix.named(name) and (not fix.kinds or kind_of(name) in fix.kinds)
         ]
-        mask &= np.isin(rows.type, types)
-        if fix.scopes:
-            raise nothing_fits(fix, "the recording has no scopes, but operation types: op=forward-compute")
-        if not mask.any():
-            raise nothing_fits(fix)
-        return mask
+        return mask & np.isin(rows.type, types)
 
     def of(self, fixes: Sequence[Fix]) -> Floats:
         """Per row, with all of `fixes` made. Raises UsageError where one fits nothing."""
         durations = self.times.own_ns
         named = {rank for fix in fixes if fix.ranks or fix.hosts for rank in self._ranks(fix)}
         for fix in fixes:
-            mask = self.fitting(fix)
-            if fix.even:
+            mask = self._mask(fix) if isinstance(fix, IdealOfAll) else self.fitting(fix)
+            if isinstance(fix, IdealOfAll):
+                durations = np.where(mask, self.times.ideal_ns, durations)
+            elif fix.even:
                 durations = np.where(mask, self._mean_of_stage(durations), durations)
             elif fix.scale is not None:
                 durations = np.where(mask, durations * fix.scale, durations)
@@ -211,7 +216,7 @@ class FixedDurations:
         return Parts(
             step=np.array(rows.steps, dtype=np.int64)[rows.step],
             at=np.arange(len(rows)) - np.searchsorted(rows.step, rows.step),
-            rank=self._rank_of_row,
+            rank=rows.ranks(self.rank_of),
             operator=rows.type.astype(np.int64),
             kind=kinds[rows.type],
             which=np.stack((np.zeros(len(rows), dtype=np.int64), rows.turn.astype(np.int64))),
@@ -228,14 +233,6 @@ class FixedDurations:
             for at, longer in of.of_step(step):
                 durations[begin + at] += longer
         return durations
-
-    @property
-    def _rank_of_row(self) -> Ints:
-        rows = self.times.rows
-        ranks = np.full((rows.dp_size, rows.pp_size), NONE, dtype=np.int64)
-        for at, rank in self.rank_of.items():
-            ranks[at] = rank
-        return np.asarray(ranks[rows.dp, rows.stage])
 
     def peers_ideal(self, named: Collection[int] = ()) -> Floats:
         """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.

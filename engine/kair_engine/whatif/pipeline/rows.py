@@ -7,7 +7,7 @@ Extracts the recorded order of a pipeline job: what of its times decides who wai
 Pairs the forward and the backward computation of each microbatch.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,13 @@ class PipelineRows:
     def of_type(self, *names: str) -> Ints:
         """The rows of these types."""
         return np.flatnonzero(is_type(self.type, *names))
+
+    def ranks(self, rank_of: Mapping[tuple[int, int], int]) -> Ints:
+        """The rank of each row, by its data-parallel rank and stage; NONE where nobody has that place."""
+        ranks = np.full((self.dp_size, self.pp_size), NONE, dtype=np.int64)
+        for place, rank in rank_of.items():
+            ranks[place] = rank
+        return np.asarray(ranks[self.dp, self.stage])
 
     def closing(self) -> Ints:
         """Those whose end is the step's: optimizers; everything of a data-parallel rank that recorded none."""

@@ -257,8 +257,6 @@ def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> Of
         kinds={name: steps(choice) for name, choice in types.items() if choice(rows).any()},
         stages={stage: steps(of_stage(stage)) for stage in range(rows.pp_size)},
         dp_ranks={dp: steps(of_dp_rank(dp)) for dp in range(rows.dp_size)},
-        hosts={},
-        ranks={},
     )
 
 

@@ -1,39 +1,22 @@
 """Writes trace events in the JSON that Perfetto and chrome://tracing read, one after another."""
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice, pairwise
+from itertools import islice
 from typing import IO, Any, cast
-
-import msgspec
 
 from kair_engine.trace.json_text import encode_ascii_lines
 
 Event = dict[str, Any]
 
-
-class Slice(msgspec.Struct, gc=False, frozen=True):
-    """An operation that lasts, µs; the same as a dict, made and written in half the time."""
-
-    ph: str
-    name: str
-    pid: int
-    tid: int
-    ts: float
-    dur: float
-    args: msgspec.Struct
-
-
-CRITICAL = "critical path"
-"""A lane of its own, at the top of each process."""
 _LEVEL = 3
 """Of gzip: higher ones take several times as long for a tenth less."""
 _TOGETHER = 1000
 """Events that are written at once: to write each by itself takes longer than to compress it."""
 
 
-def write_events(file: IO[bytes], events: Iterable[Event | Slice], *, packed: bool) -> None:
+def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> None:
     """Writes them as they come, few at a time in memory, compressed where they are to be. Raises OSError."""
     with compressing(file, packed=packed) as out:
         out.write(b'{"displayTimeUnit":"ms","traceEvents":[')
@@ -69,12 +52,3 @@ def lane(pid: int, tid: int, name: str) -> list[Event]:
         {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}},
         {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}},
     ]
-
-
-def arrows(path: Sequence[Event], *, first: int) -> Iterator[Event]:
-    """Where a path of slices leads from one process to another; their numbers begin at `first`."""
-    for number, (source, target) in enumerate(pairwise(path), first):
-        if source["pid"] != target["pid"]:
-            shared = {"name": CRITICAL, "cat": "critical", "id": number}
-            for phase, one in ({"ph": "s"}, source), ({"ph": "f", "bp": "e"}, target):
-                yield {**phase, "pid": one["pid"], "tid": one["tid"], "ts": one["ts"], **shared}
