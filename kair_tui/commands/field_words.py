@@ -6,46 +6,38 @@ Words for fields whose names say the same in every answer, and for a few whose r
 import ast
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from textwrap import dedent
 from typing import Any, Final, get_args, get_type_hints
 
+from msgspec import Struct
+
 
 def describe(definitions: dict[str, Any], records: Iterable[type[Any]]) -> None:
-    """Adds descriptions to the properties of a schema's definitions, which are those of `records` by their names."""
+    """Add descriptions to the properties of a schema's definitions, which are those of `records` by their names."""
     for record in records:
-        for name, told in field_texts(record).items():
-            known = definitions.get(record.__name__, {}).get("properties", {})
-            if name in known:
-                known[name].setdefault("description", told)
+        under: dict[str, str] = {}
+        for base in reversed(record.__mro__):
+            under |= _texts_under_fields(base)
+        for name, known in definitions.get(record.__name__, {}).get("properties", {}).items():
+            of_record = (FIELD_WORDS.get(f"{base.__name__}.{name}") for base in record.__mro__)
+            text = under.get(name) or next(filter(None, of_record), FIELD_WORDS.get(name))
+            if text:
+                known.setdefault("description", text)
 
 
 def records_in(kind: Any) -> set[type[Any]]:  # noqa: ANN401
-    """The dataclasses that a type is made of, itself included."""
+    """Return the records that a type is made of, itself included."""
     found: set[type[Any]] = set()
     waiting = [kind]
     while waiting:
         one = waiting.pop()
         waiting += get_args(one)
-        if is_dataclass(one) and isinstance(one, type) and one not in found:
+        if isinstance(one, type) and one not in found and (is_dataclass(one) or issubclass(one, Struct)):
             found.add(one)
             waiting += get_type_hints(one).values()
     return found
-
-
-def field_texts(record: type[Any]) -> dict[str, str]:
-    """What is said under each field, in the record or what it extends; else what the name means everywhere."""
-    said: dict[str, str] = {}
-    for base in reversed(record.__mro__):
-        said |= _texts_under_fields(base) if is_dataclass(base) else {}
-    names = (field.name for field in fields(record))
-    return {name: text for name in names if (text := said.get(name) or _usual(record, name))}
-
-
-def _usual(record: type[Any], name: str) -> str | None:
-    of_record = (FIELD_WORDS.get(f"{base.__name__}.{name}") for base in record.__mro__)
-    return next((text for text in of_record if text), FIELD_WORDS.get(name))
 
 
 @cache
@@ -131,6 +123,7 @@ FIELD_WORDS: Final[Mapping[str, str]] = {
     "is_edge": "Whether the time went by before the operator began, idle.",
     "jobs": "By name.",
     "EvidenceInWords.kind": "What the figures are.",
+    "KairWarning.kind": "Which figures it has: none.",
     "OpenItem.kind": "What is open.",
     "PathNode.kind": "What kind of operation it is.",
     "Reason.kind": "What limits it.",

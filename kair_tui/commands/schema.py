@@ -117,8 +117,11 @@ def _answer_with(main: str | None) -> str:
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
     """A result's warnings stand beside its data in the document, in words."""
+    from kair_engine.trace.model import KairWarning
+
     definition = definitions[result]
     definition["properties"].pop("warnings", None)
     definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]
-    if '"#/$defs/KairWarning"' not in json.dumps(definitions):
-        definitions.pop("KairWarning", None)
+    for name in [KairWarning.__name__, *(kind.__name__ for kind in KairWarning.__subclasses__())]:
+        if f'"#/$defs/{name}"' not in json.dumps(definitions):
+            definitions.pop(name, None)

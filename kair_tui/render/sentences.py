@@ -19,6 +19,7 @@ from kair_tui.render.units import (
     significant,
     size,
     them,
+    whole_percent,
 )
 
 
@@ -118,6 +119,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "them": them,
     "who": ranks_in_words,
     "whole": lambda value: str(int(value)),
+    "whole percent": whole_percent,
     "why as long": _why_as_long,
 }
 """What a template may ask of a value, by name; anything else is a format of Python's."""

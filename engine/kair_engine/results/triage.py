@@ -14,9 +14,9 @@ from kair_engine.results.evidence_kinds import AnyEvidence
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.step_bar import StepBar
+from kair_engine.results.warning_kinds import AnyWarning
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.measures import EvidenceSource
-from kair_engine.trace.model import KairWarning
 
 Verdict = Literal["straggler", "job_wide", "no_straggler", "inconclusive"]
 
@@ -235,7 +235,7 @@ class TriageResult:
     waiting_us_per_step: float
     unattributed_us_per_step: float
     steps: tuple[int, ...]
-    warnings: tuple[KairWarning, ...]
+    warnings: tuple[AnyWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""
     accused_together: FixPrice | None = None

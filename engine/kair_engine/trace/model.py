@@ -8,11 +8,13 @@ Hosts of ranks.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import msgspec
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
@@ -31,19 +33,21 @@ SourceFormat = str
 """The name of a row of `readers/formats.py`."""
 
 
-@dataclass(frozen=True)
-class KairWarning:
+class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
     message: str = ""
     """Empty where there are figures: the sentence is made of those."""
-    figures: Mapping[str, int | float] = field(default_factory=dict, hash=False)
-    """Units are in their names; shares are of 1."""
     ranks: tuple[Rank, ...] = ()
-    """Whom the figures are of; empty where that is nobody."""
+    """Whom it is about; empty where that is nobody."""
     about: str | None = None
-    """The class of operations that they are of."""
+    """The class of operations, group or host that it is of."""
+    template: ClassVar[str] = ""
+
+    def wording(self) -> str:
+        """Return the template that its figures are filled into; empty of a warning that is a text."""
+        return self.template
 
 
 OF_RUNS = frozenset(("other_run", "several_runs"))
