@@ -99,10 +99,12 @@ def _name_causes(definitions: dict[str, Any]) -> None:
 def _tell_kinds(definitions: dict[str, Any]) -> None:
     """Beside each kind of evidence, and of what limits a recording, what it says."""
     from kair_engine.results.evidence_kinds import KINDS
-    from kair_tui.commands.kinds import OPEN_KINDS, REASON_KINDS
+    from kair_engine.results.open_kinds import KINDS as OPEN_KINDS
+    from kair_tui.commands.kinds import REASON_KINDS
 
     evidence = {name: kind.description() for name, kind in KINDS.items()}
-    for kinds in (evidence, REASON_KINDS, OPEN_KINDS):
+    still_open = {name: kind.description() for name, kind in OPEN_KINDS.items()}
+    for kinds in (evidence, still_open, REASON_KINDS):
         for definition in definitions.values():
             kind = definition.get("properties", {}).get("kind", {})
             if set(kind.get("enum", ())) == set(kinds):

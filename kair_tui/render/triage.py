@@ -17,18 +17,18 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.evidence_kinds import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import Finding, OpenItem, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.bar import in_one_line, waiting_in_words
 from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
-from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
+from kair_tui.render.delays import absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
 from kair_tui.render.joint_prices import joint_of, last_us, part_of_step, together_lines
 from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
-from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
+from kair_tui.render.open_items import open_in_words, open_lines
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import kernels_in_words, sentence_of
 from kair_tui.render.text import short_name
@@ -99,38 +99,32 @@ class EvidenceInWords:
 
 @dataclass(frozen=True, kw_only=True)
 class FindingInWords(Finding):
-    """One culprit, or what slows the job though nobody is to blame."""
+    """One culprit, or what slows the job though nobody is to blame, with the sentences of its evidence."""
 
     evidence: tuple[EvidenceInWords, ...]  # type: ignore[assignment] # the same with its sentence
-    suggestion: str
-    """What to do about it."""
-    fix_options: tuple[str, ...]
-    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriageInWords(TriageResult):
-    """The whole investigation."""
+    """The whole investigation with its sentences: what every document and page is made of."""
 
     findings: tuple[FindingInWords, ...]
-    absorbed: tuple[AbsorbedInWords, ...]
-    open: tuple[OpenItemInWords, ...]
-    summary: str
-    """The answer in one sentence."""
 
 
 def triage_in_words(result: TriageResult) -> TriageInWords:
-    """The same answer, told."""
-    findings = tuple(_finding(finding) for finding in result.findings)
+    """Return the same answer with its sentences."""
+    findings = tuple(map(_finding, result.findings))
     if len(result.ranking) == 1:
         # Without peers nobody can say that.
         findings = tuple(map(_of_one_rank, findings))
-    absorbed = tuple(
-        AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
-    )
-    still_open = tuple(open_in_words(one, result.step_time_us) for one in result.open)
-    told = _fields(result, findings=findings, absorbed=absorbed, open=still_open)
-    return TriageInWords(**told, summary=summary(result))
+    step_us = result.step_time_us
+    words = {
+        "findings": findings,
+        "absorbed": tuple(replace(one, sentence=absorbed_in_words(one, step_us)) for one in result.absorbed),
+        "open": tuple(open_in_words(one, step_us) for one in result.open),
+        "summary": summary(result),
+    }
+    return TriageInWords(**vars(result) | words)
 
 
 def _of_one_rank(finding: FindingInWords) -> FindingInWords:
@@ -210,21 +204,25 @@ def command_of(shown_by: ShownBy) -> str:
 
 
 def _finding(finding: Finding) -> FindingInWords:
-    return FindingInWords(
-        **_fields(finding, evidence=tuple(_evidence(one) for one in finding.evidence)),
-        suggestion=suggestion_of(finding),
-        fix_options=tuple(map(fix_option, finding.fix)),
-    )
+    words = {
+        "evidence": tuple(map(_evidence, finding.evidence)),
+        "suggestion": suggestion_of(finding),
+        "fix_options": tuple(map(fix_option, finding.fix)),
+    }
+    return FindingInWords(**vars(finding) | words)
 
 
 def _evidence(one: Evidence) -> EvidenceInWords:
-    command = None if one.shown_by is None else command_of(one.shown_by)
-    same = {name: getattr(one, name) for name in ("kind", "figures", "shown_by", "ranks", "about", "root_causes")}
-    return EvidenceInWords(**same, sentence=sentence_of(one), command=command)
-
-
-def _fields(record: Any, **changed: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the records above
-    return {**vars(record), **changed}
+    return EvidenceInWords(
+        kind=one.kind,
+        figures=one.figures,
+        shown_by=one.shown_by,
+        ranks=one.ranks,
+        about=one.about,
+        root_causes=one.root_causes,
+        sentence=sentence_of(one),
+        command=None if one.shown_by is None else command_of(one.shown_by),
+    )
 
 
 RANKS_SHOWN = 10
@@ -569,7 +567,7 @@ def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) ->
     return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
 
 
-def _open_row(result: TriageInWords, number: int, item: OpenItemInWords) -> VerdictRow:
+def _open_row(result: TriageInWords, number: int, item: OpenItem) -> VerdictRow:
     return VerdictRow(
         "open",
         number,

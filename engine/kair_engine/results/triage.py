@@ -139,6 +139,10 @@ class Finding:
     once all the other accused are fixed, whichever is less. Null where that was not replayed."""
     most_us_per_step: float | None = None
     """The same at most: whichever of the two is more."""
+    suggestion: str = ""
+    """What to do about it."""
+    fix_options: tuple[str, ...] = ()
+    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
 
     @property
     def costs_us(self) -> float:
@@ -174,6 +178,7 @@ class Absorbed:
     takes: then the device waits now and then, for nothing that costs."""
     slack_us_per_step: float
     """So much longer the hosts could take in every step."""
+    sentence: str = ""
 
 
 OpenKind = Literal[
@@ -188,7 +193,7 @@ OpenKind = Literal[
     "no_peer",
     "few_steps",
 ]
-"""`kair_tui/commands/kinds.py` says what each is."""
+"""`open_kinds.py` says what each is."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,10 @@ class OpenItem:
     """Of `waiting` for ranks that a test sets apart: what a replay without their delay saves; null where none does."""
     more_steps: int | None = None
     """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+    sentence: str = ""
+    """How much, on whom, in which steps."""
+    settled_by: str = ""
+    """What would settle it."""
 
     @property
     def is_whole(self) -> bool:
@@ -268,3 +277,5 @@ class TriageResult:
     smallest_share: float | None = None
     """The smallest share of the step that would have been found or listed in `open`: nothing larger is hidden in the
     recording. Null where that is not known."""
+    summary: str = ""
+    """The answer in one sentence."""
