@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.causes import CAUSES
@@ -249,22 +250,19 @@ def _body(result: TriageInWords, page: Page) -> None:
     if result.bar is not None:
         page.step_bar(result.bar)
         page.line()
+    wide = page.options.wide
     _block(together_lines(result), page)
-    for number, finding in enumerate(result.findings, 1):
-        page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
-        for fact in facts(finding, wide=page.options.wide):
-            page.line(fact, indent=3)
-        for line in part_lines(finding, wide=page.options.wide):
+    for number, (heading, lines, evidence, to_do) in enumerate(_of_findings(result, wide=wide), 1):
+        page.numbered(number, heading, ALARM)
+        for line in lines:
             page.line(line, indent=3)
-        for sentence in sentences(finding):
+        for sentence in evidence:
             page.bullet(sentence)
-        if finding.suggestion:
-            page.line(f"suggestion: {finding.suggestion}", indent=3)
+        for line in to_do:
+            page.line(line, indent=3)
         page.line()
-    _block(open_lines(result, below=result.summary), page)
-    _block(absorbed_lines(result, wide=page.options.wide), page)
-    _block(beside_lines(result, wide=page.options.wide), page)
-    _block(record_lines(result), page)
+    for block in _below_findings(result, wide=wide):
+        _block(block, page)
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
@@ -280,6 +278,22 @@ def _body(result: TriageInWords, page: Page) -> None:
         from kair_tui.render.evidence import sources_in_words  # few recordings have any
 
         page.line(f"evidence: {sources_in_words(result.sources)}")
+
+
+def _of_findings(result: TriageInWords, *, wide: bool) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
+    """Yield (title, figures and parts, evidence, what to do) of each finding."""
+    for finding in result.findings:
+        heading = title(finding, wide=wide, alone=len(result.ranking) == 1)
+        to_do = [f"suggestion: {finding.suggestion}"] if finding.suggestion else []
+        yield heading, [*facts(finding, wide=wide), *part_lines(finding, wide=wide)], sentences(finding), to_do
+
+
+def _below_findings(result: TriageInWords, *, wide: bool) -> Iterator[list[str]]:
+    """Yield what is said below the findings, a list for each subject."""
+    yield open_lines(result, below=result.summary)
+    yield absorbed_lines(result, wide=wide)
+    yield beside_lines(result, wide=wide)
+    yield record_lines(result)
 
 
 def _block(lines: Sequence[str], page: Page) -> None:
@@ -479,22 +493,12 @@ def _is_of_network(finding: Finding) -> bool:
 
 def _tree(result: TriageInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
-        for finding in result.findings:
-            of_one = len(result.ranking) == 1
-            branch = root.add(safe(Styled(title(finding, wide=page.options.wide, alone=of_one), ALARM)))
-            wide = page.options.wide
-            for line in (*facts(finding, wide=wide), *part_lines(finding, wide=wide), *sentences(finding)):
-                branch.add(safe(line))
-            if finding.suggestion:
-                branch.add(safe(f"suggestion: {finding.suggestion}"))
         wide = page.options.wide
-        for line in (
-            *open_lines(result, below=result.summary),
-            *absorbed_lines(result, wide=wide),
-            *beside_lines(result, wide=wide),
-        ):
-            root.add(safe(line))
-        for line in record_lines(result):
+        for heading, *parts in _of_findings(result, wide=wide):
+            branch = root.add(safe(Styled(heading, ALARM)))
+            for line in chain(*parts):
+                branch.add(safe(line))
+        for line in chain(*_below_findings(result, wide=wide)):
             root.add(safe(line))
         if result.bar is not None:
             root.add(safe(in_one_line(result.bar)))
@@ -544,18 +548,14 @@ def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
 
 
 def _verdict_row(result: TriageInWords) -> VerdictRow:
-    row = VerdictRow("verdict", None, result.verdict, steps=result.steps, step_time_us=result.step_time_us)
-    row = replace(row, text=result.summary)
-    together = result.together
-    if together is None or len(result.findings) < 2:
-        return row
-    return replace(
-        row,
-        time_lost_us_per_step=together.saved_us,
-        slowdown=1 + together.throughput_gain,
-        throughput_gain=together.throughput_gain,
-        gpu_hours_per_day=together.gpu_hours_per_day,
-        cost_per_day=together.cost_per_day,
+    prices: dict[str, Any] = {}
+    if (together := result.together) is not None and len(result.findings) > 1:
+        shared = ("throughput_gain", "gpu_hours_per_day", "cost_per_day")
+        prices = {name: getattr(together, name) for name in shared}
+        prices |= {"time_lost_us_per_step": together.saved_us, "slowdown": 1 + together.throughput_gain}
+    steps, text = result.steps, result.summary
+    return VerdictRow(
+        "verdict", None, result.verdict, steps=steps, step_time_us=result.step_time_us, text=text, **prices
     )
 
 
