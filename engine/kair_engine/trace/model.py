@@ -18,7 +18,7 @@ import msgspec
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Rank, in_order
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.identity import RankIdentity
 
@@ -480,10 +480,11 @@ MAX_MESSAGE_LENGTH: Final = 200
 _MAX_LISTED: Final = 8
 
 
-def short_warning(code: str, message: str) -> KairWarning:
-    """A KairWarning whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
+def short_warning(code: str, message: str, ranks: Iterable[int] = ()) -> KairWarning:
+    """Return a warning about `ranks` whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
     line = " ".join(message.splitlines())
-    return KairWarning(code, line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…")
+    short = line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…"
+    return KairWarning(code, short, in_order(ranks))
 
 
 def listed(numbers: list[int] | tuple[int, ...]) -> str:
