@@ -83,6 +83,7 @@ class EvidenceInWords:
     """One thing that speaks for a finding."""
 
     kind: EvidenceKind
+    """What the figures are."""
     figures: dict[str, int | float]
     """Units are in their names; shares are of 1."""
     shown_by: ShownBy | None
@@ -94,6 +95,7 @@ class EvidenceInWords:
     root_causes: tuple[RootCause, ...]
     """What made the ranks late, of the kind `made_late`."""
     sentence: str
+    """The figures in words, for people."""
     command: str | None
     """Shows the same figures; null where there is none to look up."""
 
@@ -103,6 +105,7 @@ class FindingInWords(Finding):
     """One culprit, or what slows the job though nobody is to blame, with the sentences of its evidence."""
 
     evidence: tuple[EvidenceInWords, ...]  # type: ignore[assignment] # the same with its sentence
+    """What speaks for it, in the order in which it is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,7 @@ class TriageInWords(TriageResult):
     """The whole investigation with its sentences: what every document and page is made of."""
 
     findings: tuple[FindingInWords, ...]
+    """Culprits, and what slows the job though nobody is to blame; the costliest first."""
 
 
 def triage_in_words(result: TriageResult) -> TriageInWords:

@@ -14,7 +14,9 @@ class WarningInWords:
     """Something that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
+    """Stable, for machines."""
     message: str
+    """For people; the wording changes."""
 
 
 def warnings_in_words(*sources: "Iterable[KairWarning]") -> tuple[WarningInWords, ...]:

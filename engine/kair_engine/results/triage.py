@@ -33,10 +33,15 @@ class RankedRank:
     """One rank in the triage's ranking, the most suspicious first."""
 
     rank: Rank
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     role: str
+    """The ranks that run the same program; only those are compared."""
     score: float
+    """How far it stands out; larger is more suspicious."""
     flagged: bool
+    """Whether a test sets it apart from its peers."""
     self_time_excess_us: float
     """µs per step of its self time beyond its role's median, waiting excluded: in usual steps, without the extreme
     ones, which large delays are."""
@@ -93,15 +98,19 @@ class Finding:
     """One culprit."""
 
     cause: Cause
+    """Why the time is lost."""
     pattern: Pattern
+    """Whether it is of one rank all the time or now and then, of a group, or of the whole job."""
     ranks: tuple[Rank, ...]
     """Who is to blame; empty where nobody is."""
     hosts: tuple[str, ...]
     """Of those ranks, or of those that it was seen on."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     edge: str | None
     """`from → to` where the delay lies between two operations or two ranks."""
     steps: tuple[int, ...]
+    """In which it shows."""
     p_value: float | None
     """Family-wise: corrected for everything tried in this triage."""
     time_lost_us_per_step: float
@@ -116,6 +125,7 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
+    """A replay of the job without it, or its excess where no replay can tell."""
     seen_on: tuple[Rank, ...] = ()
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None
@@ -167,8 +177,11 @@ class Absorbed:
     """A delay of ranks' hosts that costs nothing: they are ahead of their devices, which never wait for it."""
 
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     cause: Cause
+    """Why the time is lost."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     longer_us_per_step: float
     """Than on the ranks' peers."""
     costs_us_per_step: float
@@ -179,6 +192,7 @@ class Absorbed:
     slack_us_per_step: float
     """So much longer the hosts could take in every step."""
     sentence: str = ""
+    """The figures in words, for people."""
 
 
 OpenKind = Literal[
@@ -201,6 +215,7 @@ class OpenItem:
     """A part of the step that no finding explains: how much, on whom, in which steps."""
 
     kind: OpenKind
+    """What is open."""
     ranks: tuple[Rank, ...]
     """Whom it is about: who is waited for, or who takes longer; empty where that is nobody in particular."""
     steps: tuple[int, ...]
@@ -210,6 +225,7 @@ class OpenItem:
     share_of_step: float
     """The same as a share of the step."""
     cause: Cause | None = None
+    """Why the time is lost."""
     operator: str | None = None
     """What runs meanwhile on these ranks; null where that was not recorded."""
     where: str | None = None
@@ -238,12 +254,18 @@ class TriageResult:
     """The whole investigation."""
 
     verdict: Verdict
+    """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     findings: tuple[Finding, ...]
     ranking: tuple[RankedRank, ...]
+    """Every rank, the most suspicious first."""
     step_time_us: float
+    """The mean over steps."""
     waiting_us_per_step: float
+    """What all ranks, summed, waited."""
     unattributed_us_per_step: float
+    """What was waited for no known cause, summed over ranks."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     warnings: tuple[AnyWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""

@@ -37,6 +37,7 @@ class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
+    """Stable, for machines."""
     message: str = ""
     """Empty where there are figures: the sentence is made of those."""
     ranks: tuple[Rank, ...] = ()
@@ -59,11 +60,15 @@ class Layout:
     """Where a job's ranks stand in its parallel dimensions; sizes are None where the metadata lacks them."""
 
     dp: int | None = None
+    """Data-parallel ranks."""
     pp: int | None = None
+    """Pipeline stages."""
     tp: int | None = None
+    """Tensor-parallel ranks."""
     pipeline_stage: dict[int, int] = field(default_factory=dict)
     """rank → pipeline stage, for the ranks whose place is known."""
     dp_rank: dict[int, int] = field(default_factory=dict)
+    """The data-parallel rank of each rank."""
 
 
 @dataclass(frozen=True)
