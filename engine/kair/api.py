@@ -81,7 +81,7 @@ class Triage(Written, TriageInWords):
         """Return the report as one HTML page, as `kair triage --report incident.html` writes it."""
         from kair_tui.cli.asking import Asker
         from kair_tui.commands.triage_report import report_of
-        from kair_tui.render.report.html import html as page
+        from kair_tui.render.report.templates import html as page
 
         assert self._session is not None
         question = self._answer.question

@@ -20,6 +20,7 @@ from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.ranks import Rank
 from kair_engine.results import Method, StepClock
 from kair_engine.results.pinpoint import Outlier, PinpointResult
+from kair_engine.results.warning_kinds import ZCannotFire
 from kair_engine.stats import benjamini_hochberg, student_t_tail
 from kair_engine.timeline.clocks import begin_ns, synchronise
 from kair_engine.timeline.roles import PeerGroups, Role, logical_keys, robust_sigma, role_codes, roles, split_off
@@ -278,8 +279,7 @@ def paper_limits(ranks: int) -> tuple[KairWarning, ...]:
     highest = highest_z(ranks)
     if highest > PAPER_THRESHOLD:
         return ()
-    figures = {"ranks": ranks, "highest_z": highest, "threshold": PAPER_THRESHOLD}
-    return (KairWarning("z_cannot_fire", figures=figures),)
+    return (ZCannotFire(among=ranks, highest_z=highest, threshold=PAPER_THRESHOLD),)
 
 
 def highest_z(ranks: int) -> float:

@@ -31,6 +31,11 @@ def as_positions(indices: "Iterable[int] | Ints") -> tuple[Position, ...]:
     return tuple(Position(int(index)) for index in indices)
 
 
+def in_order(ranks: Iterable[int]) -> tuple[Rank, ...]:
+    """Return numbers of ranks in ascending order."""
+    return tuple(map(Rank, sorted(ranks)))
+
+
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The numbers in order as (first, last) of each stretch without a gap."""
     found: list[tuple[int, int]] = []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kair.app.jobs import JobSource
 from kair.app.question import Answer, Question, Watcher, unwatched
@@ -12,11 +12,13 @@ from kair.app.session import Session
 from kair.app.step_choice import parse_steps
 from kair.app.stores import OpenStore
 from kair_engine.frozen import dataclass
-from kair_engine.trace.model import Trace
 from kair_tui.cli.options import BaselineChoice, JobChoice, own_arguments, take, workers_of
 from kair_tui.cli.registry import Entry, find
 from kair_tui.render.answer import Document, JobInfo
 from kair_tui.render.warnings import warnings_in_words
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Trace
 
 
 def open_session(
@@ -62,7 +64,7 @@ class Asker:
         return cls(session, steps, baseline, workers_of(entry, arguments))
 
     @property
-    def trace(self) -> Trace:
+    def trace(self) -> "Trace":
         """The trace of the chosen steps."""
         return self.session.narrowed(self.steps)
 

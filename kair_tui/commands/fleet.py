@@ -40,7 +40,7 @@ def run(
 def markdown(session: OpenStore, result: FleetResult, own: Mapping[str, Any]) -> str:
     """The report of the answer, as `-o md` writes it."""
     from kair_tui.render.report.fleet import fleet_report
-    from kair_tui.render.report.markdown import markdown as in_markdown
+    from kair_tui.render.report.templates import markdown as in_markdown
 
     return in_markdown(fleet_report(result, _command(session, own["gpu_cost"]), made_now()))
 

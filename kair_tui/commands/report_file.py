@@ -34,11 +34,11 @@ def write_report(path: Path, report: "Report") -> None:
     Raises UsageError or UnwritableError where it cannot be written.
     """
     if path.suffix.lower() in _HTML:
-        from kair_tui.render.report.html import html
+        from kair_tui.render.report.templates import html
 
         text = html(report)
     else:
-        from kair_tui.render.report.markdown import markdown
+        from kair_tui.render.report.templates import markdown
 
         text = markdown(report, _write_pictures(path, report))
     _write(path, text)

@@ -99,12 +99,11 @@ def _name_causes(definitions: dict[str, Any]) -> None:
 def _tell_kinds(definitions: dict[str, Any]) -> None:
     """Beside each kind of evidence, and of what limits a recording, what it says."""
     from kair_engine.results.evidence_kinds import KINDS
+    from kair_engine.results.open_kinds import KINDS as OPEN_KINDS
     from kair_engine.results.sensitivity import Reason
-    from kair_tui.commands.kinds import OPEN_KINDS
 
-    families = (of.items() for of in (KINDS, Reason.kinds))
-    told = [{name: kind.description() for name, kind in family} for family in families]
-    for kinds in (*told, {str(name): text for name, text in OPEN_KINDS.items()}):
+    families = (family.items() for family in (KINDS, OPEN_KINDS, Reason.kinds))
+    for kinds in [{name: kind.description() for name, kind in family} for family in families]:
         for definition in definitions.values():
             kind = definition.get("properties", {}).get("kind", {})
             if set(kind.get("enum", ())) == set(kinds):
@@ -119,8 +118,11 @@ def _answer_with(main: str | None) -> str:
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
     """A result's warnings stand beside its data in the document, in words."""
+    from kair_engine.trace.model import KairWarning
+
     definition = definitions[result]
     definition["properties"].pop("warnings", None)
     definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]
-    if '"#/$defs/KairWarning"' not in json.dumps(definitions):
-        definitions.pop("KairWarning", None)
+    for name in [KairWarning.__name__, *(kind.__name__ for kind in KairWarning.__subclasses__())]:
+        if f'"#/$defs/{name}"' not in json.dumps(definitions):
+            definitions.pop(name, None)

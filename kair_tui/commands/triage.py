@@ -45,7 +45,7 @@ def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
 def markdown(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> str:
     """Return the report on the answer, as `-o md` writes it."""
     from kair_tui.commands.triage_report import report_of
-    from kair_tui.render.report.markdown import markdown as in_markdown
+    from kair_tui.render.report.templates import markdown as in_markdown
 
     return in_markdown(report_of(asker, answer.result, own["gpu_cost"]))
 

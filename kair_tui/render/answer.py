@@ -20,10 +20,15 @@ class JobInfo:
     """Which job a document is about, and which of its steps were analysed."""
 
     name: str
+    """Of the job."""
     source: str
+    """The path that it was read from."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[int, ...]
+    """Their numbers, sorted."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.frozen import dataclass
 from kair_engine.results.evidence_kinds import Evidence, Halted, HostStops, NoCore, Throttled, Ticks
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.sensitivity import SensitivityResult
@@ -32,13 +31,6 @@ OF_HOSTS: Final = ("slow_input", "slow_host")
 """Faults that a host's lead over its device absorbs."""
 
 Ranks = tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AbsorbedInWords(Absorbed):
-    """A delay of ranks' hosts that costs nothing: they are ahead of their devices, which never wait for it."""
-
-    sentence: str
 
 
 def absorbed_in_words(one: Absorbed, step_us: float) -> str:

@@ -6,25 +6,22 @@ Culprits hide one another: of two ranks that are equally late, fixing one saves 
 from collections.abc import Sequence
 
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank, runs
+from kair_engine.ranks import Rank
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import (
-    and_more,
     duration,
     money,
     one_decimal,
     percent,
     plural,
+    ranks_named,
     ratio,
+    without_unit,
 )
 from kair_tui.render.within_rank import cause_with_time, when_in_words
-
-_UNITS = ("ns", "µs", "ms", "s")
-_MOST_RUNS = 8
-"""Runs of ranks that one sentence names; the other ranks are counted."""
 
 
 @dataclass(frozen=True)
@@ -124,23 +121,6 @@ def between(least_us: float, most_us: float) -> str:
     least = f"{least_us / per_unit:.{max(decimals, 1 if least_us < per_unit else decimals)}f}"
     least = "0" if float(least) == 0 else least
     return f"{least} to {most}" if least != number else most
-
-
-def without_unit(cost: str, *, of: str) -> str:
-    """`11.9` where the whole has the same unit, `456 to 476` of a range; else the cost as it is."""
-    units = {word for word in cost.split() if word in _UNITS}
-    unit = of.rsplit(" ", 1)[-1]
-    return cost.replace(f" {unit}", "") if units == {unit} else cost
-
-
-def ranks_named(ranks: Sequence[Rank]) -> str:
-    """`rank 3`, `ranks 1 and 6`, `ranks 0-3, 8 and 11`."""
-    found = runs(tuple(sorted(ranks)))
-    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:_MOST_RUNS]]
-    left = sum(last - first + 1 for first, last in found[_MOST_RUNS:])
-    if not left and len(shown) > 1:
-        shown[-2:] = [f"{shown[-2]} and {shown[-1]}"]
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(shown)}{and_more(left)}"
 
 
 def _subject(joint: Joint) -> str:

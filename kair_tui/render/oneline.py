@@ -6,9 +6,9 @@ from typing import Final
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
-from kair_tui.render.joint_prices import joint_of, part_of_step, ranks_named, saved_of_step
+from kair_tui.render.joint_prices import joint_of, part_of_step, saved_of_step
 from kair_tui.render.text import clean
-from kair_tui.render.units import p_value, percent, plural, ranks_in_words
+from kair_tui.render.units import p_value, percent, plural, ranks_in_words, ranks_named
 from kair_tui.render.verdict import (
     cause_in_words,
     costs,

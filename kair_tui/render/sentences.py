@@ -15,9 +15,11 @@ from kair_tui.render.units import (
     percent,
     plural,
     ranks_in_words,
+    ranks_named,
     ratio,
     significant,
     size,
+    spans,
     them,
     whole_percent,
 )
@@ -54,6 +56,8 @@ class _Filler(string.Formatter):
             of_one, _, of_several = format_spec[1:].partition("|")
             return of_one if (len(value) if isinstance(value, Sequence) else value) == 1 else of_several
         how, _, noun = format_spec.partition(" ")
+        if how == "named":
+            return ranks_named(value) if value else noun
         if noun and how in _OF_NOUN:
             return _OF_NOUN[how](int(value), noun)
         formatted = _FORMATS.get(format_spec)
@@ -114,6 +118,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "rounded": lambda value: count(round(value)),
     "significant": significant,
     "size": lambda value: size(round(value)),
+    "spans": spans,
     "spread": _spread,
     "takes instead": _takes_instead,
     "them": them,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import quote
 
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference, Explanation, Happening, Word
@@ -14,7 +13,7 @@ from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.joint_prices import together_lines
 from kair_tui.render.oneline import chosen_finding, cost_in_words, part_of
 from kair_tui.render.open_items import open_lines
-from kair_tui.render.report.markdown import at_begin, code_text, safe_text
+from kair_tui.render.report.templates import filled
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
 from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, upper, who_and_why
@@ -211,99 +210,10 @@ def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
 def ticket_text(ticket: TicketResult) -> str:
     """As Markdown; of `--drain` its commands alone, a line each. Names in it are neither marks nor links."""
     if ticket.asked == "drain":
-        return "".join(f"{clean(_ran(one))}\n" for one in ticket.drain)
-    lines = [f"# {safe_text(ticket.title)}", "", f"**{safe_text(ticket.summary)}**"]
-    for name, section in _sections(ticket):
-        lines += ["", f"## {name}", "", *section]
-    return "\n".join(lines) + "\n"
-
-
-def _sections(ticket: TicketResult) -> Iterator[tuple[str, list[str]]]:
-    sections = (
-        ("What it costs", _listed(ticket.price)),
-        ("Proofs", [f"{at}. {_proof(one)}" for at, one in enumerate(ticket.proofs, 1)]),
-        ("What limits it", _listed(ticket.against)),
-        ("The part", [] if ticket.finding is None else _part_lines(ticket)),
-        ("What differs", _listed(ticket.differences)),
-        ("What happened", _listed(ticket.happenings)),
-        ("Timeline", _timeline(ticket.timeline)),
-        ("What to do", [*_told(ticket.suggestion), *_drain_lines(ticket)]),
-        ("Other findings", _listed(ticket.others)),
-        ("See it yourself", [f"- {code_text(one)}" for one in ticket.commands]),
-        ("Know of the recording", _listed(list(_known(ticket)))),
-        ("Fingerprint", [f"- {name}: {safe_text(value)}" for name, value in fingerprint_facts(ticket.fingerprint)]),
-    )
-    return ((name, lines) for name, lines in sections if lines)
-
-
-def _known(ticket: TicketResult) -> Iterator[str]:
+        return "".join(clean(one.command + one.outcome) + "\n" for one in ticket.drain)
     messages = [one.message for one in warnings_in_words(ticket.warnings)]
-    return _first(messages, len(messages))
-
-
-def _listed(sentences: Sequence[str]) -> list[str]:
-    return [f"- {at_begin(safe_text(one))}" for one in sentences]
-
-
-def _told(text: str) -> list[str]:
-    return [at_begin(safe_text(text))] if text else []
-
-
-def _proof(one: Proof) -> str:
-    shown = f" ({code_text(one.command)})" if one.command else ""
-    return f"{safe_text(one.sentence)}{shown}"
-
-
-def _part_lines(ticket: TicketResult) -> list[str]:
-    lines = [f"- device: {safe_text(one)}" for one in ticket.devices]
-    if not ticket.parts:
-        more = code_text(f"{ticket.commands[0]} --evidence WHERE")
-        looked_at = "No source tells of it" if ticket.fingerprint.sources else "Only the recording was looked at"
-        return [*lines, f"- {looked_at}: no part is named. With logs and metrics: {more}"]
-    told = [one for one in ticket.parts if one.word in ("explains", "consistent", "seen")]
-    lines += [f"- **{one.word}**: {_with_command(one)}" for one in told]
-    if not any(one.word == "explains" for one in told):
-        lines.append("- No part explains it.")
-    names = {"excluded": "excluded", "not_tied": "not tied to this rank", "not_observed": "not observed"}
-    for word, name in names.items():
-        lines += [f"- {name}: {_with_command(one)}" for one in ticket.parts if one.word == word]
-    return lines
-
-
-def _with_command(one: PartOfTicket) -> str:
-    return safe_text(one.sentence) + (f" ({code_text(one.command)})" if one.command else "")
-
-
-def _timeline(timeline: TimelinePicture) -> list[str]:
-    lines = []
-    if timeline.file is not None:
-        lines += [f"![What ranks did around the delay](<{quote(timeline.file)}>)", ""]
-    if timeline.command is not None:
-        lines.append(f"Drawn by {code_text(timeline.command)}")
-    if timeline.why_none is not None:
-        lines.append(at_begin(safe_text(timeline.why_none)))
-    return lines
-
-
-def _drain_lines(ticket: TicketResult) -> list[str]:
-    if ticket.finding is None:
-        return []
-    if ticket.not_drained is not None:
-        return ["", f"No host is to be drained: {safe_text(ticket.not_drained)}."]
-    what = "What drained its hosts:" if ticket.drained else "What drains its hosts:"
-    return ["", what, "", *(f"- {code_text(one.command)}{safe_text(_came(one))}" for one in ticket.drain)]
-
-
-def _ran(one: DrainCommand) -> str:
-    return f"{one.command}{_came(one)}"
-
-
-def _came(one: DrainCommand) -> str:
-    """What came of a command; nothing of one that was not run."""
-    if one.status is None and not one.failed:
-        return ""
-    said = f": {one.said}" if one.said else ""
-    return f": {'not run to its end' if one.status is None else f'exit status {one.status}'}{said}"
+    known = [*_first(messages, len(messages))]
+    return filled("ticket.md", ticket=ticket, known=known, fingerprint=fingerprint_facts(ticket.fingerprint))
 
 
 VIEW = View[TicketResult, Proof](

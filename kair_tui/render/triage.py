@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.causes import CAUSES
@@ -17,18 +18,18 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.evidence_kinds import Evidence, EvidenceKind, ShownBy
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
+from kair_engine.results.triage import Finding, OpenItem, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.bar import in_one_line, waiting_in_words
 from kair_tui.render.changes import against_in_words
 from kair_tui.render.confirm import confirmed_in_words
-from kair_tui.render.delays import AbsorbedInWords, absorbed_in_words, stops_in_words
+from kair_tui.render.delays import absorbed_in_words, stops_in_words
 from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still, what_to_do
 from kair_tui.render.joint_prices import joint_of, last_us, part_of_step, together_lines
 from kair_tui.render.localize import flag
 from kair_tui.render.oneline import oneline
-from kair_tui.render.open_items import OpenItemInWords, open_in_words, open_lines
+from kair_tui.render.open_items import open_in_words, open_lines
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import kernels_in_words, sentence_of
 from kair_tui.render.text import short_name
@@ -82,6 +83,7 @@ class EvidenceInWords:
     """One thing that speaks for a finding."""
 
     kind: EvidenceKind
+    """What the figures are."""
     figures: dict[str, int | float]
     """Units are in their names; shares are of 1."""
     shown_by: ShownBy | None
@@ -93,44 +95,41 @@ class EvidenceInWords:
     root_causes: tuple[RootCause, ...]
     """What made the ranks late, of the kind `made_late`."""
     sentence: str
+    """The figures in words, for people."""
     command: str | None
     """Shows the same figures; null where there is none to look up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindingInWords(Finding):
-    """One culprit, or what slows the job though nobody is to blame."""
+    """One culprit, or what slows the job though nobody is to blame, with the sentences of its evidence."""
 
     evidence: tuple[EvidenceInWords, ...]  # type: ignore[assignment] # the same with its sentence
-    suggestion: str
-    """What to do about it."""
-    fix_options: tuple[str, ...]
-    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
+    """What speaks for it, in the order in which it is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriageInWords(TriageResult):
-    """The whole investigation."""
+    """The whole investigation with its sentences: what every document and page is made of."""
 
     findings: tuple[FindingInWords, ...]
-    absorbed: tuple[AbsorbedInWords, ...]
-    open: tuple[OpenItemInWords, ...]
-    summary: str
-    """The answer in one sentence."""
+    """Culprits, and what slows the job though nobody is to blame; the costliest first."""
 
 
 def triage_in_words(result: TriageResult) -> TriageInWords:
-    """The same answer, told."""
-    findings = tuple(_finding(finding) for finding in result.findings)
+    """Return the same answer with its sentences."""
+    findings = tuple(map(_finding, result.findings))
     if len(result.ranking) == 1:
         # Without peers nobody can say that.
         findings = tuple(map(_of_one_rank, findings))
-    absorbed = tuple(
-        AbsorbedInWords(**vars(one), sentence=absorbed_in_words(one, result.step_time_us)) for one in result.absorbed
-    )
-    still_open = tuple(open_in_words(one, result.step_time_us) for one in result.open)
-    told = _fields(result, findings=findings, absorbed=absorbed, open=still_open)
-    return TriageInWords(**told, summary=summary(result))
+    step_us = result.step_time_us
+    words = {
+        "findings": findings,
+        "absorbed": tuple(replace(one, sentence=absorbed_in_words(one, step_us)) for one in result.absorbed),
+        "open": tuple(open_in_words(one, step_us) for one in result.open),
+        "summary": summary(result),
+    }
+    return TriageInWords(**vars(result) | words)
 
 
 def _of_one_rank(finding: FindingInWords) -> FindingInWords:
@@ -210,21 +209,25 @@ def command_of(shown_by: ShownBy) -> str:
 
 
 def _finding(finding: Finding) -> FindingInWords:
-    return FindingInWords(
-        **_fields(finding, evidence=tuple(_evidence(one) for one in finding.evidence)),
-        suggestion=suggestion_of(finding),
-        fix_options=tuple(map(fix_option, finding.fix)),
-    )
+    words = {
+        "evidence": tuple(map(_evidence, finding.evidence)),
+        "suggestion": suggestion_of(finding),
+        "fix_options": tuple(map(fix_option, finding.fix)),
+    }
+    return FindingInWords(**vars(finding) | words)
 
 
 def _evidence(one: Evidence) -> EvidenceInWords:
-    command = None if one.shown_by is None else command_of(one.shown_by)
-    same = {name: getattr(one, name) for name in ("kind", "figures", "shown_by", "ranks", "about", "root_causes")}
-    return EvidenceInWords(**same, sentence=sentence_of(one), command=command)
-
-
-def _fields(record: Any, **changed: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the records above
-    return {**vars(record), **changed}
+    return EvidenceInWords(
+        kind=one.kind,
+        figures=one.figures,
+        shown_by=one.shown_by,
+        ranks=one.ranks,
+        about=one.about,
+        root_causes=one.root_causes,
+        sentence=sentence_of(one),
+        command=None if one.shown_by is None else command_of(one.shown_by),
+    )
 
 
 RANKS_SHOWN = 10
@@ -251,22 +254,19 @@ def _body(result: TriageInWords, page: Page) -> None:
     if result.bar is not None:
         page.step_bar(result.bar)
         page.line()
+    wide = page.options.wide
     _block(together_lines(result), page)
-    for number, finding in enumerate(result.findings, 1):
-        page.numbered(number, title(finding, wide=page.options.wide, alone=len(result.ranking) == 1), ALARM)
-        for fact in facts(finding, wide=page.options.wide):
-            page.line(fact, indent=3)
-        for line in part_lines(finding, wide=page.options.wide):
+    for number, (heading, lines, evidence, to_do) in enumerate(_of_findings(result, wide=wide), 1):
+        page.numbered(number, heading, ALARM)
+        for line in lines:
             page.line(line, indent=3)
-        for sentence in sentences(finding):
+        for sentence in evidence:
             page.bullet(sentence)
-        if finding.suggestion:
-            page.line(f"suggestion: {finding.suggestion}", indent=3)
+        for line in to_do:
+            page.line(line, indent=3)
         page.line()
-    _block(open_lines(result, below=result.summary), page)
-    _block(absorbed_lines(result, wide=page.options.wide), page)
-    _block(beside_lines(result, wide=page.options.wide), page)
-    _block(record_lines(result), page)
+    for block in _below_findings(result, wide=wide):
+        _block(block, page)
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
@@ -282,6 +282,22 @@ def _body(result: TriageInWords, page: Page) -> None:
         from kair_tui.render.evidence import sources_in_words  # few recordings have any
 
         page.line(f"evidence: {sources_in_words(result.sources)}")
+
+
+def _of_findings(result: TriageInWords, *, wide: bool) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
+    """Yield (title, figures and parts, evidence, what to do) of each finding."""
+    for finding in result.findings:
+        heading = title(finding, wide=wide, alone=len(result.ranking) == 1)
+        to_do = [f"suggestion: {finding.suggestion}"] if finding.suggestion else []
+        yield heading, [*facts(finding, wide=wide), *part_lines(finding, wide=wide)], sentences(finding), to_do
+
+
+def _below_findings(result: TriageInWords, *, wide: bool) -> Iterator[list[str]]:
+    """Yield what is said below the findings, a list for each subject."""
+    yield open_lines(result, below=result.summary)
+    yield absorbed_lines(result, wide=wide)
+    yield beside_lines(result, wide=wide)
+    yield record_lines(result)
 
 
 def _block(lines: Sequence[str], page: Page) -> None:
@@ -481,22 +497,12 @@ def _is_of_network(finding: Finding) -> bool:
 
 def _tree(result: TriageInWords, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
-        for finding in result.findings:
-            of_one = len(result.ranking) == 1
-            branch = root.add(safe(Styled(title(finding, wide=page.options.wide, alone=of_one), ALARM)))
-            wide = page.options.wide
-            for line in (*facts(finding, wide=wide), *part_lines(finding, wide=wide), *sentences(finding)):
-                branch.add(safe(line))
-            if finding.suggestion:
-                branch.add(safe(f"suggestion: {finding.suggestion}"))
         wide = page.options.wide
-        for line in (
-            *open_lines(result, below=result.summary),
-            *absorbed_lines(result, wide=wide),
-            *beside_lines(result, wide=wide),
-        ):
-            root.add(safe(line))
-        for line in record_lines(result):
+        for heading, *parts in _of_findings(result, wide=wide):
+            branch = root.add(safe(Styled(heading, ALARM)))
+            for line in chain(*parts):
+                branch.add(safe(line))
+        for line in chain(*_below_findings(result, wide=wide)):
             root.add(safe(line))
         if result.bar is not None:
             root.add(safe(in_one_line(result.bar)))
@@ -546,18 +552,14 @@ def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
 
 
 def _verdict_row(result: TriageInWords) -> VerdictRow:
-    row = VerdictRow("verdict", None, result.verdict, steps=result.steps, step_time_us=result.step_time_us)
-    row = replace(row, text=result.summary)
-    together = result.together
-    if together is None or len(result.findings) < 2:
-        return row
-    return replace(
-        row,
-        time_lost_us_per_step=together.saved_us,
-        slowdown=1 + together.throughput_gain,
-        throughput_gain=together.throughput_gain,
-        gpu_hours_per_day=together.gpu_hours_per_day,
-        cost_per_day=together.cost_per_day,
+    prices: dict[str, Any] = {}
+    if (together := result.together) is not None and len(result.findings) > 1:
+        shared = ("throughput_gain", "gpu_hours_per_day", "cost_per_day")
+        prices = {name: getattr(together, name) for name in shared}
+        prices |= {"time_lost_us_per_step": together.saved_us, "slowdown": 1 + together.throughput_gain}
+    steps, text = result.steps, result.summary
+    return VerdictRow(
+        "verdict", None, result.verdict, steps=steps, step_time_us=result.step_time_us, text=text, **prices
     )
 
 
@@ -569,7 +571,7 @@ def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) ->
     return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
 
 
-def _open_row(result: TriageInWords, number: int, item: OpenItemInWords) -> VerdictRow:
+def _open_row(result: TriageInWords, number: int, item: OpenItem) -> VerdictRow:
     return VerdictRow(
         "open",
         number,

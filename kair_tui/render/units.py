@@ -8,6 +8,9 @@ from kair_engine.ranks import runs
 
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+_UNITS: Final = ("ns", "µs", "ms", "s")
+_MOST_RUNS: Final = 8
+"""Runs of ranks that one sentence names; the other ranks are counted."""
 
 
 def duration(us: float) -> str:
@@ -152,6 +155,24 @@ def and_more(left: int) -> str:
 def ranks_in_words(ranks: tuple[int, ...], limit: int = 8) -> str:
     """`rank 3`, `ranks 4-7, 9`; of so many runs of them."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)), limit)}"
+
+
+def without_unit(cost: str, *, of: str) -> str:
+    """`11.9` where the whole has the same unit, `456 to 476` of a range; else the cost as it is."""
+    units = {word for word in cost.split() if word in _UNITS}
+    unit = of.rsplit(" ", 1)[-1]
+    return cost.replace(f" {unit}", "") if units == {unit} else cost
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 1 and 6`, `ranks 0-3, 8 and 11`."""
+    ordered = tuple(sorted(ranks))
+    found = runs(ordered)
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:_MOST_RUNS]]
+    left = sum(last - first + 1 for first, last in found[_MOST_RUNS:])
+    if not left and len(shown) > 1:
+        shown[-2:] = [f"{shown[-2]} and {shown[-1]}"]
+    return f"{'rank' if len(ordered) == 1 else 'ranks'} {', '.join(shown)}{and_more(left)}"
 
 
 def its(ranks: tuple[int, ...]) -> str:

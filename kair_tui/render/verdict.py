@@ -15,7 +15,7 @@ from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
-from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step, without_unit
+from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step
 from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
@@ -29,6 +29,7 @@ from kair_tui.render.units import (
     ranks_in_words,
     slowdown,
     spans,
+    without_unit,
 )
 from kair_tui.render.warnings import warning_in_words
 from kair_tui.render.within_rank import cause_with_time, of_devices, when_in_words

@@ -88,10 +88,11 @@ def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions"
         return answer.report()
     if keep is None and view.text is not None:
         return view.text(answer.result)
-    from kair_tui.render.report.markdown import fenced, headed_table
+    from kair_tui.render.report.templates import filled, headed_table
 
     if keep is None and not view.columns:
-        return fenced(_page(answer.result, view, "table", replace(options, color=False), None).splitlines())
+        lines = _page(answer.result, view, "table", replace(options, color=False), None).splitlines()
+        return filled("fenced.md", lines=lines)
     columns = view.columns if keep is None else _columns(view, keep)
     return headed_table(view.headline(answer.result), columns, view.rows(answer.result))
 

@@ -11,9 +11,10 @@ from kair_engine.ranks import Rank
 from kair_engine.results.evidence_kinds import ShownBy
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_tui.render.joint_prices import between, fixed_first, ranks_named
+from kair_tui.render.joint_prices import between, fixed_first
 from kair_tui.render.oneline import oneline
 from kair_tui.render.triage import facts, gain_in_words, triage_in_words
+from kair_tui.render.units import ranks_named
 from kair_tui.render.verdict import costs, summary
 
 STEP_US = 36_300.0

@@ -12,8 +12,8 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.evidence_kinds import PriceRange, ShownBy
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.warning_kinds import NobodyWaits
 from kair_engine.results.whatif import FixPrice
-from kair_engine.trace.model import KairWarning
 from kair_tui.render.answer import PageOptions
 from kair_tui.render.page import Page
 from kair_tui.render.sentences import sentence_of
@@ -162,7 +162,7 @@ def test_what_all_ranks_share_is_not_said_to_be_hidden_by_others_that_are_late()
 
 
 def test_a_slow_rank_that_nobody_waits_for_is_told_where_there_is_no_straggler() -> None:
-    warning = KairWarning("nobody_waits", "", {"share_of_step": 0.12, "waited_share": 0.0}, (Rank(1),))
+    warning = NobodyWaits(share_of_step=0.12, waited_share=0.0, ranks=(Rank(1),))
     said = summary(found(verdict="no_straggler", warnings=(warning,)))
     assert said.startswith(
         "no straggler: 2 ranks, 3 steps of 105 ms, rank 1 is slower than its peers by 12.0 % of the step, but"

@@ -25,9 +25,8 @@ from kair_tui.cli.asking import Asker
 from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.answer import JobInfo
 from kair_tui.render.drawing import RAMP
-from kair_tui.render.report.html import html
-from kair_tui.render.report.markdown import markdown
 from kair_tui.render.report.pictures import around_delay, differs, document, score_grid
+from kair_tui.render.report.templates import html, markdown
 from kair_tui.render.report.triage import Found, triage_report
 from kair_tui.render.triage import options_of
 from kair_tui.render.warnings import WarningInWords

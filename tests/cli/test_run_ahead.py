@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
+from markupsafe import escape
 from support import cli_samples
 from support.answers import answered_once
 from support.cli_samples import Outcome, assert_valid, kair, store_variables
@@ -21,8 +22,7 @@ from kair_tui.render.answer import JobInfo, PageOptions
 from kair_tui.render.delays import absorbed_fix_in_words, absorbed_in_words, absorbs_in_words, lead_in_words
 from kair_tui.render.info import VIEW as INFO
 from kair_tui.render.page import Page
-from kair_tui.render.report.html import html
-from kair_tui.render.report.markdown import markdown
+from kair_tui.render.report.templates import html, markdown
 from kair_tui.render.report.triage import Found, triage_report
 from kair_tui.render.timeline_drawing import part_in_view, timeline_headline
 from kair_tui.render.triage import triage_in_words
@@ -193,7 +193,7 @@ def test_a_report_says_what_costs_nothing() -> None:
     report = triage_report(found, lambda *words: " ".join(words), "now")
     sentence = absorbed_in_words(INPUT, STEP_US)
     assert f"## What costs nothing\n\n- absorbed: {sentence}\n" in markdown(report)
-    assert f'<h2>What costs nothing</h2><ul class="tree"><li>absorbed: {sentence}' in html(report)
+    assert f'<h2>What costs nothing</h2>\n<ul class="tree"><li>absorbed: {escape(sentence)}' in html(report)
     silent = triage_report(replace(found, triage=triage_in_words(of_job())), lambda *words: " ".join(words), "now")
     assert "What costs nothing" not in markdown(silent)
 

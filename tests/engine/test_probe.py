@@ -21,6 +21,7 @@ from kair_engine.probe.measuring import launch_of, link_series
 from kair_engine.probe.quantities import chosen_gpu, counted, gpu_name, gpu_quantities, processor_name, snapshot
 from kair_engine.probe.recording import TURNS, Quantity, Recording, repeated
 from kair_engine.results.probe import HostCounters, Measurement
+from kair_engine.results.warning_kinds import BusyMachine
 
 HEALTHY = recording(machine("node1"), gpu_matrix_product=around(600_000.0), wake_up=around(60.0))
 
@@ -68,7 +69,9 @@ def test_a_busy_peer_tells_nothing_of_the_processor_but_a_busy_suspect_is_slow()
     assert compared(slow, [both[1]]).verdict == "cannot_tell"
     result = compared(both[0], [fast])
     assert result.verdict == "confirmed"
-    assert [(one.code, one.figures) for one in result.warnings] == [("busy_machine", {"waited_share": 0.5})]
+    (warning,) = result.warnings
+    assert isinstance(warning, BusyMachine)
+    assert warning.waited_share == 0.5
 
 
 def test_the_peers_median_forgives_one_odd_peer() -> None:

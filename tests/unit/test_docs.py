@@ -17,11 +17,11 @@ from typing import Any, get_args
 import pytest
 from support.forked_kair import forked_kair
 
+from kair_engine.results.open_kinds import KINDS
 from kair_engine.results.sensitivity import Reason, ReasonKind
 from kair_engine.results.triage import OpenKind
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
-from kair_tui.commands.kinds import OPEN_KINDS
 from kair_tui.commands.schema import schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize(
     ("command", "record", "told", "kinds"),
     [
-        ("triage", "OpenItemInWords", OPEN_KINDS, OpenKind),
+        ("triage", "OpenItem", {name: kind.description() for name, kind in KINDS.items()}, OpenKind),
         (
             "sensitivity",
             "ReasonInWords",

@@ -10,6 +10,7 @@ from support.excess_builder import COMPUTE, job, quiet
 from kair_engine.localize.excess import JobExcess, LateArrivals
 from kair_engine.results.blame import BlameResult, RankBlame
 from kair_engine.results.triage import Finding
+from kair_engine.results.warning_kinds import NobodyWaits
 from kair_engine.triage.gate import GATE, Facts, Gated, Outcome, decide, gate
 
 STEPS, RANKS = 10, 4
@@ -134,7 +135,9 @@ def test_who_costs_something_and_is_waited_for_is_accused() -> None:
 def test_nobody_waits_for_a_rank_that_is_innocent() -> None:
     result = gated(waited_for({1: 3, 2: 0.5}), finding(2, 8))
     assert (result.findings, codes(result), result.worthless) == ((), [("nobody_waits", (2,))], ())
-    assert result.warnings[0].figures == pytest.approx({"share_of_step": 0.08, "waited_share": 0.005})
+    (warning,) = result.warnings
+    assert isinstance(warning, NobodyWaits)
+    assert (warning.share_of_step, warning.waited_share) == pytest.approx((0.08, 0.005))
 
 
 def test_who_is_slow_in_its_transfers_need_not_be_waited_for() -> None:

@@ -5,11 +5,12 @@ import pytest
 from support.excess_builder import COMPUTE, HOST, STEP_NS, job, nothing
 
 from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import JobExcess
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.timeline.kernel_families import family_of
 from kair_engine.triage.ranks.diagnosis import Diagnosis
-from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout
+from kair_engine.triage.ranks.within_rank import slower_throughout, within_rank
 
 STEPS, RANKS, SLOW = 6, 4, 3
 KERNELS = ("gemm", "flash", "norm", "copy", "adam")
@@ -31,7 +32,7 @@ def work(computed: np.ndarray) -> np.ndarray:
 
 def told(of: JobExcess, row: int = COMPUTE, kind: str = "persistent") -> Evidence | None:
     last = len(of.ranks) - 1
-    found = slower_throughout(of, Anomaly(kind, (last,), row, 0.001, STEP_NS / 10))  # type: ignore[arg-type]
+    found = slower_throughout(Compared(of, Anomaly(kind, (last,), row, 0.001, STEP_NS / 10)))  # type: ignore[arg-type]
     if found is None:
         return None
     assert found.cause == "compute"
@@ -75,7 +76,7 @@ def test_ratios_are_against_those_that_nobody_accuses() -> None:
     of = job(percents, operators=kernels, work=work(np.array([30.0, 30, 60, 60])))
     both, one = (Anomaly("group", places, COMPUTE, 0.001, STEP_NS / 10) for places in ((2, 3), (3,)))
     for anomaly, accused in ((both, ()), (one, (2, 3))):
-        found = slower_throughout(of, anomaly, accused)
+        found = slower_throughout(Compared(of, anomaly), accused)
         assert found is not None
         assert (found.evidence[0].figures["ratio"], found.evidence[0].figures["peers"]) == pytest.approx((2.0, 2))
         assert found.evidence[0].figures["most_ratio"] == pytest.approx(2.0)
@@ -87,7 +88,7 @@ def test_a_device_that_became_slow_midway_has_its_factor_from_then_on() -> None:
     percents[3:, COMPUTE, SLOW] += 16
     kernels = dict.fromkeys(KERNELS, percents[:, COMPUTE] * 1.25 / 16)
     of = job(percents, operators=kernels, work=work(64 + percents[:, COMPUTE]))
-    found = slower_throughout(of, Anomaly("persistent", (SLOW,), COMPUTE, 0.001, STEP_NS / 10, since=3))
+    found = slower_throughout(Compared(of, Anomaly("persistent", (SLOW,), COMPUTE, 0.001, STEP_NS / 10, since=3)))
     assert found is not None
     assert found.evidence[0].figures["ratio"] == pytest.approx(1.25)
 
@@ -139,7 +140,7 @@ def slow_in(percents: dict[str, float], *, others: tuple[str, ...] = ("gemm", "n
 
 def of_family(of: JobExcess) -> Diagnosis | None:
     largest = Anomaly("persistent", (SLOW,), COMPUTE, 0.001, STEP_NS / 10)
-    return slow_copies(of, largest) or one_family(of, largest)
+    return within_rank(Compared(of, largest))
 
 
 @pytest.mark.parametrize(

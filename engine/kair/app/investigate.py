@@ -70,7 +70,7 @@ def _write(
     """Keep the verdict for the list of jobs, the judgement for whoever asks next, predictions in the ledger."""
     from kair_engine.store.kept_answers import keep_triage, keep_verdict
 
-    keep_verdict(folder, shown.verdict, getattr(shown, "summary", shown.verdict))
+    keep_verdict(folder, shown.verdict, shown.summary or shown.verdict)
     keep_triage(folder, key, judged)
     if put_down is not None:
         put_down()

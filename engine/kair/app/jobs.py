@@ -17,12 +17,12 @@ from kair.app.places import (
 )
 from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.frozen import dataclass
-from kair_engine.trace.model import Job, Trace
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
     from kair_engine.recording.opening import SourceState
     from kair_engine.store.jobs import Store
+    from kair_engine.trace.model import Job, Trace
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def names_a_job(word: str) -> bool:
     return is_stored(word, root) or (not _looks_like_path(word) and (root / word / "capture").is_dir())
 
 
-def sources_of(job: Job) -> list[str]:
+def sources_of(job: "Job") -> list[str]:
     """The files and folders that a job was read from, as they were named.
 
     Of several `source` has a list; a name that has a comma of its own is told by what there is.
@@ -152,7 +152,7 @@ def _fetch(root: Path, job: str | None) -> None:
         fetch_job(root, job)
 
 
-def open_source(source: JobSource, *, progress: "Progress") -> Trace:
+def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
     from kair_engine.trace.batches import (
         keep_freed_memory,  # loads ctypes, as numpy does
@@ -197,7 +197,7 @@ def committed_at(job: str, chosen_store: Path | None) -> int | None:
 
 
 @contextmanager
-def blaming_files(*traces: Trace) -> Iterator[None]:
+def blaming_files(*traces: "Trace") -> Iterator[None]:
     """Raises InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
     try:
         yield

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from kair.app.places import OfTraces, kept_with
 from kair.app.question import Note
 from kair_engine.frozen import dataclass
-from kair_engine.trace.model import Job
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Job
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class _KeptWithJob(Generic[Kept]):
         self.file, self._in_store = file, in_store
 
     @classmethod
-    def of(cls, job: Job) -> Self:
+    def of(cls, job: "Job") -> Self:
         """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
         if job.stored_in is not None:
             return cls(Path(job.stored_in).with_name(f"{cls.name}.json"), in_store=True)

@@ -153,6 +153,7 @@ class Note:
     """What a person wrote about something in the job, on the full screen."""
 
     text: str
+    """A sentence for people."""
     about: str
     """What was under the cursor."""
     screen: str
@@ -160,8 +161,11 @@ class Note:
     written_at: str
     """UTC, ISO 8601."""
     rank: int | None = None
+    """Its number in the job."""
     operator: str | None = None
+    """Its name in the recording; null where no single one can be named."""
     step: int | None = None
+    """Its number in the recording."""
     steps: tuple[int, ...] | None = None
     """The steps that were chosen; null for all."""
     at_us: float | None = None

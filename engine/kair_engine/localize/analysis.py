@@ -11,7 +11,7 @@ from kair_engine.localize.batch_shares import without_larger_shares, without_new
 from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
 from kair_engine.localize.grouping import grouped
 from kair_engine.localize.large_delays import large_delays
-from kair_engine.localize.link_changes import GROUPS_DIFFER, Differing
+from kair_engine.localize.link_changes import Differing
 from kair_engine.localize.localization import Localization, conclude, job_patterns, step_time_ns, steps_needed
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_unnamed_collectives
 from kair_engine.ranks import Rank, rank_at
@@ -23,6 +23,7 @@ from kair_engine.results.localize import (
     OperatorScore,
     RankScore,
 )
+from kair_engine.results.warning_kinds import GroupsDiffer, SlowMoment, TooFewSteps
 from kair_engine.timeline.collectives import match_warnings
 from kair_engine.timeline.coverage import NOT_COMPARED, coverage
 from kair_engine.timeline.inputs import samples_of
@@ -125,7 +126,8 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
 def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
-    result = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]] or list(_too_few_steps(job))
+    moments: list[KairWarning] = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
+    result = moments or list(_too_few_steps(job))
     if job.recorded is not None and len(job.ranks) > 1:
         result += coverage(job.ranks, job.role, job.recorded)
     if found.differing is not None:
@@ -150,20 +152,28 @@ def _too_few_steps(job: JobExcess) -> Iterator[KairWarning]:
     needed = steps_needed(job)
     if needed is not None and len(job.steps) < needed:
         peers = int(np.bincount(job.role).max())
-        yield KairWarning("few_steps", figures={"steps": len(job.steps), "fewest_steps": needed, "ranks": peers})
+        yield TooFewSteps(steps=len(job.steps), fewest_steps=needed, peers=peers)
 
 
 def _slow_moment(job: JobExcess, anomaly: Anomaly) -> KairWarning:
-    share = anomaly.excess_ns / job.step_time_ns
-    figures = {"share_of_step": share, "steps": len(job.steps), "fewest_steps": FEWEST_STEPS}
-    rank = rank_at(job.ranks, anomaly.positions[0])
-    return KairWarning("few_steps", figures=figures, ranks=(rank,), about=CLASSES[anomaly.class_index])
+    return SlowMoment(
+        share_of_step=anomaly.excess_ns / job.step_time_ns,
+        steps=len(job.steps),
+        fewest_steps=FEWEST_STEPS,
+        ranks=(rank_at(job.ranks, anomaly.positions[0]),),
+        about=CLASSES[anomaly.class_index],
+    )
 
 
 def _groups_differ(found: Differing, job: JobExcess) -> KairWarning:
-    figures = {"own_us": found.own_ns / 1e3, "other_us": found.other_ns / 1e3, "links": 1 + len(found.others)}
-    figures["share_of_step"] = (found.own_ns - found.other_ns) / job.step_time_ns
-    return KairWarning(GROUPS_DIFFER, figures=figures, ranks=found.slow.ranks, about=found.slow.name)
+    return GroupsDiffer(
+        own_us=found.own_ns / 1e3,
+        other_us=found.other_ns / 1e3,
+        links=1 + len(found.others),
+        share_of_step=(found.own_ns - found.other_ns) / job.step_time_ns,
+        ranks=found.slow.ranks,
+        about=found.slow.name,
+    )
 
 
 def _size(job: JobExcess, rank: int) -> int:

@@ -18,6 +18,7 @@ from kair_engine.localize.localization import Localization
 from kair_engine.localize.peers import WIDE_OF_WORK
 from kair_engine.ranks import ranks_at
 from kair_engine.results import SMALLEST_SHARE
+from kair_engine.results.warning_kinds import LargerShare, NewSizes
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 from kair_engine.timeline.inputs import samples_of
 from kair_engine.trace.model import KairWarning, Trace
@@ -39,15 +40,6 @@ class BatchShare:
     def is_larger(self) -> bool:
         """Whether these ranks are given more than their peers."""
         return self.samples > self.usual
-
-    def figures(self) -> dict[str, float]:
-        """For evidence and warnings."""
-        return {
-            "samples": self.samples,
-            "usual_samples": self.usual,
-            "us_per_sample": self.us_per_sample,
-            "usual_us_per_sample": self.usual_us_per_sample,
-        }
 
 
 def batch_share(job: JobExcess, samples: Floats | None, slow: Anomaly) -> BatchShare | None:
@@ -76,7 +68,13 @@ def without_larger_shares(found: Localization, samples: Floats | None) -> tuple[
         return found, ()
     explained = {one: of for one in (*found.anomalies, *found.undecided) if (of := _explained(found.job, samples, one))}
     told = (
-        KairWarning("larger_share", figures=of.figures(), ranks=ranks_at(found.job.ranks, one.positions))
+        LargerShare(
+            samples=of.samples,
+            usual_samples=of.usual,
+            us_per_sample=of.us_per_sample,
+            usual_us_per_sample=of.usual_us_per_sample,
+            ranks=ranks_at(found.job.ranks, one.positions),
+        )
         for one, of in explained.items()
     )
     left = replace(
@@ -102,8 +100,8 @@ def without_new_sizes(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
     kept = [step for step in trace.steps if not any(0 <= step - first < STEPS_OF_A_CHANGE for first in firsts)]
     if len(kept) == len(trace.steps) or len(kept) < FEWEST_STEPS:
         return trace, ()
-    figures = {"step": firsts[0], "changes": len(firsts), "steps": len(trace.steps) - len(kept)}
-    return trace.select(kept), (KairWarning("new_sizes", figures=figures),)
+    told = NewSizes(step=firsts[0], changes=len(firsts), steps=len(trace.steps) - len(kept))
+    return trace.select(kept), (told,)
 
 
 def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | None:

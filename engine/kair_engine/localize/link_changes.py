@@ -29,10 +29,6 @@ MOST_OF_LINKS, FEWEST_OF_ALL = 0.75, 3
 network that others load, is told by the step's change."""
 
 
-GROUPS_DIFFER = "groups_differ"
-"""The code of the warning that two or three links differ."""
-
-
 @dataclass(frozen=True)
 class _Changed:
     """One direction of an edge, or a group, that became slow."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kair_engine.results.probe import LinkState, MeasureName, ProbedMachine, Unit
+from kair_engine.results.warning_kinds import BusyMachine
 from kair_engine.trace.model import KairWarning
 
 FILE_VERSION: Final = 1
@@ -40,9 +41,7 @@ class Recording:
 
 def busy_warning(machine: ProbedMachine) -> KairWarning:
     """How long its thread waited for a core."""
-    return KairWarning(
-        "busy_machine", figures={"waited_share": machine.counters.run_queue_share or 0}, about=machine.host
-    )
+    return BusyMachine(waited_share=machine.counters.run_queue_share or 0.0, about=machine.host)
 
 
 TURNS: Final = 8

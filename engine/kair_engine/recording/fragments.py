@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
 from kair_engine.readers.identity import MAX_RANKS, rank_from_name
 from kair_engine.trace.model import (
     MAX_MESSAGE_LENGTH,
@@ -92,7 +91,7 @@ def damaged_dumps(fragments: Sequence[Fragment], lost: Mapping[Path, int | None]
         rank = rank_from_name(path) if hint is None else hint
         if rank is not None and rank < MAX_RANKS and _without_numbers(path) in dumps:
             text = f"{path.name} is cut off or damaged: it cannot be told how far rank {rank} came"
-            found[path] = replace(short_warning("unreadable_file", text), ranks=(Rank(rank),))
+            found[path] = short_warning("unreadable_file", text, (rank,))
     return found
 
 

@@ -168,7 +168,7 @@ def _other_run(others: Sequence[Fragment], runs: Sorted, recorded: AbstractSet[i
         f"{which} left out, recorded in another run: no offset of clocks makes {misfits:.0%} of the collectives those "
         f"of the other ranks ({_names(others)})"
     )
-    return replace(short_warning("other_run", text), ranks=tuple(rank for rank in ranks if rank not in recorded))
+    return short_warning("other_run", text, [rank for rank in ranks if rank not in recorded])
 
 
 def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
@@ -182,9 +182,7 @@ def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
         f"the recordings are of several runs: no offset of clocks makes the collectives of rank "
         f"{' and rank '.join(listed(group) for group in groups)} the same, and none of these is most of the job"
     )
-    told = replace(
-        short_warning("several_runs", text), ranks=tuple(sorted({rank for group in groups for rank in group}))
-    )
+    told = short_warning("several_runs", text, {rank for group in groups for rank in group})
     job = replace(made.trace.job, warnings=(*made.trace.job.warnings, told))
     return replace(made, trace=replace(made.trace, job=job))
 
@@ -342,7 +340,7 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
     sizes = f"worlds of {world} and of {', '.join(map(str, others))} ranks" if others else "different formats"
     text = f"traces of {sizes} are mixed; set aside: {_names(aside)}"
     ranks = tuple(sorted({Rank(rank) for fragment in aside for rank in fragment.info.calls}))
-    return kept, [replace(short_warning("mixed_world_sizes", text), ranks=ranks)]
+    return kept, [short_warning("mixed_world_sizes", text, ranks)]
 
 
 def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:

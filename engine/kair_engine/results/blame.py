@@ -22,14 +22,19 @@ class PathNode:
     """One stop of a blame path."""
 
     rank: Rank
+    """Its number in the job."""
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     kind: str
+    """What kind of operation it is."""
     start_us: float
     """From the step's begin."""
     duration_us: float
+    """How long it took."""
     lateness_us: float
     """How much later than its peers' median it began (for a collective: arrived), on the job's clock."""
     role_in_path: RoleInPath
+    """Who waited, who is to blame, or what lies between."""
     expected_us: float | None = None
     """Of the chain's end: the median of what it takes on all ranks of its role; null where no other runs it."""
 
@@ -39,9 +44,13 @@ class PathPart:
     """What one root cause, as in `root_causes`, has to do with a path."""
 
     rank: Rank
+    """Its number in the job."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     cause: Cause
+    """Why the time is lost."""
     is_edge: bool
+    """Whether the time went by before the operator began, idle."""
     share: float
     """Of the path's waiting, what it explains; those of a path add up to 1."""
 
@@ -51,8 +60,11 @@ class BlamePath:
     """From a symptom (an operation that waited) back to its root cause."""
 
     symptom: PathNode
+    """The operation that waited."""
     chain: tuple[PathNode, ...]
+    """From the symptom back to what it comes from."""
     cause: Cause
+    """Why the time is lost."""
     waited_us: float
     """Waiting of all ranks that this path explains."""
     step: int
@@ -68,15 +80,20 @@ class RootCause:
     """One rank's operator (or an edge between two) with the waiting it explains."""
 
     rank: Rank
+    """Its number in the job."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     cause: Cause
+    """Why the time is lost."""
     is_edge: bool
+    """Whether the time went by before the operator began, idle."""
     blamed_us: float
     """Other ranks' waiting, summed over them, that this cause explains; of the paper's method, which prices none, how
     far it deviates from the mean over the ranks."""
     share: float
     """Of all waiting in the steps; of the paper's method, of all deviations."""
     steps: tuple[int, ...]
+    """In which it made ranks wait."""
     synchronisations: int
     """How many collectives (or receives) waited for it."""
 
@@ -86,8 +103,11 @@ class RankBlame:
     """Waiting that root causes on one rank explain, and how often that rank arrived last."""
 
     rank: Rank
+    """Its number in the job."""
     blamed_us: float
+    """What others, summed, waited for it."""
     share: float
+    """Of all waiting."""
     arrived_last: int
     """Collectives that waited for this rank more than the clocks' residual."""
 
@@ -101,6 +121,7 @@ class RankWaiting:
     for_rank: Rank
     """The rank that arrived last."""
     waited_us: float
+    """Summed over collectives."""
     collectives: int
     """In how many; put together, their sum."""
 
@@ -114,11 +135,15 @@ class MadeLate:
     by_rank: Rank
     """The root cause's own, with its operator, cause and edge as in `root_causes`."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     cause: Cause
+    """Why the time is lost."""
     is_edge: bool
+    """Whether the time went by before the operator began, idle."""
     blamed_us: float
     """Of the waiting for `rank`, what this root cause explains."""
     synchronisations: int
+    """In how many collectives, sends or receives."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +158,15 @@ class BlameResult:
     step: int | None
     """The step asked for; None where several were."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     method: Method
+    """Robust statistics, or the published method."""
     paths: tuple[BlamePath, ...]
+    """The longest waiting first."""
     root_causes: tuple[RootCause, ...]
+    """The one that explains most waiting first."""
     by_rank: tuple[RankBlame, ...]
+    """How much of the waiting is laid to each rank, the most first."""
     waiting: tuple[RankWaiting, ...]
     """All; of a question about a rank or an operator, for the ranks in `made_late`, and what the rank itself waited."""
     made_late: tuple[MadeLate, ...]
@@ -148,6 +178,7 @@ class BlameResult:
     unattributed_us: float
     """What has none: root causes with the cause `unknown`, and collectives that hardly anybody waited in."""
     collectives: int
+    """Collective operations that were looked at."""
     warnings: tuple[KairWarning, ...]
     ranks_time_us: float = 0.0
     """The steps' times, summed over steps and ranks: what all waiting is a part of."""

@@ -73,6 +73,7 @@ class RankRates:
     """What one rank's communication and matrix products reach."""
 
     rank: Rank
+    """Its number in the job."""
     communication_us: float
     """So long of a step communication is under way, waiting included, in the mean; what runs at once counts once."""
     waiting_us: float

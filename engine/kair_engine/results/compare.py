@@ -23,13 +23,17 @@ class ComparedRun:
     """One of the two runs."""
 
     name: str
+    """Of the job."""
     source: str
     """Where it was read from; of a saved baseline the job that it was made of."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     steps: int
     """How many are compared."""
     step_time_us: float
+    """The mean over steps."""
     bar: StepBar | None = None
     """Where its steps go; null of a saved baseline."""
 
@@ -83,7 +87,9 @@ class RankStanding:
     """A rank that one of the runs flags, and the other does not."""
 
     rank: Rank
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     base_flagged: bool
     """Whether the base run sets it apart from its peers."""
     new_flagged: bool
@@ -99,6 +105,7 @@ class CompareResult:
     """What changed between two runs, and how much of the step time's change that explains."""
 
     verdict: CompareVerdict
+    """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     base: ComparedRun
     """The run before."""
     new: ComparedRun
@@ -195,6 +202,7 @@ class SavedBaseline:
     """What a healthy run spent its steps on, kept under a name."""
 
     name: str
+    """Of the job."""
     in_use: bool
     """Whether localize and triage hold runs against it."""
     saved_at: str
@@ -204,11 +212,13 @@ class SavedBaseline:
     source: str
     """Where that was read from."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     steps: int
     """How many it was made of."""
     operators: int
     """How many it knows."""
     step_time_us: float
+    """The mean over steps."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,7 @@ class BaselineResult:
     """The store's baselines, after what was asked for was done."""
 
     store: str
+    """The folder of the job store."""
     action: BaselineAction
     """What was asked for."""
     name: str | None

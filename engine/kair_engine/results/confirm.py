@@ -101,6 +101,7 @@ class ConfirmResult:
     p: float | None
     """How often chance would tell the accused from all others (or the first rank from the second) as clearly."""
     verdict: ConfirmVerdict
+    """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     held_up_by: tuple[Rank, ...]
     """Who holds up the job, where that is decided."""
     saving_us: float | None
@@ -124,6 +125,7 @@ class ConfirmResult:
     worth: Worth | None = None
     """Null without a sweep of doses."""
     warnings: tuple[KairWarning, ...] = ()
+    """What the reader of the answer should know."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class ConfirmRun(ConfirmResult):
     job: str = ""
     """Its name."""
     state: Literal["running", "over"] = "over"
+    """Whether the rank ran it not at all, or less often."""
     at: str = ""
     """UTC, ISO 8601: when this was so."""
     ended_because: str = ""

@@ -24,6 +24,10 @@ class Explanation:
     part: str
     """A row of PARTS (evidence/parts.py): `thermal`, `power_cap`, `cpu_quota`, `other_process`."""
     word: Word
+    """explains: differs from peers, and its size and time fit; consistent: differs, and nothing speaks against it;
+    seen: peers have it too; excluded: well sampled, and absent; not_tied: a source tells it, of devices that could not
+    be tied to the rank; not_observed: no source tells.
+    """
     rank: Rank
     """Of the finding's, whom it is about."""
     entity: str | None = None
@@ -39,6 +43,7 @@ class Explanation:
     before: float | None = None
     """The same on the rank before the finding began; null where it showed from the first step."""
     unit: str = ""
+    """Of own, peers and before; empty where they are numbers or texts."""
     predicted_us: float | None = None
     """So much longer a step has to be by this; null where that cannot be said."""
     measured_us: float | None = None
@@ -58,6 +63,7 @@ class Explanation:
     p_value: float | None = None
     """(fired + 1) / (tried + 1); null below 20 of them."""
     joined_by: JoinedBy | None = None
+    """What ties the evidence to the rank, in order of trust; null where nothing was looked at."""
     sources: tuple[str, ...] = ()
     """Names of the sources that tell."""
     proofs: tuple[str, ...] = ()
@@ -101,9 +107,13 @@ class Happening:
     name: str
     """Of the measure: `xid`, `link_down`, `oom_kill`."""
     value: float | None
+    """The number that it comes with, as of an XID; null where it has none."""
     text: str | None
+    """A sentence for people."""
     entity: str
+    """What it happened to: `gpu:GPU-5f3e…`, `nic:mlx5_3/1`, `host`."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     ranks: tuple[Rank, ...]
     """Whom it is of, as far as that is known."""
     on_accused: bool

@@ -45,7 +45,9 @@ class ShownBy:
     """The analysis whose answer shows the figures, and what it has to be asked about."""
 
     analysis: Analysis
+    """The command whose answer shows the figures."""
     rank: Rank | None = None
+    """What `--rank` has to be; null where it takes none."""
     fixes: tuple[Fix, ...] = ()
     """Of `whatif`, made together; none for its answer without any."""
 

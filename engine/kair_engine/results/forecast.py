@@ -44,6 +44,7 @@ class NoiseForecast:
     """The job on so many ranks."""
 
     ranks: int
+    """Their numbers, sorted."""
     lost_share: float | None
     """Of the step, how long the mean rank would wait for late ones: the median of the draws. Null: no forecast."""
     least_share: float | None
@@ -83,6 +84,9 @@ class ForecastResult:
     left_out: tuple[Rank, ...]
     """Ranks that are slower than noise makes them, or that were left out by hand: what they cost is no noise."""
     draws: int
+    """How often each size of a fault was put into the recording."""
     seed: int
+    """Of the random draws."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     warnings: tuple[KairWarning, ...]

@@ -98,12 +98,17 @@ class RankScore:
     """How far one rank stands out from the peers of its role; larger is more suspicious."""
 
     rank: Rank
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     role: str
+    """The ranks that run the same program; only those are compared."""
     score: float
+    """How far it stands out; larger is more suspicious."""
     p_value: float | None
     """Corrected for ranks × classes (family-wise); None where the method has no null distribution."""
     flagged: bool
+    """Whether a test sets it apart from its peers."""
     excess_us: dict[str, float]
     """Class of operations → µs per step beyond the role's median (trimmed mean over steps)."""
     large_delays: int | None = None
@@ -118,10 +123,15 @@ class GroupScore:
     """The scores of a host or a role together."""
 
     group: str
+    """The name of the host, role, process group or pipeline edge."""
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     mean_score: float
+    """The mean of its ranks."""
     max_score: float
+    """The highest of its ranks."""
     flagged: int
+    """How many of its ranks are flagged."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,9 @@ class LinkScore:
     """A process group whose collectives are slower than its siblings'; it names no rank."""
 
     group: str
+    """The name of the host, role, process group or pipeline edge."""
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     operator: str
     """The collective that lost most."""
     own_us: float
@@ -137,7 +149,9 @@ class LinkScore:
     expected_us: float
     """The siblings' median."""
     siblings: int
+    """Process groups or edges with the same transfers, which it is compared with."""
     p_value: float
+    """How often chance alone shows as much, corrected for all that was tried; null where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +159,13 @@ class OperatorScore:
     """A rank that is slow in one operator in every step."""
 
     rank: Rank
+    """Its number in the job."""
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     excess_us: float
     """Per step beyond the medians of the role's calls (trimmed mean over steps)."""
     p_value: float
+    """How often chance alone shows as much, corrected for all that was tried; null where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +173,11 @@ class JobPattern:
     """What slows the job though no rank is at fault."""
 
     cause: Cause
+    """Why the time is lost."""
     ranks: tuple[Rank, ...]
+    """Where it shows."""
     steps: tuple[int, ...]
+    """In which it shows."""
     lost_us: float
     """Per step, by how much the longest stage, batch or delays exceed the mean; what fixing it saves is for a replay to
     tell, and triage's price."""
@@ -178,16 +198,22 @@ class LocalizeResult:
     """Stage 1: a score for every rank, the highest first."""
 
     method: Method
+    """Robust statistics, or the published method."""
     scores: tuple[RankScore, ...]
+    """Every rank, the most suspicious first."""
     groups: tuple[GroupScore, ...]
     """Filled when asked for by host or role."""
     slow_links: tuple[LinkScore, ...]
+    """Process groups and pipeline edges that are slower than their siblings."""
     patterns: tuple[JobPattern, ...]
+    """What slows the job though no rank is at fault."""
     matrix: tuple[tuple[float, ...], ...] | None
     """Pairwise K–S distances in rank order, only when asked for (paper method)."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     warnings: tuple[KairWarning, ...]
     slow_operators: tuple[OperatorScore, ...] = ()
+    """Ranks that are slow in one operator."""
     step_time_us: float | None = None
     """What shares of the step refer to; None with the paper's method."""
     against_baseline: AgainstBaseline | None = None

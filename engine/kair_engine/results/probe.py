@@ -53,12 +53,15 @@ class ProbedMachine:
     """Where, when and with what a probe ran."""
 
     host: str
+    """Where it runs; null where that is not recorded."""
     rank: Rank | None
+    """Its number in the job."""
     world_size: int
     """Processes that were launched together."""
     launch: str | None
     """The same for all that were launched together; null for one alone."""
     device: str
+    """The model of the ranks' devices; null where none is recorded."""
     processor: str
     """The model of the machine's CPU."""
     cpus: int
@@ -84,6 +87,7 @@ class Measurement:
     """One quantity, measured again and again; the fields from `peer_median` on are null without peers."""
 
     name: MeasureName
+    """Of the job."""
     work: str
     """What one operation of a repetition is; only the same work compares."""
     unit: Unit
@@ -95,6 +99,7 @@ class Measurement:
     upper_quartile: float
     """A quarter of the repetitions lie above."""
     pattern: Pattern
+    """Whether it is of one rank all the time or now and then, of a group, or of the whole job."""
     values: tuple[float, ...]
     """Of every repetition, in the order of time."""
     peer_median: float | None = None
@@ -106,6 +111,7 @@ class Measurement:
     slowdown_high: float | None = None
     """Its upper end."""
     verdict: RowVerdict | None = None
+    """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
 
 
 @dataclass(frozen=True)

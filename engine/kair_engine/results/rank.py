@@ -16,6 +16,7 @@ class PartOfStep:
     """What one part of the step takes on the rank, and on its role."""
 
     part: StepPart
+    """What the time goes into."""
     own_us: float
     """Per step, the mean over steps. The parts add up to the rank's step time."""
     share: float
@@ -53,10 +54,13 @@ class CurvePoint:
     """
 
     time_us: float
+    """Since the step's begin."""
     completed: float
+    """The share of the rank's operations that had completed by then."""
     peers_low: float | None
     """Of the peers' shares the 10 % quantile; None where there is no peer."""
     peers_median: float | None
+    """Their median."""
     peers_high: float | None
     """The 90 % quantile."""
     farthest: float | None
@@ -68,11 +72,15 @@ class CurveDistance:
     """The Kolmogorov–Smirnov distance from one peer: where their curves lie farthest apart."""
 
     peer: Rank
+    """Whose curve lies farthest."""
     distance: float
     """Of 1: the difference of the two shares."""
     time_us: float
+    """Since the step's begin."""
     completed: float
+    """The share of the rank's operations that had completed by then."""
     peer_completed: float
+    """The share of that peer's operations that had completed by then."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,11 @@ class RankProfileResult:
     """One rank and the peers of its role."""
 
     rank: Rank
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     role: str
+    """The ranks that run the same program; only those are compared."""
     peers: int
     """Other ranks of its role."""
     step_time_us: float
@@ -89,9 +100,11 @@ class RankProfileResult:
     typical_step_time_us: float | None
     """The role's median."""
     parts: tuple[PartOfStep, ...]
+    """They add up to the step."""
     subgraphs: tuple[SubgraphTime, ...]
     """Phases, then scopes, the longest first."""
     curve: tuple[CurvePoint, ...]
+    """The rank's completion curve, and its peers'."""
     farthest: CurveDistance | None
     """From the peer at the largest distance."""
     mean_distance: float | None

@@ -19,6 +19,7 @@ class PartOfBar:
     """One part of the bar."""
 
     part: BarPart
+    """What the time goes into."""
     us: float
     """Per step and rank, the mean over both."""
     share: float
@@ -30,6 +31,7 @@ class PartOfJobWide:
     """What `job_wide` is made of: the rank waits for input, or for its host (launches, cores, garbage collection)."""
 
     part: JobWidePart
+    """What the time goes into."""
     us: float
     """Per step and rank, the mean over both."""
     share: float
@@ -41,7 +43,9 @@ class RankBar:
     """The bar of one rank."""
 
     rank: Rank
+    """Its number in the job."""
     parts: tuple[PartOfBar, ...]
+    """They add up to the step."""
 
 
 @dataclass(frozen=True)

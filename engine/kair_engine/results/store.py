@@ -19,18 +19,27 @@ class ListedJob:
     """One job of the store."""
 
     name: str
+    """Of the job."""
     in_use: bool
+    """Whether commands take it when no job is named."""
     imported_at: str
     """UTC, ISO 8601."""
     source: str
+    """The path that it was read from."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: int
+    """How many left a trace."""
     steps: int
+    """How many were recorded."""
     operations: int
+    """How many were recorded."""
     path: str
+    """Where the store keeps it."""
     last_verdict: Verdict | None
     """Of the last triage of all its steps; null before the first."""
     last_summary: str | None
+    """The same as a sentence."""
     triaged_at: str | None
     """UTC, ISO 8601."""
     slowdown: float | None = None
@@ -52,9 +61,11 @@ class JobsResult:
     """The store's jobs, by name."""
 
     store: str
+    """The folder of the job store."""
     current: str | None
     """The job that commands take when none is named, where one was chosen."""
     jobs: tuple[ListedJob, ...]
+    """By name."""
     warnings: tuple[KairWarning, ...]
     """About jobs that are damaged and left out."""
     removed: tuple[str, ...] = ()
@@ -66,7 +77,9 @@ class UseResult:
     """The job that is in use now."""
 
     store: str
+    """The folder of the job store."""
     name: str
+    """Of the job."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +87,19 @@ class ImportResult:
     """The job as it lies in the store."""
 
     store: str
+    """The folder of the job store."""
     name: str
+    """Of the job."""
     source: str
+    """The path that it was read from."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[int, ...]
+    """Their numbers, sorted."""
     steps: tuple[int, ...]
+    """That were recorded."""
     operations: int
+    """How many were recorded."""
     warnings: tuple[KairWarning, ...]
 
 
@@ -133,10 +153,13 @@ class FleetJob(StragglerCost):
     """One job of the fleet."""
 
     name: str
+    """Of the job."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: int
     """That were recorded."""
     steps: int
+    """Those that were analysed."""
     week: str
     """ISO 8601, `2026-W30`: in which it was recorded, or else imported."""
     cost_per_day: float | None
@@ -148,6 +171,7 @@ class ShareOfJobs:
     """One step of the distribution function of S."""
 
     slowdown: float
+    """S: step time over the ideal step time (1.0 = no effect)."""
     share: float
     """Of the jobs, those whose S is this or less."""
 
@@ -161,6 +185,7 @@ class FleetGroup:
     group: str
     """The week, or from how many ranks to how many: `5-8`."""
     jobs: int
+    """By name."""
     with_straggler: int
     """Jobs in which a rank, host or link is accused."""
     slow: int
@@ -180,7 +205,9 @@ class FleetHost:
     """One host, in the jobs that ran on it."""
 
     host: str
+    """Where it runs; null where that is not recorded."""
     jobs: int
+    """By name."""
     accused: int
     """In how many of them ranks of it are accused."""
     accused_in: tuple[str, ...]
@@ -197,6 +224,7 @@ class FleetResult:
     """How often stragglers occur, and what they cost."""
 
     store: str
+    """The folder of the job store."""
     jobs: tuple[FleetJob, ...]
     """Those that waste most first."""
     replayed: int

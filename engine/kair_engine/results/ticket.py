@@ -62,6 +62,14 @@ class DrainCommand:
     said: str = ""
     """What it wrote, or why it could not be run."""
 
+    @property
+    def outcome(self) -> str:
+        """Return what came of it, as it follows the command on a line; empty where it was not run."""
+        if self.status is None and not self.failed:
+            return ""
+        said = f": {self.said}" if self.said else ""
+        return f": {'not run to its end' if self.status is None else f'exit status {self.status}'}{said}"
+
 
 @dataclass(frozen=True)
 class Fingerprint:

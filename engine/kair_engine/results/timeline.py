@@ -43,6 +43,7 @@ class TimelineRow:
     ranks: int
     """How many it stands for."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     lane: str | None
     """The thread or stream; null for the rank as a whole."""
     begin_us: float
@@ -62,6 +63,7 @@ class TimelineCollective:
     """A collective, or a send with its receive, in view."""
 
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     first_arrival_us: float
     """When the first of its members arrived."""
     last_arrival_us: float
@@ -81,12 +83,15 @@ class TimelineStop:
     """A stretch of the blame path on one rank."""
 
     rank: Rank
+    """Its number in the job."""
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     begin_us: float
     """Where on the rank the stretch begins."""
     end_us: float
     """Where the path leaves the rank."""
     role_in_path: RoleInPath
+    """Who waited, who is to blame, or what lies between."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +99,21 @@ class TimelineOperation:
     """An operation under the cursor, and the same operation of its peers."""
 
     rank: Rank
+    """Its number in the job."""
     lane: str
     """Its thread or stream."""
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     kind: str
     """What kind of operation it is."""
     phase: str | None
+    """Forward, backward, optimizer or input; null where the recording does not tell."""
     start_us: float
     """From the step's begin on its rank, as `kair pinpoint` and `kair blame` print it."""
     begin_us: float
     """The same moment on the job's clock, as everything else here."""
     duration_us: float
+    """How long it took."""
     own_us: float
     """Its self time: without operations nested in it, and without waiting."""
     expected_us: float | None
@@ -180,6 +189,7 @@ class TimelineResult:
     step_us: float
     """Where the step ends: the whole of it is from 0 to here."""
     window_us: float
+    """How long a window lasts."""
     windows: int
     """How many there are."""
     rows: tuple[TimelineRow, ...]

@@ -14,9 +14,9 @@ from kair_engine.results.evidence_kinds import AnyEvidence
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.step_bar import StepBar
+from kair_engine.results.warning_kinds import AnyWarning
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.measures import EvidenceSource
-from kair_engine.trace.model import KairWarning
 
 Verdict = Literal["straggler", "job_wide", "no_straggler", "inconclusive"]
 
@@ -33,10 +33,15 @@ class RankedRank:
     """One rank in the triage's ranking, the most suspicious first."""
 
     rank: Rank
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     role: str
+    """The ranks that run the same program; only those are compared."""
     score: float
+    """How far it stands out; larger is more suspicious."""
     flagged: bool
+    """Whether a test sets it apart from its peers."""
     self_time_excess_us: float
     """µs per step of its self time beyond its role's median, waiting excluded: in usual steps, without the extreme
     ones, which large delays are."""
@@ -93,15 +98,19 @@ class Finding:
     """One culprit."""
 
     cause: Cause
+    """Why the time is lost."""
     pattern: Pattern
+    """Whether it is of one rank all the time or now and then, of a group, or of the whole job."""
     ranks: tuple[Rank, ...]
     """Who is to blame; empty where nobody is."""
     hosts: tuple[str, ...]
     """Of those ranks, or of those that it was seen on."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     edge: str | None
     """`from → to` where the delay lies between two operations or two ranks."""
     steps: tuple[int, ...]
+    """In which it shows."""
     p_value: float | None
     """Family-wise: corrected for everything tried in this triage."""
     time_lost_us_per_step: float
@@ -116,6 +125,7 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
+    """A replay of the job without it, or its excess where no replay can tell."""
     seen_on: tuple[Rank, ...] = ()
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None
@@ -139,6 +149,10 @@ class Finding:
     once all the other accused are fixed, whichever is less. Null where that was not replayed."""
     most_us_per_step: float | None = None
     """The same at most: whichever of the two is more."""
+    suggestion: str = ""
+    """What to do about it."""
+    fix_options: tuple[str, ...] = ()
+    """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
 
     @property
     def costs_us(self) -> float:
@@ -163,8 +177,11 @@ class Absorbed:
     """A delay of ranks' hosts that costs nothing: they are ahead of their devices, which never wait for it."""
 
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     cause: Cause
+    """Why the time is lost."""
     operator: str | None
+    """Its name in the recording; null where no single one can be named."""
     longer_us_per_step: float
     """Than on the ranks' peers."""
     costs_us_per_step: float
@@ -174,6 +191,8 @@ class Absorbed:
     takes: then the device waits now and then, for nothing that costs."""
     slack_us_per_step: float
     """So much longer the hosts could take in every step."""
+    sentence: str = ""
+    """The figures in words, for people."""
 
 
 OpenKind = Literal[
@@ -188,7 +207,7 @@ OpenKind = Literal[
     "no_peer",
     "few_steps",
 ]
-"""`kair_tui/commands/kinds.py` says what each is."""
+"""`open_kinds.py` says what each is."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +215,7 @@ class OpenItem:
     """A part of the step that no finding explains: how much, on whom, in which steps."""
 
     kind: OpenKind
+    """What is open."""
     ranks: tuple[Rank, ...]
     """Whom it is about: who is waited for, or who takes longer; empty where that is nobody in particular."""
     steps: tuple[int, ...]
@@ -205,6 +225,7 @@ class OpenItem:
     share_of_step: float
     """The same as a share of the step."""
     cause: Cause | None = None
+    """Why the time is lost."""
     operator: str | None = None
     """What runs meanwhile on these ranks; null where that was not recorded."""
     where: str | None = None
@@ -217,6 +238,10 @@ class OpenItem:
     """Of `waiting` for ranks that a test sets apart: what a replay without their delay saves; null where none does."""
     more_steps: int | None = None
     """So many more recorded steps would settle it; null where more steps do not, or how many is not known."""
+    sentence: str = ""
+    """How much, on whom, in which steps."""
+    settled_by: str = ""
+    """What would settle it."""
 
     @property
     def is_whole(self) -> bool:
@@ -229,13 +254,19 @@ class TriageResult:
     """The whole investigation."""
 
     verdict: Verdict
+    """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     findings: tuple[Finding, ...]
     ranking: tuple[RankedRank, ...]
+    """Every rank, the most suspicious first."""
     step_time_us: float
+    """The mean over steps."""
     waiting_us_per_step: float
+    """What all ranks, summed, waited."""
     unattributed_us_per_step: float
+    """What was waited for no known cause, summed over ranks."""
     steps: tuple[int, ...]
-    warnings: tuple[KairWarning, ...]
+    """Those that were analysed."""
+    warnings: tuple[AnyWarning, ...]
     together: FixPrice | None = None
     """All findings that were replayed, fixed at once; null for fewer than two."""
     accused_together: FixPrice | None = None
@@ -268,3 +299,5 @@ class TriageResult:
     smallest_share: float | None = None
     """The smallest share of the step that would have been found or listed in `open`: nothing larger is hidden in the
     recording. Null where that is not known."""
+    summary: str = ""
+    """The answer in one sentence."""

@@ -27,6 +27,7 @@ class ClockInfo:
     residual_us: float | None
     """Median disagreement of collective ends after correction."""
     max_offset_us: float
+    """The largest correction of a rank's clock."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class OperatorUse:
     """How often an operator ran, on all ranks together."""
 
     operator: str
+    """Its name in the recording; null where no single one can be named."""
     count: int
+    """How often it ran."""
     phases: tuple[str, ...]
     """Those it ran in; none where the recording does not tell."""
 
@@ -44,6 +47,7 @@ class RankRecord:
     """What one rank's recording holds of the chosen steps."""
 
     rank: Rank
+    """Its number in the job."""
     files: int
     """That hold it."""
     steps: int
@@ -65,6 +69,7 @@ class Attempt:
     began_at: str
     """When the first of its steps began, UTC, ISO 8601."""
     ranks: tuple[int, ...]
+    """Their numbers, sorted."""
     first_step: int
     """That all ranks told."""
     last_step: int
@@ -78,21 +83,33 @@ class InfoResult:
     """What the recording holds."""
 
     format: str
+    """Of the recording."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     missing_ranks: tuple[Rank, ...]
+    """Ranks of the job that left no trace."""
     hosts: dict[str, tuple[int, ...]]
+    """The ranks of each host."""
     layout: Layout | None
+    """How ranks are arranged; null where that is not known."""
     roles: dict[str, tuple[int, ...]]
+    """The ranks of each role."""
     device: str | None
+    """The model of the ranks' devices; null where none is recorded."""
     steps: tuple[int, ...]
+    """That were recorded."""
     operations: int
     """Of the chosen steps, all ranks together; the rows that mark steps are none."""
     operations_by_kind: dict[str, int]
+    """How many of each kind were recorded."""
     collectives: int
     """Of all chosen steps, with sends and receives: each once for all of its members."""
     matched_collectives: int
+    """Those of which all members' parts were found."""
     clock: ClockInfo
+    """How far the ranks' clocks agree."""
     warnings: tuple[KairWarning, ...]
     operators: tuple[OperatorUse, ...] = ()
     """Only when asked for, the most frequent first."""
@@ -116,13 +133,17 @@ class StepTime:
     """One step on one rank."""
 
     step: int
+    """Its number in the recording."""
     rank: Rank
+    """Its number in the job."""
     begin_us: float
     """From the first step's earliest begin, on the job's clock."""
     duration_us: float
     """On the device where hosts run ahead: from the end of the step before to the end of its last operation."""
     operations: int
+    """How many were recorded."""
     complete: bool
+    """Whether all of the step was recorded."""
     host_us: float | None = None
     """What its host took for the step, from its mark's begin to its end; null where that is `duration_us`."""
 
@@ -132,11 +153,17 @@ class StepSummary:
     """One step over all ranks."""
 
     step: int
+    """Its number in the recording."""
     ranks: int
+    """How many recorded the step."""
     median_us: float
+    """The median over the ranks."""
     max_us: float
+    """On the slowest rank."""
     slowest_rank: Rank
+    """Where the step took longest."""
     complete: bool
+    """Whether all of the step was recorded."""
     slow: bool
     """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""
 
@@ -174,7 +201,9 @@ class StepsResult:
     """The time of every step, over the ranks and on each."""
 
     summary: tuple[StepSummary, ...]
+    """Every step over all ranks."""
     steps: tuple[StepTime, ...]
+    """Every step on every rank."""
     step_time_us: float
     """The mean over the complete steps of the median rank's time (of the longest rank's, where no collective makes
     ranks wait for one another): the step time of all commands. Of that rank's steps where one was asked about."""
@@ -258,8 +287,11 @@ class OperatorsResult:
     """Where the time of all ranks goes."""
 
     ranks: tuple[Rank, ...]
+    """Their numbers, sorted."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     step_time_us: float
+    """The mean over steps."""
     total_us: float
     """The time of all types; what runs at once counts each by itself."""
     by_type: tuple[TypeTime, ...]
@@ -280,11 +312,17 @@ class DegradedWindow:
     """A window in which a rank ran the operator less often than its peers."""
 
     rank: Rank
+    """Its number in the job."""
     window: int
+    """Which one, from 0."""
     start_us: float
+    """Where the window begins, from the step's begin."""
     count: int
+    """How often it ran."""
     expected: float
+    """How often its peers ran it, the median."""
     state: Literal["missing", "degraded"]
+    """Whether the rank ran it not at all, or less often."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +330,9 @@ class RankCounts:
     """How often one rank ran the operator, per window."""
 
     rank: Rank
+    """Its number in the job."""
     counts: tuple[int, ...]
+    """How often it ran in each window."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +342,11 @@ class FrequencyResult:
     operator: str
     """The operator or phase counted; `*` is every operation."""
     window_us: float
+    """How long a window lasts."""
     windows: int
+    """How many windows a step has."""
     counts: tuple[RankCounts, ...]
+    """Of every rank."""
     degraded: tuple[DegradedWindow, ...]
+    """Windows in which a rank ran it less often than its peers."""
     warnings: tuple[KairWarning, ...]

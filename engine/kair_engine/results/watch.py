@@ -24,8 +24,11 @@ class StandingRank:
     """Where a rank stands in a job that stands still, or how it ended."""
 
     rank: int
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     state: StandingKind
+    """Whether the rank ran it not at all, or less often."""
     step: int = -1
     """That it is in, or was; −1 where that is not known."""
     phase: str = ""
@@ -63,6 +66,7 @@ class Hang:
     told: str
     """Who is missing, and where, in words."""
     ranks: tuple[StandingRank, ...]
+    """Their numbers, sorted."""
     over: bool = False
     """The job goes on."""
 
@@ -72,7 +76,9 @@ class WatchedRank:
     """A rank's last 20 steps."""
 
     rank: int
+    """Its number in the job."""
     host: str | None
+    """Where it runs; null where that is not recorded."""
     step: int
     """The last that it told."""
     step_time_us: float | None
@@ -104,7 +110,9 @@ class WatchedHost:
     """A host's agent."""
 
     host: str
+    """Where it runs; null where that is not recorded."""
     ranks: int
+    """Their numbers, sorted."""
     silent: bool
     """Whether its agent is not heard, though ranks lived on it."""
     heard_s_ago: float
@@ -137,8 +145,11 @@ class Alert:
     """A rank beyond its peers, the whole job longer than before, no step's end for long, a host not heard, or a rank
     whose process ended otherwise than in order."""
     step: int
+    """Its number in the recording."""
     ranks: tuple[int, ...]
+    """Their numbers, sorted."""
     hosts: tuple[str, ...]
+    """The ranks of each host."""
     excess: float | None
     """Of the self time, or of the job's step time, as a share; None where that is not what was noticed."""
     z: float | None
@@ -166,6 +177,7 @@ class WatchedWindow:
     last_step: int
     """The last that is."""
     ranks: tuple[int, ...]
+    """Their numbers, sorted."""
     why: str
     """`slow ranks`, `longer steps`, or `asked for`."""
     state: Literal["ordered", "over", "committed"]
@@ -205,6 +217,7 @@ class WatchResult:
     updated_at: str
     """UTC, ISO 8601."""
     state: JobState
+    """Whether the rank ran it not at all, or less often."""
     step: int
     """The last that nine in ten of the ranks have reached; −1 before the first."""
     step_time_us: float | None
@@ -212,8 +225,11 @@ class WatchResult:
     usual_step_time_us: float | None
     """Median of those before."""
     world_size: int
+    """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[WatchedRank, ...]
+    """Their numbers, sorted."""
     hosts: tuple[WatchedHost, ...]
+    """The ranks of each host."""
     alerts: tuple[Alert, ...]
     """The last 100."""
     sampling: Sampling

@@ -35,6 +35,7 @@ class SlowdownCause:
     """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
 
     cause: CauseName
+    """Why the time is lost."""
     ranks: tuple[int, ...] = ()
     """Where it is: of a slow stage none."""
     share: float | None = None
@@ -54,24 +55,37 @@ class StepPrice:
     """One step under the main scenarios; attributions are S of that step alone."""
 
     step: int
+    """Its number in the recording."""
     measured_us: float
+    """As recorded."""
     replayed_us: float
     """Without launch delays."""
     ideal_us: float
+    """Replayed without any straggler."""
     slowdown: float
+    """S: step time over the ideal step time (1.0 = no effect)."""
     by_operator_type: dict[str, float] = field(default_factory=dict)
+    """S of each kind of time or operation type, the largest first."""
     by_dp_rank: dict[int, float] = field(default_factory=dict)
+    """S of each data-parallel rank, the largest first."""
     by_stage: dict[int, float] = field(default_factory=dict)
+    """S of each pipeline stage, the largest first."""
     by_rank: dict[int, float] = field(default_factory=dict)
+    """S of each rank, the largest first."""
     launch_by_operator_type: dict[str, float] | None = None
     """As of the whole job, whose launch delays decide whether they are taken apart."""
     launch_by_dp_rank: dict[int, float] | None = None
+    """The same of each data-parallel rank."""
     launch_by_stage: dict[int, float] | None = None
+    """The same of each pipeline stage."""
     saved_by_operator_type_us: dict[str, float] = field(default_factory=dict)
     """As of the whole job: what the fix of one part saves of this step alone."""
     saved_by_dp_rank_us: dict[int, float] = field(default_factory=dict)
+    """Of a step, by the fix of one data-parallel rank."""
     saved_by_stage_us: dict[int, float] = field(default_factory=dict)
+    """Of a step, by the fix of one pipeline stage."""
     saved_by_rank_us: dict[int, float] = field(default_factory=dict)
+    """Of a step, by the fix of one rank."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,9 @@ class FixPrice:
     """The job with something fixed, or scaled."""
 
     fix: str
+    """What is taken to be as it should be, or scaled."""
     step_time_us: float
+    """The mean over steps."""
     saved_us: float
     """Per step; negative where it would be slower."""
     saved_share: float
@@ -114,6 +130,7 @@ class AbsorbedFix:
     """A fix of what hosts do that saves nothing: they are ahead of their devices, which never wait for it."""
 
     fix: str
+    """What is taken to be as it should be, or scaled."""
     ranks: tuple[Rank, ...]
     """Whose hosts it is about."""
     saved_us: float
@@ -153,7 +170,9 @@ class HostStops:
     per_step: float
     """Of one rank, in the mean."""
     median_us: float
+    """Half of the stops are longer."""
     longest_us: float
+    """The longest stop."""
     share_of_step: float
     """What they take of the mean rank's step."""
     slowest_rank_us: float
@@ -178,8 +197,11 @@ class Remedy:
     """What would help, and the step time it leads to."""
 
     remedy: RemedyName
+    """What to even out."""
     step_time_us: float
+    """The mean over steps."""
     saved_us: float
+    """Per step."""
     compute_change_by_stage: dict[int, float] = field(default_factory=dict)
     """Of what each stage computes, the share to add (or, negative, to take away); empty where layers stay."""
     dp_ranks: int | None = None
@@ -199,20 +221,26 @@ class WhatifResult:
     """
 
     slowdown: float
+    """S: step time over the ideal step time (1.0 = no effect)."""
     waste: float
     """1 - 1/S."""
     step_time_us: float
     """Replayed, without launch delays: what S compares."""
     measured_step_time_us: float
+    """As recorded, the mean over steps."""
     ideal_step_time_us: float
     """Of the published model [W] the ideal is the mean of all ranks, the slow ones among them."""
     peer_slowdown: float
     """Step time over that where nothing takes longer than on its peers, which leave the slow rank out. `slowdown` is
     the published figure. Of profiler recordings the two are the same."""
     peer_ideal_step_time_us: float
+    """Replayed with nothing longer than on its peers, the mean over steps."""
     by_operator_type: dict[str, float] = field(default_factory=dict)
+    """S of each kind of time or operation type, the largest first."""
     by_dp_rank: dict[int, float] = field(default_factory=dict)
+    """S of each data-parallel rank, the largest first."""
     by_stage: dict[int, float] = field(default_factory=dict)
+    """S of each pipeline stage, the largest first."""
     by_rank: dict[int, float] = field(default_factory=dict)
     """Exact, by a replay of each worker; empty or without the cheapest ones where that takes too long."""
     by_rank_approximate: dict[int, float] = field(default_factory=dict)
@@ -247,15 +275,20 @@ class WhatifResult:
     launch_by_operator_type: dict[str, float] | None = None
     """Only where launch delays cost 3 % or more; the first operation of a stage counts as `first-op`."""
     launch_by_dp_rank: dict[int, float] | None = None
+    """The same of each data-parallel rank."""
     launch_by_stage: dict[int, float] | None = None
+    """The same of each pipeline stage."""
     pattern: SlowdownPattern
     """Of the workers' S."""
     causes: tuple[SlowdownCause, ...] = ()
     """Those worth naming, the first one first; empty where no figure speaks for one."""
     fixes: tuple[FixPrice, ...] = ()
+    """The price of each fix that was asked for, then of all together."""
     remedies: tuple[Remedy, ...] = ()
     per_step: tuple[StepPrice, ...]
+    """Every step by itself."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     warnings: tuple[KairWarning, ...]
     by_host: dict[str, float] = field(default_factory=dict)
     """Where several ranks share a host, and there are several hosts."""
@@ -266,8 +299,11 @@ class WhatifResult:
     saved_by_operator_type_us: dict[str, float] = field(default_factory=dict)
     """What a step saves with this kind of time, or operation type, like on peers; the largest first."""
     saved_by_dp_rank_us: dict[int, float] = field(default_factory=dict)
+    """Of a step, by the fix of one data-parallel rank."""
     saved_by_stage_us: dict[int, float] = field(default_factory=dict)
+    """Of a step, by the fix of one pipeline stage."""
     saved_by_host_us: dict[str, float] = field(default_factory=dict)
+    """Of a step, by the fix of one host."""
     saved_by_rank_us: dict[int, float] = field(default_factory=dict)
     """Of very large jobs only of those ranks that can save most."""
     saved_by_rank_at_most_us: dict[int, float] = field(default_factory=dict)
@@ -292,8 +328,11 @@ class Fix:
     """Which operations are changed: those that meet all that is given; an empty field stands for all."""
 
     ranks: tuple[int, ...] = ()
+    """Empty for all."""
     hosts: tuple[str, ...] = ()
+    """Empty for all."""
     stages: tuple[int, ...] = ()
+    """Of the pipeline; empty for all."""
     kinds: tuple[FixKind, ...] = ()
     """Of operators `host` stands for garbage collection too, as in triage's classes."""
     operators: tuple[str, ...] = ()

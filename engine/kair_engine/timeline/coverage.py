@@ -10,6 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, zero_for_nan
 from kair_engine.ranks import Rank, as_positions, rank_at, ranks_at
+from kair_engine.results.warning_kinds import FewerRecorded, NoCommonStep, NoPeer
 from kair_engine.stats import MAD_TO_SIGMA, known_median
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import ByOperator, by_operator
@@ -80,12 +81,12 @@ def coverage(ranks: Ints, role: Ints, counts: Floats) -> list[KairWarning]:
     `counts` is (COUNTED × steps × ranks), NaN where a rank has no such step; `role` has a code per rank.
     """
     recorded: Bools = np.asarray(~np.isnan(counts[0]).all(axis=0))
-    found = []
+    found: list[KairWarning] = []
     if not recorded.all():
-        found.append(KairWarning("no_common_step", figures=_of(~recorded), ranks=_named(ranks, ~recorded)))
+        found.append(NoCommonStep(ranks=_named(ranks, ~recorded)))
     alone = _alone(role, recorded)
     if alone.any():
-        found.append(KairWarning("no_peer", figures=_of(alone), ranks=_named(ranks, alone)))
+        found.append(NoPeer(ranks=_named(ranks, alone)))
     return found + list(_fewer(ranks, role, counts))
 
 
@@ -126,8 +127,8 @@ def _fewer(ranks: Ints, role: Ints, counts: Floats) -> Iterator[KairWarning]:
             # Whose work differs from step to step has fewer than its peers in many, and lacks nothing.
             fewer &= usual - own > BEYOND_VARIATION * _varies(counts[COUNTED.index(about)])
         for place in as_positions(np.flatnonzero(fewer)):
-            figures = {"recorded": float(own[place]), "peers": float(usual[place])}
-            yield KairWarning("fewer_recorded", figures=figures, ranks=(rank_at(ranks, place),), about=about)
+            fewest, peers = float(own[place]), float(usual[place])
+            yield FewerRecorded(recorded=fewest, peers=peers, ranks=(rank_at(ranks, place),), about=about)
         told |= fewer
 
 
@@ -150,10 +151,6 @@ def _alone(role: Ints, recorded: Bools) -> Bools:
     """Ranks of which no other runs the program, where others have such peers."""
     sizes = np.bincount(role[recorded], minlength=int(role.max(initial=0)) + 1)
     return np.asarray(recorded & (sizes[role] == 1) & (sizes.max(initial=0) > 1))
-
-
-def _of(some: Bools) -> dict[str, float]:
-    return {"ranks": float(np.count_nonzero(some)), "of_ranks": float(len(some))}
 
 
 def _named(ranks: Ints, some: Bools) -> tuple[Rank, ...]:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, present
+from kair_engine.results.warning_kinds import ProfilersBeganApart
 from kair_engine.timeline.clocks import first_step, synchronise
 from kair_engine.trace.model import KairWarning, Trace
 
@@ -45,15 +46,15 @@ def without_staggered_begin(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...
     kept = steps[~late[np.searchsorted(_recorded(trace), steps)]]
     if not len(kept):
         return trace, ()
-    figures = {
-        "rank": int(trace.job.ranks[at[behind.argmax()]]),
-        "first_rank": int(trace.job.ranks[at[behind.argmin()]]),
-        "behind_us": float(behind.max()) / 1e3,
-        "ranks": int(np.count_nonzero(behind > _STEPS_BEHIND * usual)),
-        "step": int(steps[0]),
-        "steps": len(steps) - len(kept),
-    }
-    return trace.select(kept.tolist()), (KairWarning("profilers_began_apart", figures=figures),)
+    apart = ProfilersBeganApart(
+        rank=int(trace.job.ranks[at[behind.argmax()]]),
+        first_rank=int(trace.job.ranks[at[behind.argmin()]]),
+        behind_us=float(behind.max()) / 1e3,
+        others=int(np.count_nonzero(behind > _STEPS_BEHIND * usual)) - 1,
+        step=int(steps[0]),
+        steps=len(steps) - len(kept),
+    )
+    return trace.select(kept.tolist()), (apart,)
 
 
 def _recorded(trace: Trace) -> Ints:

@@ -34,7 +34,9 @@ class RankIdentity:
     """Of one rank in one attempt; what is not told is None or empty."""
 
     rank: int
+    """Its number in the job."""
     host: str | None = None
+    """Where it runs; null where that is not recorded."""
     boot: str | None = None
     """Of the host: another one after a reboot."""
     pid: int | None = None
@@ -44,6 +46,7 @@ class RankIdentity:
     local_rank: int | None = None
     """Its number among the ranks of its host, as the launcher counts."""
     device: DeviceIdentity = field(default_factory=DeviceIdentity)
+    """The model of the ranks' devices; null where none is recorded."""
     numa_node: int | None = None
     """Of its device, else the one that all its cores are of."""
     nics: tuple[str, ...] = ()

@@ -180,16 +180,23 @@ class EvidenceSource:
     """`prometheus`, `dcgm`, `kernel log`, `slurm`, `kubernetes`, `nccl inspector`, `ncclras`, `nvidia-smi`, `torch
     memory`, `capture`."""
     clock: Clock = "unknown"
+    """What its times are: kept by a time server (unix), by a host's own clock (host), since a host's start and made
+    Unix by an assumption (boot), or unknown.
+    """
     bound_s: float | None = None
     """By how much its times may be off; None where that is not known."""
     interval_s: float | None = None
     """Between readings of one thing, the median; None of events."""
     first_ns: int | None = None
+    """Of its rows, the first, Unix; null where it has none."""
     last_ns: int | None = None
+    """The last of them."""
     gaps: int = 0
     """Times that nothing came for more than three intervals."""
     longest_gap_s: float = 0.0
+    """The longest time that nothing came."""
     rows: int = 0
+    """Readings and events that it has."""
     passed_over: int = 0
     """Lines or values that say nothing known, or are damaged."""
     holds_s: float | None = None

@@ -8,15 +8,17 @@ Hosts of ranks.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import msgspec
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Rank, in_order
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.identity import RankIdentity
 
@@ -31,19 +33,22 @@ SourceFormat = str
 """The name of a row of `readers/formats.py`."""
 
 
-@dataclass(frozen=True)
-class KairWarning:
+class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
 
     code: str
+    """Stable, for machines."""
     message: str = ""
     """Empty where there are figures: the sentence is made of those."""
-    figures: Mapping[str, int | float] = field(default_factory=dict, hash=False)
-    """Units are in their names; shares are of 1."""
     ranks: tuple[Rank, ...] = ()
-    """Whom the figures are of; empty where that is nobody."""
+    """Whom it is about; empty where that is nobody."""
     about: str | None = None
-    """The class of operations that they are of."""
+    """The class of operations, group or host that it is of."""
+    template: ClassVar[str] = ""
+
+    def wording(self) -> str:
+        """Return the template that its figures are filled into; empty of a warning that is a text."""
+        return self.template
 
 
 OF_RUNS = frozenset(("other_run", "several_runs"))
@@ -55,11 +60,15 @@ class Layout:
     """Where a job's ranks stand in its parallel dimensions; sizes are None where the metadata lacks them."""
 
     dp: int | None = None
+    """Data-parallel ranks."""
     pp: int | None = None
+    """Pipeline stages."""
     tp: int | None = None
+    """Tensor-parallel ranks."""
     pipeline_stage: dict[int, int] = field(default_factory=dict)
     """rank → pipeline stage, for the ranks whose place is known."""
     dp_rank: dict[int, int] = field(default_factory=dict)
+    """The data-parallel rank of each rank."""
 
 
 @dataclass(frozen=True)
@@ -476,10 +485,11 @@ MAX_MESSAGE_LENGTH: Final = 200
 _MAX_LISTED: Final = 8
 
 
-def short_warning(code: str, message: str) -> KairWarning:
-    """A KairWarning whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
+def short_warning(code: str, message: str, ranks: Iterable[int] = ()) -> KairWarning:
+    """Return a warning about `ranks` whose message is one line of at most MAX_MESSAGE_LENGTH characters."""
     line = " ".join(message.splitlines())
-    return KairWarning(code, line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…")
+    short = line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…"
+    return KairWarning(code, short, in_order(ranks))
 
 
 def listed(numbers: list[int] | tuple[int, ...]) -> str:

@@ -134,7 +134,7 @@ def _throughout(
     in_part = any(one.kind in {"one_family", "one_kernel"} for one in diagnosis.evidence)
     if diagnosis.cause != "compute" or diagnosis.operator is not None or in_part:
         return ()
-    found = slower_throughout(job, largest, accused)
+    found = slower_throughout(Compared(job, largest), accused)
     return () if found is None else found.evidence
 
 

@@ -18,6 +18,7 @@ from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Absorbed, Finding
+from kair_engine.results.warning_kinds import NobodyWaits, ReplayInDoubt
 from kair_engine.timeline.host_time import Leads
 from kair_engine.trace.model import KairWarning
 from kair_engine.triage.past_prices import is_by_past
@@ -168,13 +169,13 @@ class _Seen(NamedTuple):
         job, worth = self.job, max(finding.time_lost_us_per_step, hidden_us)
         if outcome == "keep_by_estimate":
             longer = _last_with_longer_kernels(finding, job)
-            doubted = _told("replay_in_doubt", finding.ranks, worth, longer * 1e3 / job.step_time_ns, job)
+            doubted = _told(ReplayInDoubt, finding.ranks, worth, longer * 1e3 / job.step_time_ns, job)
             return _by_estimate(finding, longer, job), [doubted]
         if outcome == "keep_if_alone":
             return _by_estimate(finding, hidden_us, job), []
         if outcome == "unwaited":
             waited = self.waiting.share_for(finding.ranks) or 0.0
-            return finding, [_told("nobody_waits", finding.ranks, worth, waited, job)]
+            return finding, [_told(NobodyWaits, finding.ranks, worth, waited, job)]
         return finding, []
 
 
@@ -248,10 +249,12 @@ def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
     )
 
 
-def _told(code: str, ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess) -> KairWarning:
+def _told(
+    kind: type[NobodyWaits | ReplayInDoubt], ranks: tuple[Rank, ...], worth_us: float, waited: float, job: JobExcess
+) -> KairWarning:
     mean_ns = max(float(job.step_times_ns.mean()), 1.0)  # what is printed is a share of the mean step
-    figures = {"share_of_step": worth_us * 1e3 / mean_ns, "waited_share": waited * job.step_time_ns / mean_ns}
-    return KairWarning(code, figures=figures, ranks=ranks)
+    waited_share = waited * job.step_time_ns / mean_ns
+    return kind(share_of_step=worth_us * 1e3 / mean_ns, waited_share=waited_share, ranks=ranks)
 
 
 OF_HOSTS = ("host", "input")

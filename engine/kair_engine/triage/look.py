@@ -23,6 +23,7 @@ from kair_engine.localize.localization import Localization, conclude, step_time_
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import with_unnamed_collectives
 from kair_engine.ranks import Rank
+from kair_engine.results.warning_kinds import GiantStep
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import counted_times, told_wholly
@@ -39,8 +40,6 @@ from kair_engine.triage.ranks.kernel_times import measured_signals
 from kair_engine.triage.replays import Replays, read_once
 from kair_engine.whatif.analysis import share_replayed, units
 
-GIANT_STEP: Final = "giant_step"
-"""The code of the warning that a step was set aside since it outweighs all others."""
 MOST_OF_WAITING: Final = 2 / 3
 """A step went by in waiting for one rank if its peers waited for that one for this part of it; and all waiting is for
 one rank if it is the last one for this part of it."""
@@ -169,11 +168,17 @@ def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarn
     if float(lengths[at]) <= others_ns or len(lengths) - 1 < (steps_needed(job) or FEWEST_STEPS):
         return None
     longest, others = job.steps[at].step, len(lengths) - 1
-    figures = {"step": longest, "length_us": float(lengths[at]) / 1e3, "others_us": others_ns / 1e3, "others": others}
     ranks = _waited_for(job, at)
     took = zero_for_nan(job.by_step_ns[at])[:, np.isin(job.ranks, ranks)].sum(axis=1)
     about = CLASSES[int(took.argmax())] if ranks else None
-    told = KairWarning(GIANT_STEP, figures=figures, ranks=ranks, about=about)
+    told = GiantStep(
+        step=longest,
+        length_us=float(lengths[at]) / 1e3,
+        others_us=others_ns / 1e3,
+        others=others,
+        ranks=ranks,
+        about=about,
+    )
     return trace.select([step for step in trace.steps if step != longest]), told
 
 

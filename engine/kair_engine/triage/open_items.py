@@ -14,7 +14,6 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
-from kair_engine.localize.link_changes import GROUPS_DIFFER
 from kair_engine.localize.localization import Localization, steps_needed
 from kair_engine.localize.moments import Moment
 from kair_engine.localize.since import MOST_OF_ROLE
@@ -23,6 +22,7 @@ from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.evidence_kinds import PriceRange, Ticks
 from kair_engine.results.triage import Finding, OpenItem, OpenKind
+from kair_engine.results.warning_kinds import GiantStep, GraphsNotRecorded, GroupsDiffer
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.coverage import NOT_COMPARED
@@ -33,8 +33,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.trace.operations import COMPUTE, SCOPE, STEP_SCOPE, Operations
 from kair_engine.triage.gate import Gated
-from kair_engine.triage.look import GIANT_STEP, Looked
-from kair_engine.triage.unrecorded_graphs import GRAPHS_NOT_RECORDED
+from kair_engine.triage.look import Looked
 from kair_engine.triage.waiting import Waiting
 
 EXPLAINED: Final = 0.5
@@ -226,15 +225,13 @@ class Budget:
     def _giant_steps(self) -> Iterator[OpenItem]:
         """Yield the steps that were set aside as each outweighs all others."""
         for one in self.seen.set_aside:
-            if one.code == GIANT_STEP:
-                step, took, others, count = (one.figures[name] for name in ("step", "length_us", "others_us", "others"))
-                lost, mean = (took - others / count) / (count + 1), (took + others) / (count + 1)
-                item = OpenItem(
-                    "event", one.ranks, (int(step),), lost, lost / mean, took_us=took, usual_us=others / count
-                )
+            if isinstance(one, GiantStep):
+                took, usual, steps = one.length_us, one.others_us / one.others, one.others + 1
+                lost, mean = (took - usual) / steps, (took + one.others_us) / steps
+                item = OpenItem("event", one.ranks, (one.step,), lost, lost / mean, took_us=took, usual_us=usual)
                 if one.ranks and one.about is not None:
                     place = as_positions(self._positions(one.ranks))[0]
-                    cause, operator = self._ran(int(step), place, CLASSES.index(one.about))
+                    cause, operator = self._ran(one.step, place, CLASSES.index(one.about))
                     item = replace(item, cause=cause, operator=operator)
                 yield item
 
@@ -349,18 +346,13 @@ def smallest_share(items: Sequence[OpenItem]) -> float:
     return max((SMALLEST_SHARE, *(one.share_of_step for one in items)))
 
 
-_ITEM_OF: Final[dict[str, OpenKind]] = {GRAPHS_NOT_RECORDED: "idle", GROUPS_DIFFER: "groups_differ"}
-"""Codes of warnings that are items of their own."""
-
-
 def _of_warnings(warnings: Sequence[KairWarning], job: JobExcess) -> Iterator[OpenItem]:
     """Yield what warnings say of time that nothing explains."""
     step_us = job.step_time_ns / 1e3
     for one in warnings:
-        if one.code in _ITEM_OF:
-            share = one.figures["share_of_step"]
-            where = one.about if one.code == GROUPS_DIFFER else None
-            yield OpenItem(_ITEM_OF[one.code], one.ranks, (), share * step_us, share, where=where)
+        if isinstance(one, GraphsNotRecorded | GroupsDiffer):
+            kind: OpenKind = "idle" if isinstance(one, GraphsNotRecorded) else "groups_differ"
+            yield OpenItem(kind, one.ranks, (), one.share_of_step * step_us, one.share_of_step, where=one.about)
 
 
 def longer_steps(found: Localization, findings: Sequence[Finding]) -> Iterator[OpenItem]:

@@ -7,11 +7,11 @@ import numpy as np
 
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding
+from kair_engine.results.warning_kinds import GraphsNotRecorded
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 
-GRAPHS_NOT_RECORDED: Final = "graphs_not_recorded"
 HIDDEN_SHARE: Final = 0.1
 """Of the step, in such graphs: a rank that takes a tenth longer in them costs the smallest share of a step that is
 told of a rank."""
@@ -33,8 +33,7 @@ def without_unknown_inside(
     stand = tuple(one for one in findings if not _of_graph(one) or (waits_known and is_one and one.ranks))
     if waits_known and len(stand) == len(findings):
         return stand, ()
-    figures = {"share_of_step": min(hidden_ns / step_time_ns, 1.0)}
-    return stand, (KairWarning(GRAPHS_NOT_RECORDED, figures=figures),)
+    return stand, (GraphsNotRecorded(share_of_step=min(hidden_ns / step_time_ns, 1.0)),)
 
 
 def _of_graph(finding: Finding) -> bool:

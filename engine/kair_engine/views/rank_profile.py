@@ -18,6 +18,7 @@ from kair_engine.localize.large_step_detail import matched_close_up, with_some_p
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
+from kair_engine.results.warning_kinds import UnknownMembers
 from kair_engine.step_bar import bar_of_rank, bubble_by_roles
 from kair_engine.timeline.account import AccountOfSteps
 from kair_engine.timeline.clocks import Synchronisation, synchronise
@@ -225,9 +226,9 @@ def _warnings(rank: int, role: _Role, step_time_us: float, *, alone: bool) -> It
     if not len(role.peers):
         yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be held against")
     if role.unknown_us > _MENTIONED_SHARE * step_time_us:
-        figures = {"share_of_step": role.unknown_us / step_time_us}
-        counts_as = "communication" if alone else "rest"
-        yield KairWarning("unmatched_collectives", figures=figures, ranks=(Rank(rank),), about=counts_as)
+        counts_as = "exposed communication" if alone else "the rest"
+        share = role.unknown_us / step_time_us
+        yield UnknownMembers(share_of_step=share, ranks=(Rank(rank),), about=counts_as)
 
 
 _Sort = Literal["phase", "scope"]

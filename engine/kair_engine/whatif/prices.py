@@ -19,6 +19,7 @@ from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.results.fixes import fix_text
+from kair_engine.results.warning_kinds import InexactReplay
 from kair_engine.results.whatif import (
     HIGHEST_COST,
     SLOW,
@@ -302,8 +303,7 @@ def inexact_replay(
         return
     worst = int(np.argmax(step_errors(delayed, measured)))
     replayed_us, recorded_us = float(delayed[worst]) / 1e3, float(measured[worst]) / 1e3
-    figures = {"off": off, "worst_step": steps[worst], "replayed_us": replayed_us, "recorded_us": recorded_us}
-    yield KairWarning("simulation_error", figures=figures)
+    yield InexactReplay(off=off, worst_step=steps[worst], replayed_us=replayed_us, recorded_us=recorded_us)
 
 
 def step_errors(delayed: Floats, measured: Floats) -> Floats:

@@ -80,6 +80,11 @@ class Table:
     left_out: int = 0
     """Rows that are not shown."""
 
+    @property
+    def more(self) -> str:
+        """Return how many rows are not shown."""
+        return f"… and {count(self.left_out)} more"
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -131,11 +136,6 @@ def table(columns: Sequence[Column[Any]], rows: Sequence[Any], limit: int) -> Ta
     )
 
 
-def left_out(of: Table) -> str:
-    """How many rows are not shown."""
-    return f"… and {count(of.left_out)} more"
-
-
 def _cell(column: Column[Any], row: object) -> Cell:
     shown = column.show(row)
     return Cell(shown.text, alarm=True) if isinstance(shown, Styled) and "red" in shown.style else Cell(_text(shown))
@@ -143,17 +143,6 @@ def _cell(column: Column[Any], row: object) -> Cell:
 
 def _text(shown: str | Styled) -> str:
     return shown.text if isinstance(shown, Styled) else shown
-
-
-def element(tag: str, *inside: "Element | str | None", **attributes: str) -> Element:
-    """An element with texts and elements in it. A trailing `_` of an attribute's name falls away: `class_`."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): clean(value) for name, value in attributes.items()})
-    for one in inside:
-        if isinstance(one, str):
-            _add_text(made, clean(one))
-        elif one is not None:
-            made.append(one)
-    return made
 
 
 def svg(width: int, height: int, label: str) -> Element:
@@ -177,10 +166,3 @@ def path(points: "list[tuple[float, float]]", *, closed: bool = False) -> str:
 
 def _number(value: str | float) -> str:
     return clean(value) if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-
-
-def _add_text(to: Element, text: str) -> None:
-    if len(to):
-        to[-1].tail = (to[-1].tail or "") + text
-    else:
-        to.text = (to.text or "") + text

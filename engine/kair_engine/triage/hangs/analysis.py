@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Rank, in_order
 from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
@@ -41,14 +41,17 @@ def hang(trace: Trace) -> TriageResult:
     """
     sound = sound_recordings(trace.job)
     mismatches = tuple(found for found in map(mismatch_in, sound.groups) if found is not None)
-    asked = _Asked(trace.job, sound, waits_of(trace.job, sound), mismatches)
+    waits = waits_of(trace.job, sound)
+    asked = _Asked(trace.job, sound, waits, mismatches)
     findings = _one_of_each(_findings(asked))[:_MOST_FINDINGS]
     accused = {rank for finding in findings for rank in finding.ranks}
-    questions = () if findings else tuple(open_questions(trace.job, sound, asked.waits))
+    questions = () if findings else tuple(open_questions(trace.job, sound, waits))
+    held_up = Counter(rank for place in waits.places for rank in place.missing for _ in place.waiting)
+    held_up.update(one.call.peer for one in waits.transfers if not one.answered)
     return TriageResult(
         verdict=_verdict(findings, is_open=bool(questions)),
         findings=findings,
-        ranking=_ranking(trace.job, accused, asked.waits),
+        ranking=ranked(trace.job, accused, held_up),
         step_time_us=0.0,
         waiting_us_per_step=0.0,
         unattributed_us_per_step=0.0,
@@ -78,7 +81,7 @@ def _unreachable(asked: _Asked) -> Iterator[Finding]:
     """Whose process did not answer when it was asked."""
     ranks = tuple(rank for rank, groups in asked.sound.progress.items() if any(one.unreachable for one in groups))
     if ranks:
-        facts = (kinds.Unreachable(ranks=_ranks(ranks)),)
+        facts = (kinds.Unreachable(ranks=in_order(ranks)),)
         yield finding_of(asked.job, ranks, None, facts)
 
 
@@ -147,7 +150,7 @@ def _circles(asked: _Asked) -> Iterator[Finding]:
             yield finding_of(asked.job, odd, places[0].group.operation(places[0].sequence), facts)
             continue
         first = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
-        facts = (kinds.WaitCircle(ranks=_ranks(circle)), *told.waits_for(transfers), *absent, *where)
+        facts = (kinds.WaitCircle(ranks=in_order(circle)), *told.waits_for(transfers), *absent, *where)
         yield finding_of(asked.job, (), first, facts, seen_on=circle)
 
 
@@ -164,10 +167,10 @@ def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
     """That some wait in another group; what RAS counts by operation is one group for all of these."""
     (communicator, _, _), (same, _, _) = usual.group.name.rpartition(" "), other.group.name.rpartition(" ")
     if not communicator or communicator != same:
-        return kinds.WaitsElsewhere(ranks=_ranks(odd))
+        return kinds.WaitsElsewhere(ranks=in_order(odd))
     called, expected = other.group.operation(other.sequence), usual.group.operation(usual.sequence)
     text = f"{called} where the others called {expected}, in process group {communicator}"
-    return kinds.OtherCall(float(other.sequence), float(len(usual.waiting)), ranks=_ranks(odd), about=text)
+    return kinds.OtherCall(float(other.sequence), float(len(usual.waiting)), ranks=in_order(odd), about=text)
 
 
 def _silent(asked: _Asked) -> Iterator[Finding]:
@@ -187,7 +190,7 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
         ]
         facts += told.last_completed(place.group)
     if not places:
-        facts.append(kinds.NoDump(ranks=_ranks((rank,))))
+        facts.append(kinds.NoDump(ranks=in_order((rank,))))
     operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
     yield finding_of(asked.job, (rank,), operator, facts)
 
@@ -203,7 +206,7 @@ def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
             arrived = kinds.AllArrived(
                 float(place.sequence),
                 told.members_of(place.group),
-                ranks=_ranks(place.waiting),
+                ranks=in_order(place.waiting),
                 about=told.about(place.group, place.sequence),
             )
             facts = (arrived, *where, *told.last_completed(place.group))
@@ -211,7 +214,7 @@ def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
     met = [one for one in waits.transfers if one.answered]
     if met:
         ranks = tuple(dict.fromkeys(one.rank for one in met))
-        facts = (kinds.TransfersMet(ranks=_ranks(ranks)), *told.waits_for(met))
+        facts = (kinds.TransfersMet(ranks=in_order(ranks)), *told.waits_for(met))
         yield finding_of(asked.job, (), met[0].call.operation, facts, seen_on=ranks)
 
 
@@ -234,7 +237,7 @@ def finding_of(
     seen_on: Collection[int] = (),
 ) -> Finding:
     """That the job stands still for these ranks, or for nobody; `operator`: what the others wait in."""
-    ranks, shown_on = _ranks(accused), _ranks(seen_on)
+    ranks, shown_on = in_order(accused), in_order(seen_on)
     return Finding(
         cause="hang",
         pattern="job_wide" if not ranks else "group" if len(ranks) > 1 else "persistent",
@@ -251,24 +254,7 @@ def finding_of(
     )
 
 
-def _ranking(job: Job, accused: Collection[Rank], waits: Waits) -> tuple[RankedRank, ...]:
-    """Who is accused first, then by how many wait for each; there is no score of a hang."""
-    held_up = Counter(rank for place in waits.places for rank in place.missing for _ in place.waiting)
-    held_up.update(one.call.peer for one in waits.transfers if not one.answered)
+def ranked(job: Job, accused: Collection[Rank], held_up: Counter[int]) -> tuple[RankedRank, ...]:
+    """Return who is accused first, then by how many ranks each holds up; there is no score of a hang."""
     order = sorted(job.ranks, key=lambda rank: (rank not in accused, -held_up[rank], rank))
-    return tuple(
-        RankedRank(
-            rank=rank,
-            host=job.hosts.get(rank),
-            role="all",
-            score=0.0,
-            flagged=rank in accused,
-            self_time_excess_us=0.0,
-            wait_imposed_us=0.0,
-        )
-        for rank in order
-    )
-
-
-def _ranks(ranks: Collection[int]) -> tuple[Rank, ...]:
-    return tuple(Rank(rank) for rank in sorted(ranks))
+    return tuple(RankedRank(rank, job.hosts.get(rank), "all", 0.0, rank in accused, 0.0, 0.0) for rank in order)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
-from kair_engine.ranks import Rank
+from kair_engine.ranks import in_order
 from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
@@ -23,7 +23,7 @@ def of_place(kind: Lacking, place: Place, ranks: Collection[int]) -> Evidence:
         sequence=float(place.sequence),
         waiting=float(len(place.waiting)),
         members=members_of(place.group),
-        ranks=_ranks(ranks),
+        ranks=in_order(ranks),
         about=about(place.group, place.sequence),
     )
 
@@ -38,20 +38,20 @@ def other_calls(found: Mismatch) -> Iterator[Evidence]:
     others = float(len(found.said) - len(found.odd))
     for said, ranks in _by({rank: found.said[rank] for rank in found.odd}):
         text = f"{said} where the others called {found.usual}, in process group {found.group.words}"
-        yield kinds.OtherCall(float(found.sequence), others, ranks=_ranks(ranks), about=text)
+        yield kinds.OtherCall(float(found.sequence), others, ranks=in_order(ranks), about=text)
 
 
 def differing_calls(found: Mismatch) -> Iterator[Evidence]:
     """What everyone called, where no call is that of most members."""
     for said, ranks in _by(found.said):
         text = f"{said} of process group {found.group.words}"
-        yield kinds.Called(float(found.sequence), ranks=_ranks(ranks), about=text)
+        yield kinds.Called(float(found.sequence), ranks=in_order(ranks), about=text)
 
 
 def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
     """Who is held in a send or receive, and where that was called; the first ones."""
     for one in [*waits][: 2 * _MOST_LOCATIONS]:
-        number, ranks = _number(one.call.sequence), _ranks((one.rank,))
+        number, ranks = _number(one.call.sequence), in_order((one.rank,))
         text = f"{one.call.operation} of process group {one.words}"
         yield kinds.WaitsFor(sequence=number, peer=float(one.call.peer), ranks=ranks, about=text)
         if one.call.location:
@@ -69,14 +69,14 @@ def called_at(group: Group, sequence: int, ranks: Collection[int]) -> Iterator[E
     """Where in the program ranks made a call, where that is recorded."""
     told = {rank: call.location for rank, call in group.calls(sequence, ranks).items() if call.location}
     for location, some in _by(told)[:_MOST_LOCATIONS]:
-        yield kinds.CalledAt(float(sequence), ranks=_ranks(some), about=location)
+        yield kinds.CalledAt(float(sequence), ranks=in_order(some), about=location)
 
 
 def in_no_call(ranks: Collection[int], progress: Progress) -> Iterator[Evidence]:
     """Of those that are waited for: that they wait for nothing, and what they called last."""
     last = {rank: call for rank in ranks if (call := _last_call(progress.get(rank, ()))) is not None}
     for (what, sequence), some in _by({rank: _told(call) for rank, call in last.items()})[:_MOST_LOCATIONS]:
-        yield kinds.InNoCall(_number(sequence), ranks=_ranks(some), about=what)
+        yield kinds.InNoCall(_number(sequence), ranks=in_order(some), about=what)
 
 
 def _number(sequence: int) -> float | None:
@@ -109,7 +109,3 @@ def _by(told: Mapping[int, _Said]) -> list[tuple[_Said, tuple[int, ...]]]:
     for rank, said in sorted(told.items()):
         found[said].append(rank)
     return sorted(((said, tuple(ranks)) for said, ranks in found.items()), key=lambda pair: -len(pair[1]))
-
-
-def _ranks(ranks: Collection[int]) -> tuple[Rank, ...]:
-    return tuple(Rank(rank) for rank in sorted(ranks))

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
 from kair_engine.trace.calls import NOT_NUMBERED, GroupProgress
 from kair_engine.trace.model import Job, KairWarning, listed, short_warning
 from kair_engine.triage.hangs.groups import ENDS_ALONE, Group, Progress, groups_of
@@ -50,10 +49,8 @@ def sound_recordings(job: Job) -> Sound:
 
 
 def _warning(ranks: set[int], text: str) -> KairWarning:
-    ordered = tuple(Rank(rank) for rank in sorted(ranks))
-    word = "rank" if len(ordered) == 1 else "each of ranks"
-    found = short_warning("other_run", f"{word} {listed(ordered)} {text}; it is set aside")
-    return KairWarning(found.code, found.message, ranks=ordered)
+    word = "rank" if len(ranks) == 1 else "each of ranks"
+    return short_warning("other_run", f"{word} {listed(sorted(ranks))} {text}; it is set aside", ranks)
 
 
 def _not_of_their_rank(job: Job) -> set[int]:

@@ -6,16 +6,17 @@ calls tell (analysis.py); and, where no calls are recorded, who is in none while
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kair_engine.ranks import Rank
+from kair_engine.ranks import Rank, in_order
 from kair_engine.results.evidence_kinds import Died, EndedEarly, Evidence, StandsAt, Unheard
-from kair_engine.results.triage import Finding, RankedRank, TriageResult
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.watch import StandingRank
 from kair_engine.trace.model import Trace
-from kair_engine.triage.hangs.analysis import finding_of, hang
+from kair_engine.triage.hangs.analysis import finding_of, hang, ranked
 
 _TOGETHER_NS: Final = 2 * 10**9
 """A process that dies ends its peers' connections at once: they end by an exception in less."""
@@ -126,16 +127,12 @@ def _place(one: StandingRank) -> Evidence:
 
 
 def _at(phase: str, where: str, step: int, ranks: Sequence[int], *, was: bool = False) -> Evidence:
-    of_ranks = tuple(Rank(rank) for rank in sorted(ranks))
     parts = (f"in {phase}" if phase else "", f"at {where}" if where else "")
-    return StandsAt(_known(step), 1.0 if was else None, ranks=of_ranks, about=", ".join(filter(None, parts)))
+    return StandsAt(_known(step), 1.0 if was else None, ranks=in_order(ranks), about=", ".join(filter(None, parts)))
 
 
 def _nothing(trace: Trace) -> TriageResult:
-    ranking = tuple(
-        RankedRank(rank, trace.job.hosts.get(rank), "all", 0.0, False, 0.0, 0.0) for rank in trace.job.ranks
-    )
-    return TriageResult("inconclusive", (), ranking, 0.0, 0.0, 0.0, (), ())
+    return TriageResult("inconclusive", (), ranked(trace.job, (), Counter()), 0.0, 0.0, 0.0, (), ())
 
 
 def _with(found: TriageResult, findings: tuple[Finding, ...]) -> TriageResult:

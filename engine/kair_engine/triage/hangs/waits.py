@@ -10,14 +10,16 @@ Why it cannot be told who is missing, where it cannot: each reason a warning, th
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
 from kair_engine.trace.model import Job, KairWarning, listed, short_warning
 from kair_engine.triage.hangs.groups import Group, Progress, words_of
 from kair_engine.triage.hangs.recordings import Sound
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _ANSWER: Final = {"send": "recv", "recv": "send"}
 
@@ -96,30 +98,29 @@ class Waits:
         return next(iter(self.unknown)) if is_sure else None
 
     def leads_to(self, ranks: Collection[int], roots: Collection[int]) -> bool:
-        """Whether any of `ranks` waits for one of `roots`, directly or by others."""
-        return any(not self._reached_by[rank].isdisjoint(roots) for rank in ranks if rank in self._reached_by)
+        """Return whether any of `ranks` waits for one of `roots`, directly or by others."""
+        import networkx as nx  # 0.17 s that answers without a hang do without
+
+        graph = self._graph
+        return any(not nx.descendants(graph, rank).isdisjoint(roots) for rank in ranks if rank in graph)
 
     @cached_property
-    def _reached_by(self) -> dict[int, frozenset[int]]:
-        peers = {rank: self._peers_of(rank) for rank in self.held}
-        return {rank: frozenset(_reached(rank, peers)) for rank in self.held}
+    def _graph(self) -> "nx.DiGraph[int]":
+        """Whom each rank waits for, known or not."""
+        import networkx as nx
 
-    def _peers_of(self, rank: int) -> set[int]:
-        """Whom a rank waits for, known or not."""
-        found = {peer for place in self.places if rank in place.waiting for peer in place.missing}
-        unanswered = (one for one in self.transfers if one.rank == rank and not one.answered)
-        return found | {one.call.peer for one in unanswered} - {rank, UNTOLD}
+        graph = nx.DiGraph((rank, peer) for one in self.places for rank in one.waiting for peer in one.missing)
+        unanswered = ((one.rank, one.call.peer) for one in self.transfers if not one.answered)
+        graph.add_edges_from(edge for edge in unanswered if UNTOLD not in edge and edge[0] != edge[1])
+        return graph
 
     @cached_property
     def circles(self) -> tuple[tuple[int, ...], ...]:
         """Ranks that wait for each other and for nobody else."""
-        reached = self._reached_by
-        found = {
-            reached[rank]
-            for rank in self.held
-            if rank in reached[rank] and all(reached.get(one) == reached[rank] for one in reached[rank])
-        }
-        return tuple(sorted(tuple(sorted(circle)) for circle in found))
+        import networkx as nx
+
+        ends = nx.attracting_components(self._graph)
+        return tuple(sorted(tuple(sorted(circle)) for circle in ends if len(circle) > 1))
 
 
 def waits_of(job: Job, sound: Sound) -> Waits:
@@ -167,18 +168,6 @@ def _first_batch(calls: Sequence[CollectiveCall]) -> tuple[CollectiveCall, ...]:
     return tuple(takewhile(lambda call: call.sequence == number, calls)) if number != NOT_NUMBERED else (calls[0],)
 
 
-def _reached(rank: int, peers: Mapping[int, set[int]]) -> set[int]:
-    """Whom a rank waits for, and whom these wait for, and so on."""
-    reached: set[int] = set()
-    ahead = [*peers.get(rank, ())]
-    while ahead:
-        one = ahead.pop()
-        if one not in reached:
-            reached.add(one)
-            ahead += peers.get(one, ())
-    return reached
-
-
 def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning]:
     """What is not recorded, of a job of which nothing can be found; nothing where all are through with all calls."""
     unread = waits.unread
@@ -187,11 +176,11 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
         return
     lacking = waits.lacking | (waits.waited_for & unread)
     if lacking:
-        yield _warning("who_is_missing", _who_is_missing(waits, lacking), lacking)
+        yield short_warning("who_is_missing", _who_is_missing(waits, lacking), lacking)
     untold = {one.rank for one in waits.transfers if one.call.peer == UNTOLD}
     if untold:
         text = "only sends and receives are under way: whom they wait for is not told by the dumps"
-        yield _warning("transfers_open", text, untold)
+        yield short_warning("transfers_open", text, untold)
     if lacking or untold:
         return
     if any(one.name == UNTOLD_GROUP for groups in sound.progress.values() for one in groups) and not waits.places:
@@ -201,13 +190,13 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
     part = next((place for place in waits.places if not place.group.is_whole), None)
     if part is not None:
         text = f"all that are known wait in number {part.sequence} of process group {part.group.words}, "
-        yield _warning("members_untold", f"{text}and whether it has more members is not told", part.waiting)
+        yield short_warning("members_untold", f"{text}and whether it has more members is not told", part.waiting)
     elif job.missing_ranks:
         text = "nobody who left a dump waits for anything: of ranks without one nothing is known"
         yield KairWarning("dumps_missing", text)
     elif unread:
         text = "nobody whose dump is whole waits for anything: what is lost of the others is not known"
-        yield _warning("dumps_missing", text, unread)
+        yield short_warning("dumps_missing", text, unread)
     elif job.format == "ras":
         text = "RAS tells of no rank that has launched fewer operations; whether they are over it does not tell"
         yield KairWarning("completion_untold", text)
@@ -228,8 +217,3 @@ def _who_is_missing(waits: Waits, lacking: frozenset[int]) -> str:
     who = f"of rank {ranks} there is no whole recording" if one else f"of ranks {ranks} there are no whole recordings"
     waiting = len(where.waiting)
     return f"{waiting} {'rank waits' if waiting == 1 else 'ranks wait'} in {call}; {who}, and nobody else is missing"
-
-
-def _warning(code: str, text: str, ranks: frozenset[int] | set[int] | tuple[int, ...]) -> KairWarning:
-    found = short_warning(code, text)
-    return KairWarning(found.code, found.message, ranks=tuple(Rank(rank) for rank in sorted(ranks)))

@@ -31,7 +31,7 @@ from kair_engine.triage.ranks.diagnosis import (
     stopped,
 )
 from kair_engine.triage.ranks.kernel_times import beside_peers
-from kair_engine.triage.ranks.within_rank import one_family, slow_copies, slower_throughout
+from kair_engine.triage.ranks.within_rank import within_rank
 from kair_engine.triage.ranks.work_reasons import (
     Batch,
     batch_beside_peers,
@@ -85,8 +85,8 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     if measured is not None and measured.lacks_cores:
         return Diagnosis("contention", None, (measured.evidence(),))
     computes = measured is not None and measured.computes_more
-    beside = partial(_within_rank, job, largest, accused, recorded)
-    reason = _why(of, blamed, None if computes else stops, parts, batch, beside)
+    of_device = partial(within_rank, of, accused, recorded)
+    reason = _why(of, blamed, None if computes else stops, parts, batch, of_device)
     periodic = _periodic(job, largest)
     if measured is not None and computes:
         reason = replace(reason, evidence=(*reason.evidence, measured.evidence()))
@@ -102,7 +102,7 @@ def _why(  # noqa: PLR0917  (each of another type)
     stops: HostStops | None,
     parts: StepPartsTally | None,
     batch: Batch | None,
-    within_rank: Callable[[], Diagnosis | None],
+    of_device: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
     """By the class of their largest excess; where delays are all over it is the processor that they run on.
 
@@ -121,18 +121,18 @@ def _why(  # noqa: PLR0917  (each of another type)
         return found or idle_host(of, blamed)
     if name != "compute":
         return all_over(of, stops) or Diagnosis(name)
-    return _of_compute(of, stops, batch, within_rank)
+    return _of_compute(of, stops, batch, of_device)
 
 
 def _of_compute(
-    of: Compared, stops: HostStops | None, batch: Batch | None, within_rank: Callable[[], Diagnosis | None]
+    of: Compared, stops: HostStops | None, batch: Batch | None, of_device: Callable[[], Diagnosis | None]
 ) -> Diagnosis:
     job, largest, inputs = of.job, of.largest, inputs_of(of)
     of_operator = largest.operator is not None and not calls_more(of)
     # Without devices what compiles is computing, too.
     compiling = None if job.on_device else held_by_calls(of)
     more = None if of_operator else more_calls(of)
-    beside = within_rank()
+    beside = of_device()
     found = compiling or more or larger_inputs(of, inputs)
     if found is None and beside is not None and beside.cause != "compute":
         found = beside
@@ -150,16 +150,6 @@ def _of_compute(
     is_told = batch is not None or sum(one.excess_ns for one in inputs) >= MIN_EXPLAINED * largest.excess_ns
     longer = None if is_told else longer_batch(of)
     return stopped(of, stops) or longer or Diagnosis("compute", None, same)
-
-
-def _within_rank(
-    job: JobExcess, largest: Anomaly, accused: Collection[Position], recorded: Job | None
-) -> Diagnosis | None:
-    """By what takes the ranks' devices as long as their peers', and what does not."""
-    whole = slower_throughout(job, largest, accused, recorded)
-    if whole is not None and whole.cause == "device_model":
-        return whole
-    return slow_copies(job, largest, accused) or one_family(job, largest, accused)
 
 
 def _periodic(job: JobExcess, largest: Anomaly) -> Evidence | None:

@@ -12,7 +12,6 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, zero_for_nan
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
-from kair_engine.localize.anomalies import Anomaly
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.ranks import Position, Rank, ranks_at
@@ -124,23 +123,43 @@ def _spent_ns(job: JobExcess, name: str) -> Floats:
     return np.stack([typical if one is None else one.typical_ns + one.excess_ns for one in known])
 
 
-def slower_throughout(
-    job: JobExcess, largest: Anomaly, accused: Collection[Position] = (), of: Job | None = None
+def within_rank(of: Compared, accused: Collection[Position] = (), recorded: Job | None = None) -> Diagnosis | None:
+    """Say why ranks are slow by what takes their devices as long as their peers', and what does not."""
+    if (kernels := _of_devices(of, accused)) is None:
+        return None
+    whole = _throughout(of, kernels, accused, recorded)
+    if whole is not None and whole.cause == "device_model":
+        return whole
+    return _slow_copies(of, kernels) or _one_family(of, kernels)
+
+
+def slower_throughout(of: Compared, accused: Collection[Position] = ()) -> Diagnosis | None:
+    """Say that the ranks take the same ratio longer than their peers for nearly everything; None where they do not."""
+    kernels = _of_devices(of, accused)
+    return None if kernels is None else _throughout(of, kernels, accused)
+
+
+def _of_devices(of: Compared, accused: Collection[Position]) -> Kernels | None:
+    """Only of devices: on threads the host, which has causes of its own, makes everything slower."""
+    largest = of.largest
+    if not of.job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
+        return None
+    return kernels_of(of, accused)
+
+
+def _throughout(
+    of: Compared, kernels: Kernels, accused: Collection[Position], recorded: Job | None = None
 ) -> Diagnosis | None:
-    """Say that the ranks take the same ratio longer than their peers for nearly everything; None where they do not.
+    """Say that the ranks take the same ratio longer than their peers for nearly everything.
 
     `ratio` is compute of the mean step ÷ what it takes peers; `least_ratio` and `most_ratio` are those of single
-    kernels. What is in kernels that no test looks at by themselves counts as one more. Only of devices: on threads the
-    host, which has causes of its own, makes everything slower. Where all of the ranks and none of the peers have
-    another model of device, by what job `of` tells, it is the model.
+    kernels. What is in kernels that no test looks at by themselves counts as one more. Where all of the ranks and none
+    of the peers have another model of device, by what is `recorded`, it is the model.
     """
-    if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
-        return None
-    ranks, kernels = ranks_at(job.ranks, largest.positions), _since(job, largest, accused)
     whole, counted = kernels.growth(), kernels.counted()
     if whole <= 0 or kernels.usual_ns.sum() <= 0:
         return None
-    models = None if of is None else _models(job, largest, accused, of)
+    models = None if recorded is None else _models(of, accused, recorded)
     known = counted & kernels.named
     growth = kernels.longer_ns[counted] / kernels.usual_ns[counted]
     alike = (growth >= ALIKE[0] * whole) & (growth <= ALIKE[1] * whole)
@@ -155,7 +174,7 @@ def slower_throughout(
         least_ratio=1 + float(growth.min()) if len(growth) else None,
         most_ratio=1 + float(growth.max()) if len(growth) else None,
         shown_by=_LOCALIZE,
-        ranks=ranks,
+        ranks=of.ranks,
         about=models,
     )
     return Diagnosis("compute" if models is None else "device_model", None, (shown,))
@@ -164,30 +183,27 @@ def slower_throughout(
 _LOCALIZE: Final = ShownBy("localize")
 
 
-def _models(job: JobExcess, largest: Anomaly, accused: Collection[Position], of: Job) -> str | None:
+def _models(of: Compared, accused: Collection[Position], recorded: Job) -> str | None:
     """Name the models of the ranks' devices and of their peers', where no model is on both sides; None else."""
 
     def models(places: Sequence[Position]) -> list[str] | None:
-        known = [of.identity.get(rank) for rank in ranks_at(job.ranks, places)]
+        known = [recorded.identity.get(rank) for rank in ranks_at(of.job.ranks, places)]
         told = [None if one is None else one.device.model for one in known]
         return None if None in told or not told else sorted({shown(one) for one in told if one is not None})
 
-    mine, theirs = models(largest.positions), models(Compared(job, largest).unaccused(accused))
+    mine, theirs = models(of.largest.positions), models(of.unaccused(accused))
     if mine is None or theirs is None or not set(mine).isdisjoint(theirs):
         return None
     return f"{', '.join(mine)}; peers' {', '.join(theirs)}"
 
 
-def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] = ()) -> Diagnosis | None:
+def _one_family(of: Compared, kernels: Kernels) -> Diagnosis | None:
     """Say what the ranks are slow in where that is one family of kernels, and all others take what they take peers.
 
     That is no slow device. What depends on its data, and is slower in all of its kernels, has more to do; of other
     kernels, or of a single one, nobody knows why. But all that arithmetic bounds, or all that the device's memory does,
     is slower alone by what the device runs at.
     """
-    if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
-        return None
-    kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
     lost = float(kernels.longer_ns.clip(min=0).sum())
     if lost <= 0:
         return None
@@ -196,7 +212,7 @@ def one_family(job: JobExcess, largest: Anomaly, accused: Collection[Position] =
             part.slow, part.kin
         )
         if alone and (part.kind is OneKernel or kernels.alike(part.slow & kernels.counted())):
-            shown = _beside_the_rest(kernels, part.slow, part.about, part.kind, ranks)
+            shown = _beside_the_rest(kernels, part.slow, part.about, part.kind, of.ranks)
             return Diagnosis(part.cause, kernels.slowest(part.slow) if part.cause == "uneven_work" else None, (shown,))
     return None
 
@@ -228,25 +244,18 @@ def _parts(kernels: Kernels) -> Iterator[_Part]:
             yield _Part(about, slow, None)
 
 
-def slow_copies(job: JobExcess, largest: Anomaly, accused: Collection[Position] = ()) -> Diagnosis | None:
+def _slow_copies(of: Compared, kernels: Kernels) -> Diagnosis | None:
     """Say that the ranks' copies to and from their devices are slower by one ratio, and nothing else is."""
-    if not job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
-        return None
-    kernels, ranks = _since(job, largest, accused), ranks_at(job.ranks, largest.positions)
     directions = [kernels.of({family}) for family in OF_COPIES]
     slow = directions[0] | directions[1]
     lost, usual = float(kernels.longer_ns.clip(min=0).sum()), float(kernels.usual_ns.sum())
-    if lost <= 0 or any(kernels.usual_ns[of].sum() < LEAST_COPIES * usual for of in directions):
+    if lost <= 0 or any(kernels.usual_ns[way].sum() < LEAST_COPIES * usual for way in directions):
         return None
     growth = kernels.growth(slow)
-    alike = all(ALIKE[0] * growth <= kernels.growth(of) <= ALIKE[1] * growth for of in directions)
+    alike = all(ALIKE[0] * growth <= kernels.growth(way) <= ALIKE[1] * growth for way in directions)
     if not (alike and kernels.rest_is_as_usual(slow)) or kernels.longer_ns[slow].sum() < NEARLY_ALL * lost:
         return None
-    return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", OneFamily, ranks),))
-
-
-def _since(job: JobExcess, largest: Anomaly, accused: Collection[Position]) -> Kernels:
-    return kernels_of(Compared(job, largest), accused)
+    return Diagnosis("host_link", None, (_beside_the_rest(kernels, slow, "copies", OneFamily, of.ranks),))
 
 
 def _beside_the_rest(

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from kair_engine.results.warning_kinds import TooManyWorkers
 from kair_engine.results.whatif import FIX_KINDS, Fix
 from kair_engine.trace.batches import operations_of_steps
 from kair_engine.trace.model import KairWarning, Trace
@@ -144,10 +145,8 @@ def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
 
 def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> KairWarning:
     """Says which ranks were left out, given what each of those costs at most (a share of the ideal step)."""
-    priced, at_most_longer = len(ranks) - len(at_most), max(at_most.values())
-    return KairWarning(
-        "too_many_workers", figures={"ranks": len(ranks), "priced": priced, "others_at_most": at_most_longer}
-    )
+    priced = len(ranks) - len(at_most)
+    return TooManyWorkers(among=len(ranks), priced=priced, others_at_most=max(at_most.values()))
 
 
 def _all_but(of: Mapping[int, Key], ranks: Sequence[int]) -> dict[Key, Fix]:
