@@ -48,6 +48,7 @@ class TimelineScreen(ViewScreen):
     DEFAULT_CSS = """
     TimelineScreen #about { margin-bottom: 1; }
     """
+    FIRST = "#rows"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open"),
         Binding("plus,equals_sign", "zoom(0.5)", "zoom", key_display="+ -"),
@@ -133,13 +134,8 @@ class TimelineScreen(ViewScreen):
         """The delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
-        yield TimelineRows(self.look)
+        yield TimelineRows(self.look, id="rows")
         yield Legend(self.look, id="signs")
-
-    def on_mount(self) -> None:
-        """The keyboard is with the rows."""
-        super().on_mount()
-        self._rows.focus()
 
     @property
     def _rows(self) -> TimelineRows:
@@ -220,7 +216,7 @@ class TimelineScreen(ViewScreen):
     @property
     def rank(self) -> int | None:
         """Return the rank that is drawn under the cursor."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         return self.place.rank if row is None else row.rank
 
     @property
@@ -233,7 +229,7 @@ class TimelineScreen(ViewScreen):
 
     def on_timeline_rows_moved(self) -> None:
         """Read what is there."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is not None:
             self._cursor = row.rank, row.lane, self._rows.time_us
             self.reask()
@@ -250,23 +246,20 @@ class TimelineScreen(ViewScreen):
     def _under(self) -> TimelineOperation | None:
         """Of the thread or stream under the cursor, else what its rank is drawn with."""
         found = () if self._result is None else self._result.under
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is not None and row.lane is not None:
             return next((one for one in found if one.lane == row.lane), None)
         return next(iter(found), None)
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the cell under the cursor."""
-        self.describe(self._about_cell())
-
-    def _about_cell(self) -> str:
-        row, one = self._rows.row, self._under
+        row, one = self._rows.timeline_row, self._under
         if row is None:
             return ""
         time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
         parts = [f"{who(row)} {moment(time)}", *self._late_here(row.rank, time)]
         parts += ["nothing runs"] if one is None else [takes(one), short_name(one.operator), one.lane]
-        return f" {self.look.glyphs.dot} ".join(parts)
+        return self.dotted(*parts)
 
     def _late_here(self, rank: int, time_us: float) -> Iterator[str]:
         """The collectives that waited for the rank at that time."""
@@ -280,7 +273,7 @@ class TimelineScreen(ViewScreen):
     def copied(self) -> str:
         """Return the delay, what is under the cursor, and the command."""
         said = [] if self._result is None else [timeline_headline(self._result)]
-        return "\n".join([*filter(None, [self._fixed_line]), *said, self._about_cell(), *self.commands()])
+        return "\n".join([*filter(None, [self._fixed_line]), *said, self.about_cursor(), *self.commands()])
 
     # The view.
 
@@ -306,7 +299,7 @@ class TimelineScreen(ViewScreen):
         length = min(length, end - first)
         begin = min(max(begin, first), end - length)
         self._range = round(begin, 3), round(begin + length, 3)
-        row, time = self._rows.row, self._rows.time_us
+        row, time = self._rows.timeline_row, self._rows.time_us
         if row is not None:
             self._cursor = row.rank, row.lane, min(max(time, begin), begin + length)
         self.reask()
@@ -363,7 +356,7 @@ class TimelineScreen(ViewScreen):
 
     def action_open(self) -> None:
         """Of a row of several its ranks by themselves, else the rank's screen."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is None:
             return
         if row.ranks == 1:
@@ -379,7 +372,7 @@ class TimelineScreen(ViewScreen):
 
     def action_unfold(self) -> None:
         """Threads and streams of the rank under the cursor, or of none."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is None:
             return
         known = self._unfold or ()
