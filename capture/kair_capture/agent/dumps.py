@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -160,8 +160,8 @@ class Dumper:
         kept = threading.Thread(target=self._keep, args=(hang, one.trainer, stacks, calls, began), daemon=True)
         kept.start()
         kept.join(_ANSWER_S)
-        place = Standing(one.trainer.rank, hang, time.time_ns(), one.step, after=one.after)
-        return replace(place, phase=phase_of(frames), where=where_of(frames))
+        where = {"phase": phase_of(frames), "where": where_of(frames), "after": one.after}
+        return Standing(one.trainer.rank, hang, time.time_ns(), one.step, **where)
 
     def _keep(self, hang: int, trainer: Trainer, stacks: Path, calls: Path, began: int) -> None:
         with suppress(OSError):

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kair_capture.wire import EndKnownBy, printable
+from kair_capture.wire import printable
+from kair_engine.results.watch import EndKnownBy
 from kair_engine.trace.calls import Frame
 
 _GET_INFO: Final = 0xC040FF0B
@@ -61,12 +62,12 @@ def ending(
         number, code = (os.WTERMSIG(status), -1) if os.WIFSIGNALED(status) else (0, os.WEXITSTATUS(status))
         before, after = kills
         is_out = number == signal.SIGKILL and before is not None and after is not None and after > before
-        return Ending(number, code, EndKnownBy.OUT_OF_MEMORY if is_out else EndKnownBy.KERNEL, error, frames, at)
+        return Ending(number, code, "out_of_memory" if is_out else "kernel", error, frames, at)
     if (found := _FAULT.search(text)) is not None:
-        return Ending(_FAULTS[found[1]], -1, EndKnownBy.FAULT, error, frames, at)
+        return Ending(_FAULTS[found[1]], -1, "fault", error, frames, at)
     if mark:
-        return Ending(0, 1 if error else 0, EndKnownBy.ITSELF, error, frames, at)
-    return Ending(0, -1, EndKnownBy.NOBODY, "", frames, 0)
+        return Ending(0, 1 if error else 0, "itself", error, frames, at)
+    return Ending(0, -1, "", "", frames, 0)
 
 
 _FAULT: Final = re.compile(rf"^Fatal Python error: ({'|'.join(_FAULTS)})", re.MULTILINE)

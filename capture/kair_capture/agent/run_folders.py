@@ -22,7 +22,7 @@ from kair_capture.delays import TakesDelays
 from kair_capture.files import BusyError, locked
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
-from kair_capture.wire import Communication
+from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
 
 DEAD_AFTER_S: Final = 3600.0
 """A job that just begins, or whose agent is being started again, has changed its folder more lately."""
@@ -126,8 +126,11 @@ def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
         return None
     try:
         seen = msgspec.convert(stated.get("communication"), framework.Communication)
-        return Communication(trainer.rank, world_size, seen.sends, seen.receives, seen.groups, _takes_delays(stated))
-    except msgspec.ValidationError:
+        groups = tuple((size, min(calls, MOST_CALLS)) for size, calls in seen.groups[:MOST_PARTNERS])
+        partners = seen.sends[:MOST_PARTNERS], seen.receives[:MOST_PARTNERS]
+        said = Communication(trainer.rank, world_size, *partners, groups, _takes_delays(stated))
+        return Communication.read(said.packed())
+    except (msgspec.MsgspecError, OverflowError, BadMessageError):
         return None
 
 
