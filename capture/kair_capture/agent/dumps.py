@@ -160,8 +160,8 @@ class Dumper:
         kept = threading.Thread(target=self._keep, args=(hang, one.trainer, stacks, calls, began), daemon=True)
         kept.start()
         kept.join(_ANSWER_S)
-        where = {"phase": phase_of(frames), "where": where_of(frames), "after": one.after}
-        return Standing(one.trainer.rank, hang, time.time_ns(), one.step, **where)
+        known = (one.trainer.rank, hang, time.time_ns(), one.step)
+        return Standing(*known, phase=phase_of(frames), where=where_of(frames), after=one.after)
 
     def _keep(self, hang: int, trainer: Trainer, stacks: Path, calls: Path, began: int) -> None:
         with suppress(OSError):
