@@ -89,8 +89,7 @@ def _places(store: Path, job: str | None, example: str) -> "JobPlaces":
 
 def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
     """Where it is, and the job's key. Raises UsageError, InputError where there is none."""
-    from kair_capture.coordinator.endpoint import address_in
-    from kair_capture.places import address_of
+    from kair_capture.places import address_in, address_of
     from kair_capture.wire import KeyFileError, read_key
 
     try:

@@ -306,7 +306,7 @@ def test_without_being_allowed_nobody_is_delayed_and_it_says_what_to_do(job: Job
 def test_steps_that_vary_too_much_are_refused_with_the_steps_it_would_take(tmp_path: Path) -> None:
     job = Job(tmp_path, noise=0.01)
     job.run(200)
-    job.table._step_us[:, :] *= np.random.default_rng(1).uniform(0.5, 1.5, (1, 256))
+    job.table._held["step_us"][:, :] *= np.random.default_rng(1).uniform(0.5, 1.5, (1, 256))
     assert "would take about" in job.ask(ranks="1").why_not
 
 

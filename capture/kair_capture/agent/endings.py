@@ -5,7 +5,6 @@ as long as a handle of it is open. Else the process itself left a mark, or nobod
 """
 
 import fcntl
-import json
 import os
 import re
 import signal
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kair_capture.files import object_in
 from kair_capture.wire import printable
 from kair_engine.results.watch import EndKnownBy
 from kair_engine.trace.calls import Frame
@@ -52,7 +52,7 @@ def ending(
     handle: int | None, pid: int, began: int, fault: Path, end: Path, *, kills: tuple[int | None, int | None]
 ) -> Ending:
     """What is known of it. `handle`: a pidfd; `kills`: kills for want of memory in its group at its begin and now."""
-    mark, text = _mark(end), text_of(fault)
+    mark, text = object_in(text_of(end)), text_of(fault)
     frames = _frames_of(mark) or frames_in(text)
     error = printable(str(mark.get("error", "")))[:200]
     at = mark.get("at_ns", 0)
@@ -137,13 +137,6 @@ def text_of(path: Path) -> str:
         with os.fdopen(handle, "rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
     return ""
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        found = json.loads(text_of(path) or "null")
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _frames_of(mark: dict[str, Any]) -> list[Frame]:

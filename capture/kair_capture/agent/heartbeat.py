@@ -9,7 +9,6 @@ The agent works at a low priority and may be late by milliseconds. The stamps of
 so they are taken in a process of their own.
 """
 
-import json
 import secrets
 import select
 import signal
@@ -26,7 +25,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from kair_capture.clocks import ClockFilter, Exchange, receive, stamp_arrivals
-from kair_capture.places import address_of
+from kair_capture.places import address_in, address_of
 from kair_capture.wire import (
     MOST_BYTES,
     BadMessageError,
@@ -46,7 +45,6 @@ from kair_capture.wire import (
     sealed,
     unsealed,
 )
-from kair_engine.trace.files import read_kept
 
 _MOST_BYTES: Final = 8192
 
@@ -347,7 +345,7 @@ class Coordinator:
         if now - self._looked < 1:
             return
         self._looked = now
-        address = self._named or _address_in(self._file)
+        address = self._named or address_in(self._file)
         if address is None or (address == self._address and self._socket is not None):
             return
         with suppress(OSError):
@@ -364,14 +362,6 @@ class Coordinator:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-
-
-def _address_in(file: Path) -> tuple[str, int] | None:
-    try:
-        found = json.loads(read_kept(file))
-        return address_of(f"[{found['host']}]:{int(found['port'])}")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        return None
 
 
 def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:

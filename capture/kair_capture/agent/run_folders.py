@@ -1,11 +1,8 @@
 """The run folders of jobs on this host: what ranks say of themselves in them, and what is removed of dead ones.
 
-Removes the run folders of jobs that are dead: they lie in memory, and nobody else would.
-
-What the ranks of this host say of themselves, in the files beside their rings.
+Those of jobs that are dead lie in memory, and nobody else would remove them.
 """
 
-import json
 import os
 import shutil
 import time
@@ -19,7 +16,7 @@ import msgspec
 from kair_capture.agent.ring_reader import NotARingError, RingReader, Trainer, trainers_in
 from kair_capture.agent.step_rows import ROW
 from kair_capture.delays import TakesDelays
-from kair_capture.files import BusyError, locked
+from kair_capture.files import BusyError, locked, object_in
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
 from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
@@ -149,7 +146,6 @@ def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else {}
+    with suppress(OSError):
+        return object_in(path.read_bytes())
     return {}

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import ScopeSums
 from kair_capture.clocks import ClockFit
+from kair_capture.files import remove_beyond
 from kair_engine.errors import InputError
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.trace.format import FragmentWriter
@@ -195,6 +196,8 @@ def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[st
 _PATIENCE_S: Final = 5.0
 """A window is delivered in parts when a rank's is so much later than the others'."""
 _LOOK_S: Final = 0.2
+_MOST_BYTES: Final = 256 << 20
+"""Of windows that wait because the disk is full."""
 _UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(\..+)?")
 
 
@@ -295,7 +298,7 @@ class Conversion:
         except OSError as error:
             # A full disk: the windows wait here, in memory of which a job may have so much, and no more.
             self.last_error = str(error)
-            self._drop_beyond_limit()
+            self.discarded += len(remove_beyond((file.path for file in window_files(self._folder)), _MOST_BYTES))
             return
         except Exception as error:  # a defect of a reader must not end the agent
             self.last_error = f"{type(error).__name__}: {error}"
@@ -305,18 +308,6 @@ class Conversion:
         self.discarded += len(refused)
         for file in files:
             file.path.unlink(missing_ok=True)
-
-    def _drop_beyond_limit(self, limit: int = 256 << 20) -> None:
-        sizes = {}
-        for file in window_files(self._folder):
-            with suppress(FileNotFoundError):
-                sizes[file.path] = file.path.stat().st_size
-        over = sum(sizes.values()) - limit
-        for path, size in sizes.items():
-            if over > 0:
-                path.unlink(missing_ok=True)
-                self.discarded += 1
-                over -= size
 
 
 class KeyBox:

@@ -4,7 +4,6 @@ What comes in is checked, and only then looked at. Of hosts it is known who live
 their clocks are known.
 """
 
-import json
 import secrets
 import select
 import socket
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -35,7 +33,6 @@ from kair_capture.wire import (
     sealed,
     unsealed,
 )
-from kair_engine.trace.files import read_kept
 
 _PER_SENDER: Final = (2000.0, 4000.0)
 """Datagrams a second and at once that one sender is answered: an agent has 10 beats, and rows in bursts."""
@@ -169,15 +166,6 @@ def ask(address: tuple[str, int], key: bytes, kind: Kind, body: Body, reply: typ
             elif epoch:
                 break
     raise NoAnswerError(f"no coordinator answers at {address[0]}:{address[1]}")
-
-
-def address_in(file: Path) -> tuple[str, int] | None:
-    """Where the store says that the coordinator is."""
-    try:
-        found = json.loads(read_kept(file))
-        return str(found["host"]), int(found["port"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        return None
 
 
 def _answer(sock: socket.socket, key: bytes, datagram: Datagram) -> Datagram | None:

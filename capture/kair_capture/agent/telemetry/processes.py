@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.telemetry.control_groups import GROUPS, ControlGroups
+from kair_capture.agent.telemetry.control_groups import ControlGroups
 from kair_capture.agent.telemetry.kept_files import (
     PAGE,
     PROC,
@@ -19,6 +19,7 @@ from kair_capture.agent.telemetry.pacing import EACH, PACES, SELDOM, Task
 from kair_capture.agent.telemetry.process_table import ProcessStat, ProcessTable, stat_in
 from kair_capture.agent.telemetry.rows import HEARTBEAT_S, Rows, Series
 from kair_capture.agent.telemetry.waiting import Waiting, waits_for_a_file, waits_of
+from kair_capture.job.limits import GROUPS
 from kair_engine.trace.measures import HOST, process
 
 _MOST_WORKERS: Final = 128
