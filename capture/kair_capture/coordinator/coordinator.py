@@ -26,7 +26,7 @@ from kair_capture.coordinator.control import Control, SettingError
 from kair_capture.coordinator.detection import STEPS
 from kair_capture.coordinator.endpoint import Endpoint, Handlers, Hosts
 from kair_capture.coordinator.hangs import Hangs
-from kair_capture.coordinator.sampling import Budget, Sampler, Unasked, Window, cost_us
+from kair_capture.coordinator.sampling import Sampler, Unasked, Window, cost_us
 from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
 from kair_capture.coordinator.step_log import ScopeLog, StepLog
 from kair_capture.coordinator.step_table import Roles, StepTable
@@ -94,7 +94,8 @@ _COMMITTED_S: Final = 3.0
 """After a job's end, until what was delivered last is in the store: it is looked for every second."""
 _STATUS_S_A_RANK: Final = 1 / 2000
 _MOST_STEPS: Final = 50
-_FEW_RANKS: Final = 64
+_OF_SAMPLER: Final = ("budget", "generation", "sampled", "charged_us", "step_cost_us")
+"""What is remembered of it."""
 
 
 class Coordinator:
@@ -472,13 +473,9 @@ class Coordinator:
             self._say(f"the store cannot be written ({error.strerror}): agents keep what they have until it can be")
 
     def _remember(self) -> None:
-        budget = self._sampler.budget
-        self._memory.generation = self._sampler.generation
-        self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
-        self._memory.elapsed_us, self._memory.budget_step = budget.elapsed_us, budget.step
+        for name in _OF_SAMPLER:
+            setattr(self._memory, name, getattr(self._sampler, name))
         self._memory.unasked_until = self._unasked.until
-        self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
-        self._memory.sampled = self._sampler.history()
         self._memory.hang = self._hangs.last
         self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
@@ -547,9 +544,8 @@ def _remove_leftovers(places: JobPlaces) -> None:
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:
-    budget = Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us, memory.budget_step)
-    sampler = Sampler(budget, step_cost_us=memory.step_cost_us)
-    sampler.take_up(memory.generation, memory.sampled, memory.charged_us)
+    sampler = Sampler(**{name: getattr(memory, name) for name in _OF_SAMPLER})
+    sampler.budget.share = share
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1
