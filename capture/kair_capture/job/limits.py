@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, Final
 
 from kair_capture.files import text_in
+from kair_capture.job.processor_time import THREADS, open_schedule, schedule_in
 
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
@@ -129,7 +130,7 @@ class Halts:
             # Sooner than that it gives up the interpreter only to wait.
             if begun.acquire(timeout=_BEGUN_WITHIN_S):
                 self._waits = monotonic() - began_s[0] < sys.getswitchinterval()
-            self._file = os.open(f"/proc/self/task/{thread.native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open_schedule(THREADS / str(thread.native_id))
         self._last = self._wakes() or 0
 
     def count(self) -> int | None:
@@ -157,12 +158,7 @@ class Halts:
 
     def _wakes(self) -> int | None:
         """How often the thread was given a core."""
-        if self._file < 0:
-            return None
-        try:
-            return int(os.pread(self._file, 64, 0).split()[2])
-        except (OSError, ValueError, IndexError):
-            return None
+        return schedule_in(self._file)[2] or None
 
 
 def _wait(began_s: list[float], begun: Lock, until: Lock) -> None:

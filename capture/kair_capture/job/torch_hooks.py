@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
 from kair_capture.delays import Place
 from kair_capture.files import add_to_json
+from kair_capture.job.dumping import process_groups
 from kair_capture.job.framework import Communication, Framework, Profile
 from kair_capture.job.hooks import around_next, attempt, begin_phase, input_ended, replace
 from kair_capture.job.recorder import clock
@@ -289,7 +290,6 @@ class ProfilerOwner:
         return leave
 
 
-_MOST_GROUPS: Final = 1000
 _OTHER_RELEASE: Final = (AttributeError, KeyError, RuntimeError, TypeError)
 """What a release of PyTorch raises that keeps its process groups elsewhere."""
 
@@ -316,7 +316,7 @@ class TorchJob(Framework):
             "framework": "torch",
             "framework_version": str(torch.__version__),
             "device": "cuda" if torch.cuda.is_available() else "cpu",
-            "process_groups": _process_groups(),
+            "process_groups": process_groups(),
             "takes_delays": True,
         }
 
@@ -359,12 +359,3 @@ def _install(settings: Settings) -> TorchJob:
     if settings.collectives:
         attempt("PyTorch", waits.install_collectives, waits.install_functional, communication.install)
     return TorchJob(owner, communication)
-
-
-def _process_groups() -> dict[str, list[int]]:
-    try:
-        world = torch.distributed.distributed_c10d._world
-        groups = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
-        return dict(list(groups.items())[:_MOST_GROUPS])
-    except (AttributeError, KeyError, TypeError):
-        return {}
