@@ -35,7 +35,7 @@ def ddp_job(steps: int, slow: str, options: Sequence[str]) -> list[str]:
     return [*torchrun, *script]
 
 
-def watched(job: Sequence[str], folder: Path) -> JobPlaces:
+def watched(job: Sequence[str], folder: Path, leave_after_s: int = 5) -> JobPlaces:
     """The job that a command starts, from its begin to its end; what capture kept of it."""
     places = JobPlaces(folder / "store", "fault")
     own = {
@@ -51,7 +51,7 @@ def watched(job: Sequence[str], folder: Path) -> JobPlaces:
     listening = ["--job", places.job, "--listen", "127.0.0.1:0"]
     with (folder / "coordinator.log").open("w") as log:
         coordinator = subprocess.Popen(
-            [*kair, "coordinator", *listening, "--leave-after", "5"],
+            [*kair, "coordinator", *listening, "--leave-after", str(leave_after_s)],
             env=environment,
             cwd=ROOT,
             stderr=log,

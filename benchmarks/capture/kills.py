@@ -66,9 +66,12 @@ class Outcome:
 class Scene:
     """A job with its agent and its coordinator, each a process."""
 
-    def __init__(self, folder: Path, seed: int, spell: float | None = None) -> None:
-        """`spell`: seconds that something is away, always; None: 1 to 8, by chance."""
-        self.folder, self.seed, self._spell = folder, seed, spell
+    def __init__(self, folder: Path, seed: int, spell: float | None = None, idle_s: int = 3) -> None:
+        """`spell`: seconds that something is away, always; None: 1 to 8, by chance.
+
+        `idle_s`: after the job's end, until the agent ends; the coordinator does after twice as long.
+        """
+        self.folder, self.seed, self._spell, self._idle_s = folder, seed, spell, idle_s
         self.store = folder / "store"
         self.places = JobPlaces(self.store, "kills")
         self.run_dir = Path(tempfile.mkdtemp(prefix="kair-kills-", dir="/dev/shm"))
@@ -80,7 +83,7 @@ class Scene:
             "KAIR_JOB": "kills",
             "KAIR_RUN_DIR": str(self.run_dir),
             "KAIR_SPOOL_DIR": str(folder / "spool"),
-            "KAIR_AGENT_IDLE": "3",
+            "KAIR_AGENT_IDLE": str(idle_s),
         }
         self.environment = {**os.environ, **own}
         self.coordinator = self.start_coordinator()
@@ -92,8 +95,9 @@ class Scene:
         self.pauses: list[float] = []
 
     def start_coordinator(self) -> subprocess.Popen[bytes]:
-        arguments = ("coordinator", "--job", "kills", "--listen", "127.0.0.1:0", "--leave-after", "6", "-q")
-        return self._start("kair_tui", *arguments, "--max-overhead", "50%", log="coordinator.log")
+        arguments = ("coordinator", "--job", "kills", "--listen", "127.0.0.1:0", "-q")
+        leaving = ("--leave-after", str(2 * self._idle_s), "--max-overhead", "50%")
+        return self._start("kair_tui", *arguments, *leaving, log="coordinator.log")
 
     def start_agent(self) -> subprocess.Popen[bytes]:
         return self._start("kair_capture.agent", log="agent.log")
@@ -232,13 +236,13 @@ class Reader:
             self._outcome.unreadable += [one.message for one in warnings if one.code == "unreadable_file"]
 
 
-def run(what: str, count: int, seed: int, spell: float | None = None) -> Outcome:
+def run(what: str, count: int, seed: int, spell: float | None = None, idle_s: int = 3) -> Outcome:
     """One job, `count` kills in it, of the kinds in `what` in turn."""
     chance, outcome = random.Random(seed), Outcome(what, count)
     with tempfile.TemporaryDirectory(prefix="kair-kills-") as name:
         folder = Path(name)
         mounted = what == "disk-full" and _mount(folder / "store")
-        scene = Scene(folder, seed, spell)
+        scene = Scene(folder, seed, spell, idle_s)
         reader = Reader(scene, outcome)
         try:
             time.sleep(max((scene.start_ns - time.monotonic_ns()) / 1e9, 0) + 1)

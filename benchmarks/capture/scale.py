@@ -26,7 +26,7 @@ import numpy as np
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.places import JobPlaces
-from kair_capture.wire import Beat, Datagram, Host, Kind, Rows, batch_of, read_key, sealed, unsealed
+from kair_capture.wire import Beat, Datagram, Host, Kind, Rows, read_key, sealed, unsealed
 
 ROOT = Path(__file__).parents[2]
 RANKS_A_HOST = 8
@@ -88,7 +88,7 @@ class Crowd:
             host = self.by_sender[reply.sender]
             kind, asked = host.asked.pop(reply.sequence)
             if reply.kind == Kind.EPOCH_REPLY:
-                self.epoch = batch_of(reply.body)
+                self.epoch = reply.epoch
             else:
                 self.took[kind].append((time.perf_counter() - asked) * 1000)
 

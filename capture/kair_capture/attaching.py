@@ -5,7 +5,6 @@ number their steps alike. Python itself (from 3.14 on) runs a script in another 
 since ranks that are let in one after the other would number theirs differently, and cannot be compared.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_capture.control import RankControl
-from kair_capture.files import own_folder_in
+from kair_capture.files import object_in, own_folder_in
 from kair_capture.job.windows import ControlWords
 from kair_capture.ring import is_running, start_ticks
 from kair_capture.settings import default_run_dir, safe_name
@@ -85,9 +84,9 @@ def _identities(run_dir: Path) -> list[dict[str, int]]:
     """What the ranks of a folder say of themselves; files that say nothing are left out."""
     found = []
     for path in run_dir.glob("rank-*.json"):
-        with suppress(OSError, ValueError, RecursionError):
-            one = json.loads(path.read_bytes())
-            if isinstance(one, dict) and all(type(one.get(key)) is int for key in ("rank", "pid", "start_ticks")):
+        with suppress(OSError):
+            one = object_in(path.read_bytes())
+            if all(type(one.get(key)) is int for key in ("rank", "pid", "start_ticks")):
                 found.append(one)
     return found
 

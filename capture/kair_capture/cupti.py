@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kair_capture.control import NOTHING_MORE, ProfileOptions
+from kair_capture.job.framework import Framework, Profile
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,11 @@ def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN
     return cupti
 
 
-class CuptiProfile:
+class CuptiProfile(Profile):
     """One window. Scopes and launches are joined by the launch's own time and correlation id."""
-
-    suffix = ".json"
 
     def __init__(self, cupti: Any, unix_ns: Callable[[], int] = time.time_ns) -> None:  # noqa: ANN401  # see above
         """Starts recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
-        self.is_lost = False
         self._cupti, self._unix_ns = cupti, unix_ns
         kinds = cupti.ActivityKind
         self._readers: dict[int, Callable[[Any], KinetoEvent | None]] = {
@@ -170,10 +168,6 @@ class CuptiProfile:
         self._end = self._clock_pair()
         self._disable()
 
-    def discard(self) -> None:
-        """Ends the recording; nothing is kept of what is not saved."""
-        self.stop()
-
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
         """Writes Kineto JSON, with `details` as its `kair`. Raises OSError."""
         events = [event for kind, fields in self._raw if (event := self._readers[kind](fields)) is not None]
@@ -181,10 +175,6 @@ class CuptiProfile:
         distributed = {"backend": "none", "rank": details.get("rank", 0), "world_size": details.get("world_size", 1)}
         header = {"deviceProperties": [], "distributedInfo": distributed, "kair": {**details, "cupti": clock}}
         write_kineto(path, [*self._annotations, *events], header)
-
-    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002  # the protocol's
-        """None: CUPTI knows kernels, not what they communicate."""
-        return []
 
     def _completed(self, activities: Sequence[Any]) -> None:
         """Called by CUPTI with a buffer, from a thread of its own: records point into it, so they are copied now."""
@@ -307,32 +297,11 @@ _LAUNCHES: Final = {13: "cudaLaunch", 211: "cudaLaunchKernel", 41: "cudaMemcpyAs
 """Callback ids of the runtime's calls that matter; others keep their number."""
 
 
-class PlainJob:
-    """What a session asks; see Framework."""
-
-    marks_input = False
-    profile_options = NOTHING_MORE
-
-    def __init__(self) -> None:
-        self.refusal: str | None = None
-        """Why CUPTI was not to be had when it was last asked for."""
-
-    def place(self) -> tuple[int, int] | None:
-        """Nobody but the launcher says it."""
-        return None
-
-    def description(self) -> Mapping[str, Any]:
-        """There is little to say."""
-        return {"framework": "none"}
-
-    def watch_communication(self) -> None:
-        """Nobody tells of it."""
-
-    def communication(self) -> None:
-        """Nobody tells of it."""
+class PlainJob(Framework):
+    """What a session asks: nobody but the launcher says who the rank is."""
 
     def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> CuptiProfile | None:
-        """CUPTI; None where it is not to be had."""
+        """CUPTI; None where it is not to be had, which `refusal` tells."""
         try:
             return CuptiProfile(load_cupti())
         except CuptiRefusedError as error:

@@ -117,27 +117,20 @@ class Order:
             raise ValueError("an order needs a place and a mode")
         if not 0 <= self.last_step - self.first_step < LONGEST_LEASE:
             raise ValueError(f"a lease has 1 to {LONGEST_LEASE} steps")
-        self._require_doses()
-        self._require_accused()
+        is_sweep, accuses = self.mode is Mode.SWEEP, self.mode is not Mode.HALVES
+        doses, ranks = (2, MOST_DOSES) if is_sweep else (1, 1), (1, MOST_ACCUSED) if accuses else (0, 0)
+        self._require_ascending("doses_ns", f"{self.mode} has {{}} to {{}} doses", doses, (1, LONGEST_DOSE_NS))
+        self._require_ascending("accused", f"{self.mode} accuses {{}} to {{}} ranks", ranks, (0, _LARGEST - 1))
         self._require_shares()
 
-    def _require_doses(self) -> None:
-        if not isinstance(self.doses_ns, tuple):
-            raise ValueError("doses_ns must be a tuple")
-        for dose in self.doses_ns:
-            _require_whole("a dose", dose, 1, LONGEST_DOSE_NS)
-        least, most = (2, MOST_DOSES) if self.mode is Mode.SWEEP else (1, 1)
-        if not least <= len(self.doses_ns) <= most or list(self.doses_ns) != sorted(set(self.doses_ns)):
-            raise ValueError(f"{self.mode} has {least} to {most} doses, ascending")
-
-    def _require_accused(self) -> None:
-        if not isinstance(self.accused, tuple):
-            raise ValueError("accused must be a tuple")
-        for rank in self.accused:
-            _require_whole("a rank", rank, 0, _LARGEST - 1)
-        least, most = (0, 0) if self.mode is Mode.HALVES else (1, MOST_ACCUSED)
-        if not least <= len(self.accused) <= most or list(self.accused) != sorted(set(self.accused)):
-            raise ValueError(f"{self.mode} accuses {least} to {most} ranks, ascending")
+    def _require_ascending(self, name: str, text: str, many: tuple[int, int], each: tuple[int, int]) -> None:
+        values = getattr(self, name)
+        if not isinstance(values, tuple):
+            raise ValueError(f"{name} must be a tuple")
+        for value in values:
+            _require_whole(f"each of {name}", value, *each)
+        if not many[0] <= len(values) <= many[1] or list(values) != sorted(set(values)):
+            raise ValueError(f"{text.format(*many)}, ascending")
 
     def _require_shares(self) -> None:
         if not isinstance(self.shares, tuple) or len(self.shares) != 4:

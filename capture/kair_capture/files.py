@@ -5,12 +5,13 @@ Nothing of the engine is used: the training process, whose interpreter may lack 
 A lock file lets one process of its kind run: the lock is free as soon as that ends, however it does.
 """
 
+import errno
 import fcntl
 import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,52 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def append_whole(handle: int, content: bytes) -> None:
+    """Adds to the end of an open file, all of it or nothing. Raises OSError."""
+    size = os.fstat(handle).st_size
+    try:
+        if os.pwrite(handle, content, size) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None = None) -> list[Path]:
+    """Removes the first of `paths` until the rest has no more bytes than that, but none from `up_to` on; those removed.
+
+    What cannot be removed counts for removed.
+    """
+    sizes: dict[Path, int] = {}
+    for path in paths:
+        with suppress(OSError):
+            sizes[path] = path.stat().st_size
+    over, removed = sum(sizes.values()) - most_bytes, []
+    for path, size in sizes.items():
+        if over <= 0 or path == up_to:
+            break
+        over -= size
+        with suppress(OSError):
+            path.unlink()
+            removed.append(path)
+    return removed
+
+
+def text_in(path: Path) -> str:
+    """A small file of the system, without white space at its ends; empty where it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(1 << 20).decode("utf-8", "replace").strip()
+    return ""
+
+
+def object_in(text: str | bytes) -> dict[str, Any]:
+    """The members of a JSON object; none of any other text."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def add_to_json(path: Path, key: str, value: Mapping[str, Any]) -> None:

@@ -38,7 +38,25 @@ _NO_PERMISSION: Final = 4
 _NO_VALUE: Final = frozenset({2**32 - 1, 2**64 - 1})
 _BLANK_FROM: Final = 2**63 - 32
 """DCGM and the driver mark what they do not know with values around 2⁶³."""
-_SM, _MEMORY = 1, 2
+_CHEAP: Final = (
+    ("gpu_sm_clock", "ClockInfo", (1,), 1.0),
+    ("gpu_memory_clock", "ClockInfo", (2,), 1.0),
+    ("gpu_power", "PowerUsage", (), 1e-3),
+    ("gpu_temperature", "Temperature", (0,), 1.0),
+    ("gpu_pcie_generation", "CurrPcieLinkGeneration", (), 1.0),
+    ("gpu_pcie_width", "CurrPcieLinkWidth", (), 1.0),
+    ("gpu_temperature_margin", "MarginTemperature", (), 1.0),
+)
+"""Name, the function `nvmlDeviceGet…`, what that is given, and the unit of its answer."""
+_LIMITS: Final = (
+    ("gpu_power_limit", "EnforcedPowerLimit", (), 1e-3),
+    ("gpu_pcie_generation_max", "MaxPcieLinkGeneration", (), 1.0),
+    ("gpu_pcie_width_max", "MaxPcieLinkWidth", (), 1.0),
+)
+_ECC: Final = (
+    ("gpu_ecc_corrected", "TotalEccErrors", (0, 0), 1.0),
+    ("gpu_ecc_uncorrected", "TotalEccErrors", (1, 0), 1.0),
+)
 _ALL_LINKS: Final = 2**32 - 1
 _MOST_LINKS: Final = 18
 _UNSIGNED_LONG_LONG: Final = 3
@@ -178,13 +196,7 @@ class Device:
         return min(sum(sum(of) / len(of) for of in by_process.values()) / 100, 1.0) if told else None
 
     def _cheap(self, now: float) -> Iterable[tuple[str, float]]:
-        for name, kind in (("gpu_sm_clock", _SM), ("gpu_memory_clock", _MEMORY)):
-            yield from _named(name, self._ask("DeviceGetClockInfo", kind, of=kind))
-        yield from _named("gpu_power", self._ask("DeviceGetPowerUsage"), 1e-3)
-        yield from _named("gpu_temperature", self._ask("DeviceGetTemperature", 0))
-        yield from _named("gpu_pcie_generation", self._ask("DeviceGetCurrPcieLinkGeneration"))
-        yield from _named("gpu_pcie_width", self._ask("DeviceGetCurrPcieLinkWidth"))
-        yield from _named("gpu_temperature_margin", self._ask("DeviceGetMarginTemperature"))
+        yield from self._told(_CHEAP)
         busy = self._ask("DeviceGetUtilizationRates")
         yield from _named("gpu_utilization", busy.gpu if busy and busy.gpu <= 100 else None, 1e-2)
         bits = self._ask("DeviceGetCurrentClocksEventReasons")
@@ -213,9 +225,7 @@ class Device:
             yield from self._rate(name, told.get(_Field(field)), now, 1)
 
     def _memory_errors(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for name, kind in (("gpu_ecc_corrected", 0), ("gpu_ecc_uncorrected", 1)):
-            found |= dict(_named(name, self._ask("DeviceGetTotalEccErrors", kind, 0, of=kind)))
+        found = dict(self._told(_ECC))
         names = (
             "gpu_remapped_rows_correctable",
             "gpu_remapped_rows_uncorrectable",
@@ -264,12 +274,12 @@ class Device:
         return sum(told.values()) if asked and len(told) == len(asked) else None
 
     def _limits(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        found |= dict(_named("gpu_power_limit", self._ask("DeviceGetEnforcedPowerLimit"), 1e-3))
-        found |= dict(_named("gpu_pcie_generation_max", self._ask("DeviceGetMaxPcieLinkGeneration")))
-        found |= dict(_named("gpu_pcie_width_max", self._ask("DeviceGetMaxPcieLinkWidth")))
         memory = self._ask("DeviceGetMemoryInfo")
-        return found | dict(_named("gpu_memory_used", memory and memory.used))
+        return dict((*self._told(_LIMITS), *_named("gpu_memory_used", memory and memory.used)))
+
+    def _told(self, table: Sequence[tuple[str, str, tuple[int, ...], float]]) -> Iterable[tuple[str, float]]:
+        for name, function, arguments, unit in table:
+            yield from _named(name, self._ask(f"DeviceGet{function}", *arguments, of=arguments), unit)
 
     def _fields(self, asked: Sequence[_Field], long_alone: frozenset[int] = frozenset()) -> dict[_Field, int]:
         """In one call, those that it tells; of `long_alone` only what is a long number, as times in ns are."""

@@ -1,83 +1,49 @@
 """Where capture keeps what it shares: in a job's folder of the store, and beside it on each host."""
 
 import os
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from kair_capture.files import object_in
 
 DEFAULT_PORT: Final = 7433
 
 
-@dataclass(frozen=True)
 class JobPlaces:
     """The files of one job in the store, all below its folder."""
 
-    store: Path
-    job: str
-
-    @property
-    def folder(self) -> Path:
+    def __init__(self, store: Path, job: str) -> None:
+        self.store: Final = store
+        self.job: Final = job
+        self.folder: Final = store / job
         """The job's, which has its `job.json` once something was committed."""
-        return self.store / self.job
-
-    @property
-    def delivered(self) -> Path:
+        self.delivered: Final = self.folder / "fragments"
         """Fragments that agents delivered and the coordinator has not committed yet: `host=<h>/*.parquet`."""
-        return self.folder / "fragments"
-
-    @property
-    def steps(self) -> Path:
+        self.steps: Final = self.folder / "steps"
         """Every rank's step times."""
-        return self.folder / "steps"
-
-    @property
-    def scopes(self) -> Path:
+        self.scopes: Final = self.folder / "scopes"
         """Sums of the script's own scopes, for every step of every rank."""
-        return self.folder / "scopes"
-
-    @property
-    def hangs(self) -> Path:
+        self.hangs: Final = self.folder / "hangs"
         """What ranks answered when the job stood still, a folder for each time."""
-        return self.folder / "hangs"
+        self.confirm: Final = self.folder / "confirm"
+        """What `kair confirm` found, a JSON file for each time."""
+        self.evidence: Final = self.folder / "evidence"
+        """What is known of hosts, devices, links and processes: `**/*.parquet`, and `**/identity*.json` of ranks."""
+        self.capture: Final = self.folder / "capture"
+        """The coordinator's own."""
+        self.key: Final = self.capture / "key"
+        """The key of the job's datagrams, where no other file is named."""
+        self.address: Final = self.capture / "coordinator.json"
+        """Where the coordinator is to be reached, for agents that are not told."""
+        self.status: Final = self.capture / "status.json"
+        """How the job is doing, rewritten every second or so."""
+        self.alerts: Final = self.capture / "alerts.ndjson"
+        """What was noticed, a JSON object a line."""
 
     def hang(self, number: int) -> Path:
         """Of one time."""
         return self.hangs / str(number)
-
-    @property
-    def confirm(self) -> Path:
-        """What `kair confirm` found, a JSON file for each time."""
-        return self.folder / "confirm"
-
-    @property
-    def evidence(self) -> Path:
-        """What is known of hosts, devices, links and processes: `**/*.parquet`, and `**/identity*.json` of ranks."""
-        return self.folder / "evidence"
-
-    @property
-    def capture(self) -> Path:
-        """The coordinator's own."""
-        return self.folder / "capture"
-
-    @property
-    def key(self) -> Path:
-        """The key of the job's datagrams, where no other file is named."""
-        return self.capture / "key"
-
-    @property
-    def address(self) -> Path:
-        """Where the coordinator is to be reached, for agents that are not told."""
-        return self.capture / "coordinator.json"
-
-    @property
-    def status(self) -> Path:
-        """How the job is doing, rewritten every second or so."""
-        return self.capture / "status.json"
-
-    @property
-    def alerts(self) -> Path:
-        """What was noticed, a JSON object a line."""
-        return self.capture / "alerts.ndjson"
 
 
 def store_root(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
@@ -111,3 +77,13 @@ def address_of(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"an address is host:port, got {text[:80]!r}")
     return host, int(port)
+
+
+def address_in(file: Path) -> tuple[str, int] | None:
+    """Where the store says that the coordinator is."""
+    from kair_engine.trace.files import read_kept
+
+    with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        found = object_in(read_kept(file))
+        return address_of(f"[{found['host']}]:{int(found['port'])}")
+    return None

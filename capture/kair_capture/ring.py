@@ -1,18 +1,9 @@
-"""A ring of fixed-size records in shared memory: one producing thread, one consuming process.
+"""A ring of fixed-size records in shared memory: one producing thread of a training process, one consuming process.
 
-Where each word of a ring lies, and the record that fills it.
-
-A ring is one file in shared memory: a header of 4,096 bytes, then `capacity` records of 48 bytes, little endian. Each
-published word stands on a cache line of its own.
-
-Tells a process from a later one of the same number.
-
-The texts that records name by number: one append-only file per process, read while it grows.
-
-Writes records from one thread of a training process.
-
-A record costs 0.3 to 0.4 µs (benchmarks/capture/ring.py). Where the ring is full the new record is dropped and counted:
-training never waits for who reads.
+It is one file: a header of 4,096 bytes, then `capacity` records of 48 bytes, little endian. Each published word stands
+on a cache line of its own. A record costs 0.3 to 0.4 µs (benchmarks/capture/ring.py). Where the ring is full the new
+record is dropped and counted: training never waits for who reads. The texts that records name by number are in an
+append-only file per process, read while it grows.
 """
 
 import mmap
@@ -24,7 +15,7 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 MAGIC: Final = 0x4B41_4952_5249_4E47
 VERSION: Final = 1
@@ -239,21 +230,11 @@ def _one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "�" for character in kept)
 
 
-class Emit(Protocol):
-    """Appends one record; its return says whether there was room."""
+Emit = Callable[..., bool]
+"""Appends one record, given in the order of its fields as far as they are not 0; whether there was room.
 
-    def __call__(  # noqa: PLR0917  # a keyword costs 30 ns more
-        self,
-        kind: int,
-        time_ns: int,
-        value: int,
-        step: int,
-        name: int = 0,
-        depth: int = 0,
-        extra: int = 0,
-        detail: int = 0,
-    ) -> bool:
-        """Times in ns of CLOCK_MONOTONIC; every field within the unsigned width of the record's."""
+Times are in ns of CLOCK_MONOTONIC, every field within the unsigned width of the record's.
+"""
 
 
 class RingProducer:

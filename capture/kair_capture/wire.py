@@ -1,15 +1,9 @@
 """What agents and the coordinator say to each other: small datagrams, each signed with the job's key.
 
-A datagram: a fixed header, a body, and 16 bytes of HMAC-SHA256 over both.
-
-What is not signed with the job's key is refused before anything in it is looked at. A reply repeats the sender and
-the sequence of its request, so that it fits no other; requests and replies are of different kinds.
-
-The job's key: a file of its owner alone, which agents and the coordinator share.
-
-The bodies of datagrams: fixed structs, and short texts behind a length.
-
-Who may be heard: each datagram of a sender once, and nobody more often than is reasonable.
+A datagram is a fixed header, a body (MessagePack), and 16 bytes of HMAC-SHA256 over both. What is not signed with the
+job's key, a file of its owner alone, is refused before anything in it is looked at. A reply repeats the sender and the
+sequence of its request, so that it fits no other; requests and replies are of different kinds. Each datagram of a
+sender is heard once, and nobody more often than is reasonable.
 """
 
 import hmac
@@ -21,8 +15,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
+from msgspec import Meta, MsgspecError, Struct, msgpack
+from msgspec.structs import replace
+
+from kair_capture.delays import TakesDelays
+from kair_engine.results.watch import EndKnownBy
 from kair_engine.trace.files import OWN, begin_file, make_folder
 
 MAGIC: Final = b"KAIR"
@@ -30,7 +29,7 @@ VERSION: Final = 3
 HEADER: Final = struct.Struct("<4sBBHQQQ")
 """magic, version, kind, bytes of the body, epoch, sender, sequence."""
 TAG_BYTES: Final = 16
-MOST_BYTES: Final = 1400
+MOST_BYTES: Final = 1420
 """Of a datagram: within the 1,500 of Ethernet, so that none is taken apart on the way."""
 MOST_BODY: Final = MOST_BYTES - HEADER.size - TAG_BYTES
 
@@ -57,7 +56,12 @@ class Kind(IntEnum):
     CONFIRM_REPLY = 108
     DELAYS_REPLY = 109
     EPOCH_REPLY = 120
-    """The request was of another epoch: the body is this one's number."""
+    """The request was of another epoch: the header has this one's number."""
+
+
+def reply_of(kind: Kind) -> Kind:
+    """The kind of a question's answer."""
+    return Kind(kind + 100)
 
 
 @dataclass(frozen=True)
@@ -158,243 +162,174 @@ def _require_private(status: os.stat_result, path: Path) -> None:
         raise KeyFileError(f"others can read the key {path} (chmod 600 {path})")
 
 
-MOST_HOST_BYTES: Final = 255
 ROW_BYTES: Final = 78
 """Of one row of step times; `kair_capture.agent.step_rows` says what is in it."""
-MOST_ROWS: Final = (MOST_BODY - 8) // ROW_BYTES
+MOST_ROWS: Final = (MOST_BODY - 16) // ROW_BYTES
 MOST_RANKS: Final = 256
 """Of a host, or of a window on one host."""
 MOST_PARTNERS: Final = 64
 """That a rank sends to, receives from, or has process groups with."""
-_NO_BOUND: Final = (1 << 64) - 1
-
-
-class Body(Protocol):
-    """What stands in a datagram."""
-
-    def packed(self) -> bytes:
-        """The body's bytes."""
-
-    @classmethod
-    def read(cls, body: bytes) -> Self:
-        """What the bytes say. Raises BadMessageError for any that say nothing."""
+MOST_CALLS: Final = 0xFFFF
+"""That are counted of one process group."""
+Count = Annotated[int, Meta(ge=0)]
+RankNumber = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Ranks = Annotated[tuple[RankNumber, ...], Meta(max_length=MOST_RANKS)]
+Partners = Annotated[tuple[RankNumber, ...], Meta(max_length=MOST_PARTNERS)]
 
 
 class BadMessageError(Exception):
     """A signed body that is not what its kind says: another version, or a defect."""
 
 
-_BEAT: Final = struct.Struct("<qdQIIIIIIII")
-_BEAT_REPLY: Final = struct.Struct("<QQIIIIIIIBQQH")
+class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What stands in a datagram: its fields in a row, as MessagePack."""
+
+    MOST_TEXT: ClassVar[int] = 500
+    """Bytes of a text; what is longer is cut."""
+
+    def packed(self) -> bytes:
+        """The body's bytes."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        cut = {name: _cut(value, self.MOST_TEXT) for name, value in values.items() if isinstance(value, str)}
+        return msgpack.encode(replace(self, **cut))
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """What the bytes say, in printable characters. Raises BadMessageError for any that say nothing."""
+        try:
+            found = msgpack.decode(body, type=cls)
+        except (MsgspecError, ValueError, RecursionError) as error:
+            raise BadMessageError(str(error)) from error
+        return replace(found, **{name: _shown(getattr(found, name)) for name in cls.__struct_fields__})
 
 
-@dataclass(frozen=True)
-class Beat:
+def _cut(text: str, most: int) -> str:
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401  (a field of any type)
+    if isinstance(value, dict):
+        return {printable(key): printable(text) for key, text in value.items()}
+    return printable(value) if isinstance(value, str) else value
+
+
+def printable(text: str) -> str:
+    """What is no printable character becomes one that says so."""
+    return "".join(one if one.isprintable() else "�" for one in text)
+
+
+class Done(Body, frozen=True):
+    """It was heard, or is asked for: nothing more is to be said."""
+
+
+class Number(Body, frozen=True):
+    """Of a batch of rows that is kept, or of the last window that was ordered."""
+
+    number: Count
+
+
+class Delays(Body, frozen=True):
+    """The last order to delay ranks."""
+
+    number: Count
+    """0 before the first."""
+    order: bytes = b""
+    """JSON; nothing where it is over."""
+
+
+class Beat(Body, frozen=True):
     """An agent lives. Counters count since it started."""
 
     offset_ns: int = 0
     """Its clock minus the coordinator's, as it was fitted; with the bound None there is no fit."""
-    drift: float = 0.0
-    bound_ns: int | None = None
-    ranks: int = 0
+    drift: Annotated[float, Meta(ge=-1, le=1)] = 0.0
+    bound_ns: Count | None = None
+    ranks: Count = 0
     """Training processes that live on the host."""
-    drops: int = 0
+    drops: Count = 0
     """Records that found no room in the rings."""
-    delivered: int = 0
+    delivered: Count = 0
     """Fragments that were put into the store."""
-    spooled: int = 0
+    spooled: Count = 0
     """Fragments that wait for the store, and windows that are to become some."""
-    discarded: int = 0
+    discarded: Count = 0
     """Fragments and windows that were given up: no room, or not to be read."""
-    generation: int = 0
+    generation: Count = 0
     """Of the last window that it was told of."""
-    unsent_rows: int = 0
-    sampled_every: int = 0
+    unsent_rows: Count = 0
+    sampled_every: Count = 0
     """Steps between those that its ranks sample without being asked, of the rank that does so least; 0 for none."""
 
-    def packed(self) -> bytes:
-        """The body."""
-        bound = _NO_BOUND if self.bound_ns is None else self.bound_ns
-        counters = (
-            self.ranks,
-            self.drops,
-            self.delivered,
-            self.spooled,
-            self.discarded,
-            self.generation,
-            self.unsent_rows,
-            self.sampled_every,
-        )
-        clamped = (min(one, 0xFFFF_FFFF) for one in counters)
-        return _BEAT.pack(self.offset_ns, self.drift, bound, *clamped)
 
-    @classmethod
-    def read(cls, body: bytes) -> "Beat":
-        """Raises BadMessageError."""
-        offset, drift, bound, *counters = _whole(_BEAT, body)
-        if not -1 <= drift <= 1:
-            raise BadMessageError("drift")
-        return cls(offset, drift, None if bound == _NO_BOUND else bound, *counters)
-
-
-@dataclass(frozen=True)
-class BeatReply:
+class BeatReply(Body, frozen=True):
     """The coordinator's two stamps (its clock, Unix ns), and what the host is to do."""
 
-    received_ns: int
-    sent_ns: int
-    interval_ms: int
+    received_ns: Count = 0
+    sent_ns: Count = 0
+    interval_ms: Count = 0
     """How long to wait until the next beat."""
-    generation: int = 0
+    generation: Count = 0
     """Number of the last window that was ordered; 0 before the first."""
-    first_step: int = 0
-    steps: int = 0
-    ranks: tuple[int, ...] = ()
+    first_step: Count = 0
+    steps: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    ranks: Ranks = ()
     """Those on this host that are to be sampled."""
-    overhead_ppm: int = 0
+    overhead_ppm: Count = 0
     """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
-    sampled_every: int = 0
+    sampled_every: Count = 0
     """Steps between those that ranks sample unasked, of the rank of the job that does so least; 0 for none."""
-    hang: int = 0
+    hang: Count = 0
     """Number of the last hang: each rank is to be asked once where it stands; 0 where there was none."""
-    options: int = 0
+    options: Annotated[int, Meta(ge=0, le=255)] = 0
     """What the window records besides, as ProfileOptions."""
-    control: int = 0
+    control: Count = 0
     """What ranks are to do otherwise than they were started with, as RankControl packs it."""
-    delays: int = 0
+    delays: Count = 0
     """Number of the last order to delay ranks, which is asked for by itself; 0 where there was none."""
 
-    def packed(self) -> bytes:
-        """The body."""
-        head = _BEAT_REPLY.pack(
-            self.received_ns,
-            self.sent_ns,
-            self.interval_ms,
-            self.generation,
-            self.first_step,
-            self.steps,
-            min(self.overhead_ppm, 0xFFFF_FFFF),
-            self.sampled_every,
-            self.hang,
-            self.options & 0xFF,
-            self.control,
-            self.delays,
-            len(self.ranks),
-        )
-        return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
 
-    @classmethod
-    def read(cls, body: bytes) -> "BeatReply":
-        """Raises BadMessageError."""
-        received, sent, interval, generation, first, steps, *more, count = _head(_BEAT_REPLY, body)
-        if steps > 10_000:
-            raise BadMessageError("steps")
-        ranks = _numbers(body[_BEAT_REPLY.size :], count)
-        window = (generation, first, steps, ranks)
-        return cls(received, sent, interval, *window, *more)
-
-
-@dataclass(frozen=True)
-class Host:
+class Host(Body, frozen=True):
     """Who an agent is: said at its start, and again whenever its ranks change."""
 
-    name: str
-    world_size: int
+    MOST_TEXT: ClassVar[int] = 80
+    name: Annotated[str, Meta(min_length=1)]
+    world_size: RankNumber
     """0 where no rank has said it."""
-    ranks: tuple[int, ...]
-
-    def packed(self) -> bytes:
-        """The body."""
-        name = self.name.encode(errors="replace")[:MOST_HOST_BYTES]
-        ranks = self.ranks[:MOST_RANKS]
-        return (
-            struct.pack("<BIH", len(name), self.world_size, len(ranks)) + name + struct.pack(f"<{len(ranks)}I", *ranks)
-        )
-
-    @classmethod
-    def read(cls, body: bytes) -> "Host":
-        """Raises BadMessageError."""
-        length, world_size, count = _head(_HOST, body)
-        raw, rest = body[_HOST.size : _HOST.size + length], body[_HOST.size + length :]
-        name = raw.decode(errors="replace")
-        if not name or not name.isprintable() or len(raw) < length:
-            raise BadMessageError("host")
-        return cls(name, world_size, _numbers(rest, count))
+    ranks: Ranks
 
 
-_HOST: Final = struct.Struct("<BIH")
-
-
-@dataclass(frozen=True)
-class Communication:
+class Communication(Body, frozen=True):
     """How a rank communicated in some of its first steps: said once, and again by another process of the rank."""
 
-    rank: int
-    world_size: int
-    sends: tuple[int, ...] = ()
-    """The ranks that it sent to, other than by collectives; MOST_PARTNERS at most."""
-    receives: tuple[int, ...] = ()
+    rank: RankNumber
+    world_size: RankNumber
+    sends: Partners = ()
+    """The ranks that it sent to, other than by collectives."""
+    receives: Partners = ()
     """Those that it received from."""
-    groups: tuple[tuple[int, int], ...] = ()
-    """Of each process group that was used: its size, and how many calls there were; MOST_PARTNERS at most."""
-    delays: int = 0
-    """Whether `kair confirm` may delay the rank, as TakesDelays says it."""
-
-    def packed(self) -> bytes:
-        """The body; of what is more than a datagram holds, the first."""
-        lists = (self.sends[:MOST_PARTNERS], self.receives[:MOST_PARTNERS])
-        numbers = [*lists[0], *lists[1], *(one for group in self.groups[:MOST_PARTNERS] for one in group)]
-        groups = min(len(self.groups), MOST_PARTNERS)
-        counts = (len(lists[0]), len(lists[1]), groups)
-        head = _COMMUNICATION.pack(self.rank, self.world_size, *counts, self.delays & 0xFF)
-        return head + struct.pack(f"<{len(numbers)}I", *(min(one, 0xFFFF_FFFF) for one in numbers))
-
-    @classmethod
-    def read(cls, body: bytes) -> "Communication":
-        """Raises BadMessageError."""
-        rank, world_size, sends, receives, groups, delays = _head(_COMMUNICATION, body)
-        if max(sends, receives, groups) > MOST_PARTNERS:
-            raise BadMessageError("partners")
-        numbers = _numbers(body[_COMMUNICATION.size :], sends + receives + 2 * groups)
-        of_groups = numbers[sends + receives :]
-        pairs = tuple(zip(of_groups[::2], of_groups[1::2], strict=True))
-        return cls(rank, world_size, numbers[:sends], numbers[sends : sends + receives], pairs, delays)
+    groups: Annotated[tuple[tuple[RankNumber, Count], ...], Meta(max_length=MOST_PARTNERS)] = ()
+    """Of each process group that was used: its size, and how many calls there were, MOST_CALLS at most."""
+    delays: TakesDelays = TakesDelays.NO
+    """Whether `kair confirm` may delay the rank."""
 
 
-_COMMUNICATION: Final = struct.Struct("<IIHHHB")
+class Standing(Body, frozen=True):
+    """Where a rank stands, or how it ended."""
 
-
-class EndKnownBy(IntEnum):
-    """Who tells how a process ended."""
-
-    NOBODY = 0
-    KERNEL = 1
-    """Its exit status, asked of the system."""
-    FAULT = 2
-    """A handler in the process saw the signal."""
-    ITSELF = 3
-    """Python ended by an exception, or in order."""
-    OUT_OF_MEMORY = 4
-    """The kernel killed it (by the exit status), and the count of such kills in its memory group rose."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where a rank stands, or how it ended. Texts are cut to MOST_TEXT_BYTES each."""
-
-    rank: int
-    hang: int
+    MOST_TEXT: ClassVar[int] = 255
+    rank: RankNumber
+    hang: Count
     """The number of the hang for which it was asked; 0 where it was not, as it ended."""
-    at_ns: int
+    at_ns: Count
     """When it was so, Unix time of its host."""
     step: int = -1
     """That it is in; −1 where that is not known."""
     lives: bool = True
-    signal: int = 0
+    signal: Count = 0
     """That ended it; 0 for none."""
     exit_status: int = -1
     """Its own, −1 where it lives, a signal ended it or that is not known."""
-    known_by: EndKnownBy = EndKnownBy.NOBODY
+    known_by: EndKnownBy = ""
     phase: str = ""
     """`forward`, `backward`, `optimizer`, `input`, `collective`; empty where it is in none of these."""
     where: str = ""
@@ -404,178 +339,42 @@ class Standing:
     error: str = ""
     """The exception that ended it."""
 
-    def packed(self) -> bytes:
-        """The body."""
-        texts = [_cut(one) for one in (self.phase, self.where, self.after, self.error)]
-        numbers = (self.rank, self.hang, self.at_ns, self.step, self.lives, self.signal, self.exit_status)
-        return _STANDING.pack(*numbers, self.known_by, *map(len, texts)) + b"".join(texts)
 
-    @classmethod
-    def read(cls, body: bytes) -> "Standing":
-        """Raises BadMessageError."""
-        rank, hang, at, step, lives, signal, status, known_by, *lengths = _head(_STANDING, body)
-        texts, rest = [], body[_STANDING.size :]
-        if len(rest) != sum(lengths):
-            raise BadMessageError("length")
-        for length in lengths:
-            texts.append(printable(rest[:length].decode(errors="replace")))
-            rest = rest[length:]
-        try:
-            known = EndKnownBy(known_by)
-        except ValueError as error:
-            raise BadMessageError("known by") from error
-        return cls(rank, hang, at, step, bool(lives), signal, status, known, *texts)
-
-
-MOST_TEXT_BYTES: Final = 255
-_STANDING: Final = struct.Struct("<IIQqBBiBBBBB")
-
-
-def _cut(text: str) -> bytes:
-    return text.encode(errors="replace")[:MOST_TEXT_BYTES].decode(errors="ignore").encode()
-
-
-def printable(text: str) -> str:
-    """What is no printable character becomes one that says so."""
-    return "".join(one if one.isprintable() else "�" for one in text)
-
-
-@dataclass(frozen=True)
-class Rows:
+class Rows(Body, frozen=True):
     """Step times; they are kept once there is a reply."""
 
-    batch: int
-    rows: bytes
+    batch: Count
+    rows: Annotated[bytes, Meta(min_length=ROW_BYTES)]
     """MOST_ROWS at most, ROW_BYTES each."""
 
-    def packed(self) -> bytes:
-        """The body."""
-        return struct.pack("<Q", self.batch) + self.rows
-
-    @classmethod
-    def read(cls, body: bytes) -> "Rows":
-        """Raises BadMessageError."""
-        if len(body) < 8 + ROW_BYTES or (len(body) - 8) % ROW_BYTES:
-            raise BadMessageError("rows")
-        return cls(batch_of(body), body[8:])
+    def __post_init__(self) -> None:
+        if len(self.rows) % ROW_BYTES:
+            raise ValueError("rows")
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(Body, frozen=True):
     """A person wants a window, soon; without ranks, on all of them."""
 
-    steps: int
-    ranks: tuple[int, ...] = ()
-    options: int = 0
+    steps: Count
+    ranks: Ranks = ()
+    options: Annotated[int, Meta(ge=0, le=255)] = 0
     """What is recorded besides, as ProfileOptions."""
 
-    def packed(self) -> bytes:
-        """The body. Raises ValueError for more ranks than one datagram holds."""
-        if len(self.ranks) > MOST_RANKS:
-            raise ValueError(f"at most {MOST_RANKS} ranks")
-        head = _CAPTURE.pack(self.steps, len(self.ranks), self.options)
-        return head + struct.pack(f"<{len(self.ranks)}I", *self.ranks)
 
-    @classmethod
-    def read(cls, body: bytes) -> "Capture":
-        """Raises BadMessageError."""
-        steps, count, options = _head(_CAPTURE, body)
-        return cls(steps, _numbers(body[_CAPTURE.size :], count), options)
-
-
-_CAPTURE: Final = struct.Struct("<IHBx")
-"""Eight bytes: what a stray is answered is not longer."""
-
-
-@dataclass(frozen=True)
-class CaptureReply:
+class CaptureReply(Body, frozen=True):
     """What became of it: the window, or why there is none."""
 
-    first_step: int
-    steps: int
+    first_step: Count
+    steps: Count
     why_not: str = ""
 
-    def packed(self) -> bytes:
-        """The body."""
-        return struct.pack("<II", self.first_step, self.steps) + self.why_not.encode()[:500]
 
-    @classmethod
-    def read(cls, body: bytes) -> "CaptureReply":
-        """Raises BadMessageError."""
-        first, steps = _head(_TWO, body)
-        text = body[_TWO.size :].decode(errors="replace")
-        return cls(first, steps, printable(text))
+class Values(Body, frozen=True):
+    """A person sets something while the job runs, or asks what is set; the answer, in the same form."""
 
-
-_TWO: Final = struct.Struct("<II")
-
-
-@dataclass(frozen=True)
-class Values:
-    """A person sets something while the job runs, or asks what is set; the answer, in the same form.
-
-    Pairs of texts without line breaks; keys without `=`.
-    """
-
-    values: tuple[tuple[str, str], ...] = ()
+    values: dict[str, str] = {}
     why_not: str = ""
     """Of an answer: why nothing was changed."""
-
-    def packed(self) -> bytes:
-        """The body. Raises ValueError for more than one datagram holds."""
-        text = "\n".join(f"{key}={value}" for key, value in self.values).encode()
-        why = self.why_not.encode()[:500]
-        if _VALUES.size + len(text) + len(why) > MOST_BODY:
-            raise ValueError(f"settings take at most {MOST_BODY} bytes")
-        return _VALUES.pack(len(text), len(why)) + text + why
-
-    @classmethod
-    def read(cls, body: bytes) -> "Values":
-        """Raises BadMessageError."""
-        length, of_why = _head(_VALUES, body)
-        rest = body[_VALUES.size :]
-        if len(rest) != length + of_why:
-            raise BadMessageError("length")
-        lines = rest[:length].decode(errors="replace").split("\n") if length else []
-        pairs = [line.partition("=") for line in lines]
-        if not all(equals for _, equals, _ in pairs):
-            raise BadMessageError("settings")
-        values = tuple((printable(key), printable(value)) for key, _, value in pairs)
-        return cls(values, printable(rest[length:].decode(errors="replace")))
-
-
-_VALUES: Final = struct.Struct("<HH4x")
-"""Eight bytes: what a stray is answered is not longer."""
-
-
-def batch_of(body: bytes) -> int:
-    """The number that begins the body of ROWS, ROWS_REPLY and EPOCH_REPLY. Raises BadMessageError."""
-    if len(body) < 8:
-        raise BadMessageError("number")
-    return int.from_bytes(body[:8], "little")
-
-
-def numbered(number: int) -> bytes:
-    """The body of ROWS_REPLY (the last window's) and EPOCH_REPLY."""
-    return number.to_bytes(8, "little")
-
-
-def _whole(form: struct.Struct, body: bytes) -> tuple[int, ...]:
-    if len(body) != form.size:
-        raise BadMessageError("length")
-    return form.unpack(body)
-
-
-def _head(form: struct.Struct, body: bytes) -> tuple[int, ...]:
-    if len(body) < form.size:
-        raise BadMessageError("length")
-    return form.unpack_from(body)
-
-
-def _numbers(body: bytes, count: int) -> tuple[int, ...]:
-    if count > MOST_RANKS or len(body) != 4 * count:
-        raise BadMessageError("ranks")
-    return struct.unpack(f"<{count}I", body)
 
 
 _WINDOW: Final = 1024

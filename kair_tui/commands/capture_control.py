@@ -1,7 +1,7 @@
 """What a person asks of a running job's coordinator: steps sampled now, and settings changed."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _SET = "kair capture set job123 max-overhead=2%"
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options: "ProfileOptions") -> int:
     """Asks the job's coordinator, and says what it answers. Raises UsageError, InputError where it refuses."""
     from kair_capture.coordinator.endpoint import ask
-    from kair_capture.wire import MOST_RANKS, Capture
+    from kair_capture.wire import MOST_RANKS, Capture, CaptureReply, Kind
 
     places = _places(store, job, _NOW)
     wanted = _ranks_in(ranks)
@@ -29,7 +29,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
         raise UsageError(f"at most {MOST_RANKS} ranks can be asked for by name", "leave --ranks out for all")
     address, key = coordinator_of(places)
     with reaching(address):
-        reply = ask(address, key, Capture(steps, wanted, int(options)))
+        reply = ask(address, key, Kind.CAPTURE, Capture(steps, wanted, int(options)), CaptureReply)
     if reply.why_not:
         raise InputError(f"nothing is sampled: {reply.why_not}")
     last = reply.first_step + reply.steps - 1
@@ -41,8 +41,8 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
 def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
     """`[JOB] key=value…`: what is in force then goes to stdout. Raises UsageError, InputError."""
     from kair_capture.coordinator.control import SettingError, require
-    from kair_capture.coordinator.endpoint import ask_control
-    from kair_capture.wire import Values
+    from kair_capture.coordinator.endpoint import ask
+    from kair_capture.wire import Kind, Values
 
     named, *rest = words if words and "=" not in words[0] else (job, *words)
     pairs = [word.partition("=") for word in rest if word is not None]
@@ -57,7 +57,7 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
     places = _places(store, named, _SET)
     address, secret = coordinator_of(places)
     with reaching(address):
-        reply = ask_control(address, secret, Values(tuple(changes.items())))
+        reply = ask(address, secret, Kind.CONTROL, Values(changes), Values)
     if reply.why_not:
         raise UsageError(reply.why_not, _SET)
     write_answer(_table(reply.values))
@@ -66,11 +66,11 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
     return 0
 
 
-def _table(values: Sequence[tuple[str, str]]) -> str:
+def _table(values: Mapping[str, str]) -> str:
     """A line per setting: its key, its value, what it does and which values it takes."""
     from kair_capture.coordinator.control import KEYS
 
-    shown = [(key, value) for key, value in values if key in KEYS]
+    shown = [(key, value) for key, value in values.items() if key in KEYS]
     of_key, of_value = (max(map(len, column), default=0) for column in zip(*shown, strict=True))
     return "".join(
         f"{key:{of_key}}  {value:{of_value}}  {KEYS[key].does} ({KEYS[key].wanted})\n" for key, value in shown
@@ -89,8 +89,7 @@ def _places(store: Path, job: str | None, example: str) -> "JobPlaces":
 
 def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
     """Where it is, and the job's key. Raises UsageError, InputError where there is none."""
-    from kair_capture.coordinator.endpoint import address_in
-    from kair_capture.places import address_of
+    from kair_capture.places import address_in, address_of
     from kair_capture.wire import KeyFileError, read_key
 
     try:

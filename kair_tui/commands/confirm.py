@@ -123,13 +123,13 @@ def _result(session: OpenStore, places: "JobPlaces", state: dict[str, str], othe
 
 def _asked(places: "JobPlaces", values: dict[str, str]) -> "Values":
     """What the coordinator answers. Raises InputError where it refuses, or is not reached."""
-    from kair_capture.coordinator.endpoint import ask_confirm
-    from kair_capture.wire import Values
+    from kair_capture.coordinator.endpoint import ask
+    from kair_capture.wire import Kind, Values
     from kair_tui.commands.capture_control import coordinator_of, reaching
 
     address, key = coordinator_of(places)
     with reaching(address):
-        answer = ask_confirm(address, key, Values(tuple(values.items())))
+        answer = ask(address, key, Kind.CONFIRM, Values(values), Values)
     if answer.why_not:
         raise InputError(answer.why_not if values["do"] == "stop" else f"no rank is delayed: {answer.why_not}")
     return answer

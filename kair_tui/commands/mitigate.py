@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
-from kair_engine.results.mitigate import MitigateAction, MitigateResult, SimulatedPolicy
+from kair_engine.results.mitigate import MitigateAction, MitigateResult
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
 from kair_tui.commands.mitigate_audit import audited, audited_shards
@@ -154,23 +154,24 @@ def run(
         return replace(result, audited=audited_shards(folder, None))
     with records_of(session, name) as records:
         if action == "control":
-            from kair_mitigate.controller import control
+            from kair_capture.places import JobPlaces
+            from kair_mitigate.controller import Controller
+            from kair_mitigate.policy.table import policy_of
 
-            control(
-                session.root,
-                name,
+            controller = Controller(
+                JobPlaces(session.root, name),
                 records,
-                policy=policy or "continuous",
+                policy_of(policy or "continuous"),
                 auto=auto,
-                once=once,
                 per_hour=per_hour,
                 most=most,
-                say=say,
+                say=lambda text: say(f"kair: {text}"),
                 units=units,
                 unit_size=unit_size,
                 micro_batch=micro_batch,
                 restart_s=restart_time,
             )
+            controller.run(once=once)
         elif action in ORDERS:
             shares = {"sizes": sizes, "batches": batches, "deadline": deadline}
             ORDERS[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
@@ -253,4 +254,4 @@ def _simulated(session: OpenStore, name: str, policy: str | None, ranks: int, dr
         raise UsageError(str(error)) from error
     except OSError as error:
         raise InputError(f"cannot read the steps of job {name}: {error}") from error
-    return MitigateResult(session.told, "simulate", name, simulated=tuple(SimulatedPolicy(*row) for row in rows))
+    return MitigateResult(session.told, "simulate", name, simulated=tuple(rows))

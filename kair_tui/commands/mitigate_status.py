@@ -1,16 +1,14 @@
 """Where a job stands that is run under `kair mitigate`: its plans, proposals, shards, and what a sample takes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
-from kair_engine.results.mitigate import MitigateAction, MitigateResult, MitigationPlan, MitigationProposal, RankRate
+from kair_engine.results.mitigate import MitigateAction, MitigateResult, MitigationPlan, RankRate
 from kair_engine.trace.model import short_warning
 from kair_tui.commands.mitigate_shards import shards_of
 
@@ -67,6 +65,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
     """All that is known of it but its `rates`, as the answer to an action."""
     from kair_mitigate.job_state import read_state
     from kair_mitigate.known_units import kept_units
+    from kair_mitigate.records import moment
 
     known = read_state(records.folder)
     ordered = {one.plan.version: one for one in records.history()}
@@ -74,7 +73,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
 
     def told(plan: "Plan") -> MitigationPlan:
         one = ordered.get(plan.version)
-        at = None if one is None else _moment(one.at)
+        at = None if one is None else moment(one.at)
         by, proposal = (None, None) if one is None else (one.by, one.proposal)
         begun = began.get(plan.version)
         shares = plan.batches, plan.deadline_us or None
@@ -84,20 +83,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         session.told,
         action,
         name,
-        proposals=tuple(
-            MitigationProposal(
-                one.id,
-                _moment(one.at),
-                one.action,
-                one.sizes,
-                _finite(one.reason),
-                one.decision,
-                one.decided_by,
-                one.batches or (),
-                one.deadline_us,
-            )
-            for one in records.proposals()
-        ),
+        proposals=tuple(records.proposals()),
         history=tuple(told(one.plan) for one in ordered.values()),
         shards=shards_of(records.folder),
     )
@@ -118,7 +104,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         plan=told(state.plan),
         coming=tuple(map(told, state.coming)),
         in_force=tuple(map(told, known.in_force)),
-        said_at=_moment(known.said_at),
+        said_at=moment(known.said_at),
         warnings=() if said is None else (short_warning("units", said),),
     )
 
@@ -139,12 +125,3 @@ def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[R
         RankRate(rank, 1e6 * slope, 1e6 * fixed, sizes[rank])
         for rank, (slope, fixed) in enumerate(zip(*fitted, strict=True))
     )
-
-
-def _finite(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Those of what the database holds that are numbers."""
-    return {name: value for name, value in figures.items() if isinstance(value, int | float) and isfinite(value)}
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

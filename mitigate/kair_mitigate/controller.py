@@ -22,7 +22,6 @@ from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.rates import Rates
-from kair_mitigate.policy.table import POLICIES
 from kair_mitigate.policy.units import Units
 from kair_mitigate.records import Records
 
@@ -65,6 +64,14 @@ class Controller:
     """The last step that was taken in."""
     _ordered_at: list[float] = field(default_factory=list)
     _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
+
+    def run(self, *, once: bool = False) -> None:
+        """Looks every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
+        while True:
+            self.look()
+            if once:
+                return
+            time.sleep(EVERY_S)
 
     def look(self) -> Action:
         """Takes in the steps that are new, and decides after each.
@@ -119,7 +126,7 @@ class Controller:
             if units != kept_units(self.records.folder, len(sizes)):
                 # What was proposed for others is not for these.
                 for one in self.records.proposals(1):
-                    self.records.decide(one.id, "denied", "auto")
+                    self.records.decide(one.number, "denied", "auto")
             keep_units(self.records.folder, units)
             if said := units.sentence(sizes):
                 self.say(said)
@@ -183,35 +190,6 @@ class Controller:
         now = time.monotonic()
         self._ordered_at = [at for at in self._ordered_at if now - at < 3600]
         return len(self._ordered_at) < self.per_hour
-
-
-def control(
-    store: Path,
-    job: str,
-    records: Records,
-    *,
-    policy: str,
-    auto: bool,
-    once: bool,
-    per_hour: int,
-    most: int | None,
-    say: Callable[[str], None],
-    units: str | None = None,
-    unit_size: int | None = None,
-    micro_batch: int | None = None,
-    restart_s: float | None = None,
-) -> None:
-    """Looks every EVERY_S seconds, or `once`. Raises ValueError for a policy or units that there are not, OSError."""
-    if policy not in POLICIES:
-        raise ValueError(f"no policy {policy!r}: {', '.join(POLICIES)}")
-    controller = Controller(JobPlaces(store, job), records, POLICIES[policy](), auto, per_hour, most, restart_s)
-    controller.units, controller.unit_size, controller.micro_batch = units, unit_size, micro_batch
-    controller.say = lambda text: say(f"kair: {text}")
-    while True:
-        controller.look()
-        if once:
-            return
-        time.sleep(EVERY_S)
 
 
 def _changed_ns(path: Path) -> int:

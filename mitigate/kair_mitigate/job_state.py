@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kair_mitigate.plans import Plan, State
+from kair_mitigate.restarts import write_whole
 
 FILE = "state.json"
 _MOST_BYTES, _MOST_IN_FORCE = 1 << 24, 64
@@ -60,10 +60,8 @@ class StateWriter:
             "said_at": time.time(),
             "in_force": [plan.as_json() for plan in self._in_force],
         }
-        beside = self._path.with_name(f".{FILE}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            beside.write_text(json.dumps(document), encoding="ascii")
-            beside.replace(self._path)
+            write_whole(self._path, json.dumps(document).encode())
 
 
 def _shares(plan: Plan) -> tuple[object, ...]:

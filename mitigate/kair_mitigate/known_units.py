@@ -3,13 +3,13 @@
 What was found is kept in the job's folder, for whoever looks later.
 """
 
-import json
-import os
 from pathlib import Path
-from typing import get_args
+
+import msgspec
 
 from kair_capture.places import JobPlaces
-from kair_mitigate.policy.units import Known, Members, Units, from_text, joined, of_size, tied_in
+from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
+from kair_mitigate.restarts import write_whole
 
 FILE = "units.json"
 MEMORY = "memory.json"
@@ -59,24 +59,15 @@ def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
 
 def keep_units(folder: Path, units: Units) -> None:
     """Writes them down in the job's folder, whole. Raises OSError."""
-    document = {"members": units.members, "known": units.known, "micro_batch": units.micro_batch}
-    beside = folder / f".{FILE}.{os.getpid()}"
-    beside.write_text(json.dumps(document), encoding="ascii")
-    beside.replace(folder / FILE)
+    write_whole(folder / FILE, msgspec.json.encode(units))
 
 
 def kept_units(folder: Path, ranks: int) -> Units | None:
     """What was written down of a job of so many ranks; None where that is nothing, or damaged."""
     try:
         with (folder / FILE).open("rb") as file:
-            document = json.loads(file.read(_MOST_BYTES))
-        members, known, micro_batch = (document[name] for name in ("members", "known", "micro_batch"))
-        units: Members = tuple(map(tuple, members))
-        numbers = [*(rank for unit in units for rank in unit), *([] if micro_batch is None else [micro_batch])]
-        if known not in get_args(Known) or any(type(number) is not int for number in numbers) or not all(units):
-            return None
-        if sorted(rank for unit in units for rank in unit) != list(range(ranks)):
-            return None
-        return Units(units, known, micro_batch) if micro_batch is None or micro_batch > 0 else None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            units = msgspec.json.decode(file.read(_MOST_BYTES), type=Units)
+    except (OSError, ValueError, RecursionError):
         return None
+    is_whole = sorted(rank for unit in units.members for rank in unit) == list(range(ranks)) and all(units.members)
+    return units if is_whole and (units.micro_batch is None or units.micro_batch > 0) else None

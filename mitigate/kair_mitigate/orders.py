@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from kair_mitigate.plans import Plan
+from kair_mitigate.restarts import write_whole
 
 PLAN, KEY = "plan.json", "key"
 _KEY_BYTES, _MOST_BYTES = 32, 1 << 21
@@ -51,9 +52,7 @@ def read_key(folder: Path) -> bytes:
 
 def write_plan(folder: Path, plan: Plan, key: bytes) -> None:
     """Puts the plan in place of the one before, whole. Raises OSError."""
-    beside = folder / f".{PLAN}.{os.getpid()}"
-    beside.write_bytes(sealed(plan, key))
-    beside.replace(folder / PLAN)
+    write_whole(folder / PLAN, sealed(plan, key))
 
 
 def read_plan(folder: Path, key: bytes) -> Plan:

@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
+from kair_engine.results.mitigate import MitigationProposal
 from kair_mitigate import orders
 from kair_mitigate.job_state import read_state
 from kair_mitigate.plans import Kind, Plan
 
-Decision = Literal["open", "approved", "denied", "replaced"]
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS proposal(
     id INTEGER PRIMARY KEY, at REAL NOT NULL, action TEXT NOT NULL, sizes TEXT NOT NULL,
@@ -25,25 +27,6 @@ CREATE TABLE IF NOT EXISTS ordered(
     batches TEXT NOT NULL DEFAULT '[]', deadline_us INTEGER NOT NULL DEFAULT 0);
 """
 FILE = "mitigation.db"
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What the controller would do."""
-
-    id: int
-    at: float
-    """Unix, s."""
-    action: str
-    sizes: tuple[int, ...]
-    reason: Mapping[str, float]
-    """Figures: what a step takes, what it would take by the price's ends, and whatever the policy tells."""
-    decision: Decision
-    decided_at: float | None
-    decided_by: str | None
-    batches: tuple[int, ...] | None = None
-    """None where these stay, as below."""
-    deadline_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +68,13 @@ class Records:
             database.execute("UPDATE proposal SET decision = 'replaced' WHERE decision = 'open'")
             return _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?)", told))
 
-    def carry_out(self, proposal: Proposal, by: str) -> Plan:
+    def carry_out(self, proposal: MitigationProposal, by: str) -> Plan:
         """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
         kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
-        shares = {"batches": proposal.batches, "deadline_us": proposal.deadline_us}
-        return self.order(proposal.sizes, by, kind=kind, proposal=proposal.id, **shares)  # type: ignore[arg-type]
+        shares = {"batches": proposal.batches or None, "deadline_us": proposal.deadline_us}
+        return self.order(proposal.sizes, by, kind=kind, proposal=proposal.number, **shares)  # type: ignore[arg-type]
 
-    def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> Proposal | None:
+    def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> MitigationProposal | None:
         """The proposal as decided; None where there is no such open one."""
         with self._opened() as database:
             changed = database.execute(
@@ -128,7 +111,7 @@ class Records:
             orders.write_plan(self.folder, plan, key)
         return plan
 
-    def proposals(self, most: int = 100) -> list[Proposal]:
+    def proposals(self, most: int = 100) -> list[MitigationProposal]:
         """The newest first."""
         with self._opened() as database:
             return list(_proposals(database, "ORDER BY id DESC LIMIT ?", most))
@@ -167,14 +150,19 @@ def _number(inserted: sqlite3.Cursor) -> int:
     return inserted.lastrowid
 
 
-def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterator[Proposal]:  # noqa: ANN401 (SQL's)
-    columns = "id, at, action, sizes, reason, batches, deadline_us, decision, decided_at, decided_by"
+def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterator[MitigationProposal]:  # noqa: ANN401
+    columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us"
     rows = database.execute(f"SELECT {columns} FROM proposal {rest}", values)
-    for number, at, action, sizes, reason, batches, deadline_us, decision, decided_at, decided_by in rows:
-        decided = decision, decided_at, decided_by
-        parts = json.loads(batches)
-        shares = None if parts is None else tuple(parts), deadline_us
-        yield Proposal(number, at, action, tuple(json.loads(sizes)), json.loads(reason), *decided, *shares)
+    for number, at, action, sizes, reason, decision, by, batches, deadline_us in rows:
+        told = json.loads(reason).items()
+        figures = {name: value for name, value in told if isinstance(value, int | float) and isfinite(value)}
+        shares = tuple(json.loads(batches) or ()), deadline_us
+        yield MitigationProposal(number, moment(at), action, tuple(json.loads(sizes)), figures, decision, by, *shares)
+
+
+def moment(at: float) -> str:
+    """A time (Unix, s) as results have it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:

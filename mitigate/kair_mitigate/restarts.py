@@ -57,7 +57,7 @@ def die_with_parent() -> None:
 def say_left(step: int) -> None:
     """Marks that this attempt ended as it was ordered to, after that step: the wrapper starts the next one."""
     if (folder := run_folder()) is not None:
-        _replace(folder / f"left-{attempt()}", str(step).encode())
+        write_whole(folder / f"left-{attempt()}", str(step).encode())
 
 
 def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLike[str]) -> bool:
@@ -79,7 +79,8 @@ def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLik
     return True
 
 
-def _replace(path: Path, text: bytes) -> None:
+def write_whole(path: Path, text: bytes) -> None:
+    """A file in place of the one before, whole or not at all. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_bytes(text)
     beside.replace(path)

@@ -16,8 +16,8 @@ import pytest
 from support.captured import MS, OneRank, fragment_of, window_of
 
 from kair_capture.agent.agent import Agent, agent_settings
-from kair_capture.agent.heartbeat import COUNTERS, PACE, Heartbeat, Link, Packet
 from kair_capture.agent.heartbeat import Coordinator as Reached
+from kair_capture.agent.heartbeat import Heartbeat, Link, Packet
 from kair_capture.agent.run_folders import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
 from kair_capture.agent.spool import Spool, deliver_file, read_name
 from kair_capture.agent.step_rows import COLUMNS, ROW, Journal, ScopeSum, ScopeSums
@@ -28,7 +28,7 @@ from kair_capture.delays import DELAYS_FILE, Mode, Order, Place, to_json
 from kair_capture.files import locked
 from kair_capture.job.windows import ControlWords
 from kair_capture.ring import Kind, process_namespace
-from kair_capture.wire import Beat, BeatReply, numbered, read_key
+from kair_capture.wire import Beat, BeatReply, Delays, read_key
 from kair_engine.trace.format import read_metadata
 
 KEY = b"k" * 32
@@ -237,7 +237,7 @@ def test_ranks_that_sample_unasked_hear_what_all_sampling_took_and_keep_to_one_i
 
         # Rank 4 samples nothing by itself. Without a coordinator those of a host agree.
         assert told() == [(0, 400), None, (0, 400)]
-        theirs.send(Packet.PACE, PACE.pack(12_500, 800))
+        theirs.send(Packet.REPLY, BeatReply(overhead_ppm=12_500, sampled_every=800).packed())
         assert told() == [(0.0125, 800), None, (0.0125, 800)]
         # Nobody answers any more: what was told is of long ago.
         theirs.send(Packet.REACHED, b"\0")
@@ -252,8 +252,7 @@ def test_a_window_that_is_not_delivered_yet_is_told_so_that_no_coordinator_leave
         (tmp_path / "run" / "windows").mkdir()
         window_of(tmp_path / "run" / "windows", range(2))
         agent._look()
-        counters = [COUNTERS.unpack(content) for kind, content in theirs.received() if kind == Packet.COUNTERS]
-        beat = Beat(0, 0.0, None, *counters[-1])
+        beat = [Beat.read(content) for kind, content in theirs.received() if kind == Packet.BEAT][-1]
         assert (beat.ranks, beat.unsent_rows, beat.spooled) == (0, 0, 1)
 
 
@@ -265,7 +264,7 @@ def test_a_window_is_asked_for_once_whoever_counts_the_windows(tmp_path: Path) -
         found = []
         # The same again, of a coordinator that was started again; then one that has forgotten what was before.
         for generation, first in ((5, 100), (5, 100), (6, 150), (1, 200)):
-            theirs.send(Packet.ORDER, BeatReply(0, 0, 1000, generation, first, 4, (3, 9)).packed())
+            theirs.send(Packet.REPLY, BeatReply(0, 0, 1000, generation, first, 4, (3, 9)).packed())
             agent._hear()
             found.append(control.asked())
         assert [one and one.first for one in found] == [100, None, 150, 200]
@@ -381,12 +380,12 @@ def test_ranks_hear_what_is_set_while_the_job_runs_and_one_that_comes_later_too(
     with agent_with_link(tmp_path) as (agent, theirs):
         OneRank(tmp_path / "run", 3).step(0, 10)
         agent._look()
-        theirs.send(Packet.CONTROL, off.to_bytes(8, "little"))
+        theirs.send(Packet.REPLY, BeatReply(control=off).packed())
         agent._hear()
         OneRank(tmp_path / "run", 4).step(0, 10)
         agent._look()
         assert [ControlWords(tmp_path / "run" / f"rank-{rank}.control").control for rank in (3, 4)] == [off, off]
-        theirs.send(Packet.CONTROL, bytes(8))
+        theirs.send(Packet.REPLY, BeatReply().packed())
         agent._hear()
         assert ControlWords(tmp_path / "run" / "rank-3.control").control == 0
 
@@ -400,7 +399,7 @@ def test_what_was_recorded_besides_is_kept_as_the_profiler_wrote_it(tmp_path: Pa
         file.write_text("{}")
         for generation, first, options in ((1, 100, 1), (2, 200, 0)):
             order = BeatReply(0, 0, 1000, generation, first, 4, (3,), options=options)
-            theirs.send(Packet.ORDER, order.packed())
+            theirs.send(Packet.REPLY, order.packed())
         agent._hear()
         agent.keep(file, 100)
         agent.keep(file, 200)
@@ -418,7 +417,7 @@ def test_an_order_to_delay_ranks_is_left_for_them_if_it_is_sound_and_its_end_too
             told = []
             # The order; one of another number; none at all; the end.
             for number, text in ((7, to_json(order)), (8, to_json(order)), (9, "{}"), (10, "")):
-                theirs.send(Packet.DELAYS, numbered(number) + text.encode())
+                theirs.send(Packet.DELAYS, Delays(number, text.encode()).packed())
                 agent._hear()
                 told.append((words.delays, (tmp_path / "run" / DELAYS_FILE).read_text()))
         assert told == [(7, to_json(order))] * 3 + [(10, "")]

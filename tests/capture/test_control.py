@@ -74,7 +74,7 @@ def test_what_is_set_is_shown_kept_over_a_restart_and_taken_back(tmp_path: Path)
         assert coordinator._watching.stalled_after_s == 60
         assert (coordinator._watching.least.rank, coordinator._watching.least.steps) == (0.05, 0.1)
         assert not coordinator._watching.samples
-        assert coordinator.on_beat(1, Beat())[1].control == RankControl(False, 0, 0.02).packed()
+        assert coordinator.on_beat(1, Beat()).control == RankControl(False, 0, 0.02).packed()
         assert "capture is off" in coordinator.on_capture(Capture(4)).why_not
         taken_back = ("max_overhead", "level", "stalled-after")
         status, out, _ = set_in(tmp_path, "capture=on", *(f"{key}=default" for key in taken_back))
@@ -118,7 +118,7 @@ def test_a_job_without_a_coordinator_and_no_job_are_told(tmp_path: Path, monkeyp
 
 def test_the_coordinator_changes_nothing_where_one_of_several_settings_cannot_be(tmp_path: Path) -> None:
     with coordinating(tmp_path) as coordinator:
-        answer = coordinator.on_control(Values((("capture", "off"), ("max-overhead", "much"))))
+        answer = coordinator.on_control(Values({"capture": "off", "max-overhead": "much"}))
         assert answer.why_not.startswith("max-overhead must be")
         assert coordinator._memory.control == {}
 
@@ -130,13 +130,13 @@ def test_settings_that_are_recorded_and_sent_again_or_signed_otherwise_change_no
         key, sender = read_key(JobPlaces(tmp_path, "job").key, "job"), secrets.randbits(64)
 
         def asked(sequence: int, epoch: int, value: str, by: bytes = key) -> bytes:
-            return sealed(by, Datagram(Kind.CONTROL, epoch, sender, sequence, Values((("capture", value),)).packed()))
+            return sealed(by, Datagram(Kind.CONTROL, epoch, sender, sequence, Values({"capture": value}).packed()))
 
         sock.send(asked(1, 0, "off"))
         reply = unsealed(key, sock.recv(2000))
         assert reply.kind == Kind.EPOCH_REPLY
         assert coordinator._memory.control == {}
-        epoch = int.from_bytes(reply.body[:8], "little")
+        epoch = reply.epoch
         recorded = asked(2, epoch, "off")
         for data in (recorded, asked(3, epoch, "on")):
             sock.send(data)
@@ -182,7 +182,7 @@ def test_what_ranks_are_told_fits_one_word(control: RankControl, any_word: int) 
 def test_a_lower_threshold_finds_the_rank_that_the_usual_one_leaves(tmp_path: Path) -> None:
     def slow(**control: str) -> set[int]:
         coordinator = Coordinator(CoordinatorSettings(JobPlaces(tmp_path / str(len(control)), "job"), ("127.0.0.1", 0)))
-        coordinator.on_control(Values(tuple((key.replace("_", "-"), value) for key, value in control.items())))
+        coordinator.on_control(Values({key.replace("_", "-"): value for key, value in control.items()}))
         chance = np.random.default_rng(1)
         for rank in range(8):
             rows = rows_for(rank, range(400), step_us=50_000)

@@ -16,8 +16,8 @@ import pytest
 from support.captured import rows_for
 
 from kair_capture import wire as messages
-from kair_capture.agent.heartbeat import COUNTERS, PACE, Heartbeat, Link, Packet, hear_all
 from kair_capture.agent.heartbeat import Coordinator as Reached
+from kair_capture.agent.heartbeat import Heartbeat, Link, Packet, hear_all
 from kair_capture.agent.step_rows import Rows
 from kair_capture.coordinator import coordinator
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
@@ -95,10 +95,21 @@ class Talk:
     def tell(self, rows: Rows) -> None:
         for part in np.array_split(rows, (len(rows) - 1) // messages.MOST_ROWS + 1):
             self.batch += 1
-            self.agent.send(Packet.ROWS, self.batch.to_bytes(8, "little") + part.tobytes())
+            self.agent.send(Packet.ROWS, messages.Rows(self.batch, part.tobytes()).packed())
 
     def kept(self) -> set[int]:
-        return {int.from_bytes(content, "little") for kind, content in self.packets if kind == Packet.KEPT}
+        return {messages.Number.read(content).number for kind, content in self.packets if kind == Packet.KEPT}
+
+    def replies(self) -> list[BeatReply]:
+        return [BeatReply.read(content) for kind, content in self.packets if kind == Packet.REPLY]
+
+    def orders(self) -> list[BeatReply]:
+        return [one for one in self.replies() if one.steps]
+
+    def count(self, ranks: int, unsent_rows: int = 0, sampled_every: int = 0) -> None:
+        """What the agent counts."""
+        beat = Beat(ranks=ranks, unsent_rows=unsent_rows, sampled_every=sampled_every)
+        self.agent.send(Packet.BEAT, beat.packed())
 
 
 def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -109,11 +120,11 @@ def test_what_an_agent_counts_when_it_leaves_is_heard_so_that_nobody_waits_for_i
         return talk.coordinator.status.hosts[0].unsent_rows if talk.coordinator.status else -1
 
     talk.agent.send(Packet.HOST, Host("node-1", 1, (0,)).packed())
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 4, 100))
+    talk.count(1, 4, 100)
     talk.until(lambda: list(talk.coordinator._hosts) and unsent_rows() == 4)
     assert talk.coordinator.status is not None
     assert talk.coordinator.status.hosts[0].sampled_every == 100
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(0, 0, 0, 0, 0, 0, 0, 0))
+    talk.count(0)
     talk.agent.close()
     talk.heartbeat.take_leave()
     talk.coordinator.endpoint.turn()
@@ -170,8 +181,8 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
             rows["self_us"] = [work + chance.randrange(20) for _ in range(20)]
             talk.tell(rows)
         talk.until(lambda: talk.kept() == set(range(1, talk.batch + 1)))
-    talk.until(lambda: any(kind == Packet.ORDER for kind, _ in talk.packets))
-    order = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER][-1]
+    talk.until(talk.orders)
+    order = talk.orders()[-1]
     assert order.ranks == (0, 1, 2, 3)
     assert order.first_step > 120
     talk.coordinator._write_status(time.monotonic())
@@ -200,8 +211,7 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert len(talk.coordinator._watching.roles.told) == 4
     talk.tell(rows_for(1, range(201, 215)))
     talk.until(lambda: len(talk.kept()) == 1)
-    again = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
-    assert {(one.generation, one.first_step) for one in again} <= {(order.generation, order.first_step)}
+    assert {(one.generation, one.first_step) for one in talk.orders()} <= {(order.generation, order.first_step)}
     assert len(read_all(talk.places.steps)) == 4 * 200 + 15
     assert [one.ranks for one in talk.coordinator._watching.alerts] == [(2,)]
     assert talk.coordinator._watching.slow == {2}
@@ -220,16 +230,16 @@ def test_what_ranks_sample_unasked_is_of_the_same_budget_and_their_agent_hears_o
     budget = talk.coordinator._sampler.budget
     talk.until(lambda: budget.spent_us == 4000 and budget.elapsed_us > 60_000)
     assert budget.held_us < 0
-    pace = PACE.pack(round(budget.overhead * 1e6), 0)
-    talk.until(lambda: (Packet.PACE, pace) in talk.packets)
+    took = round(budget.overhead * 1e6)
+    talk.until(lambda: (took, 0) in [(one.overhead_ppm, one.sampled_every) for one in talk.replies()])
     # The ranks here sample one step in 100; on another host one can afford one in 400, until it falls silent.
-    other = replace(Beat(), ranks=4, sampled_every=400)
+    other = Beat(ranks=4, sampled_every=400)
     talk.coordinator._hosts.introduce(Host("node-2", 4, (2, 3)), 77, time.monotonic())
     talk.coordinator._hosts.hear(77, other, time.monotonic())
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(2, 0, 0, 0, 0, 0, 0, 100))
-    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (400).to_bytes(4, "little"))])
+    talk.count(2, sampled_every=100)
+    talk.until(lambda: (talk.replies()[-1].overhead_ppm, talk.replies()[-1].sampled_every) == (took, 400))
     next(one for one in talk.coordinator._hosts if one.name == "node-2").heard_s -= 100
-    talk.until(lambda: talk.packets[-1:] == [(Packet.PACE, pace[:4] + (100).to_bytes(4, "little"))])
+    talk.until(lambda: talk.replies()[-1].sampled_every == 100)
     talk.end()
     # A coordinator that starts again charges nothing twice.
     talk.coordinator = talk.begin()
@@ -251,8 +261,7 @@ def test_a_window_is_heard_of_with_the_answer_to_the_next_steps_and_not_with_the
     talk.tell(rows_for(0, range(60, 62)))
     for _ in range(3):
         talk.turn()
-    orders = [BeatReply.read(content) for kind, content in talk.packets if kind == Packet.ORDER]
-    assert [one.ranks for one in orders] == [(0, 1)]
+    assert [one.ranks for one in talk.orders()] == [(0, 1)]
     talk.close()
 
 
@@ -268,7 +277,7 @@ def test_a_job_that_starts_once_more_is_not_over_before_its_ranks_are_there(tmp_
     talk.until(lambda: len(talk.coordinator._hosts) and talk.kept())
     assert state() == "waiting"
     for ranks, expected in (((0,), "training"), ((), "over")):
-        talk.agent.send(Packet.COUNTERS, COUNTERS.pack(len(ranks), 0, 0, 0, 0, 0, 0, 0))
+        talk.count(len(ranks))
         talk.agent.send(Packet.HOST, Host("node-1", 1, ranks).packed())
         talk.until(lambda expected=expected: state() == expected)
     talk.close()
@@ -333,7 +342,7 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
     first = asked(talk, capture)
     assert first is not None
     assert first.kind == Kind.EPOCH_REPLY
-    epoch = int.from_bytes(first.body, "little")
+    epoch = first.epoch
     told = asked(talk, replace(capture, epoch=epoch))
     assert told is not None
     assert CaptureReply.read(told.body).why_not == "no rank has told enough steps yet"
@@ -368,7 +377,7 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
 def test_a_store_that_is_full_is_told_and_no_stall_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(tmp_path)
     talk.agent.send(Packet.HOST, Host("node-1", 1, (0,)).packed())
-    talk.agent.send(Packet.COUNTERS, COUNTERS.pack(1, 0, 0, 0, 0, 0, 0, 0))
+    talk.count(1)
     talk.tell(rows_for(0, range(40)))
     talk.until(lambda: len(talk.kept()) == 3)
     append = StepLog.append

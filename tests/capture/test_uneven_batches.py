@@ -15,7 +15,7 @@ from support.kineto_builder import trace, training_steps, write
 from support.live_status import write_status
 
 from kair_capture.agent.spool import named
-from kair_capture.agent.step_rows import EARLIER_COLUMNS, ROW, Journal, Rows
+from kair_capture.agent.step_rows import ROW, Rows
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
 from kair_capture.coordinator.committing import Committer
 from kair_capture.coordinator.endpoint import Hosts
@@ -166,42 +166,10 @@ def test_a_job_in_the_store_tells_what_its_windows_did(tmp_path: Path) -> None:
     np.testing.assert_equal(found, [[16, 17], [20, 20], [np.nan] * 2, [np.nan] * 2])
 
 
-# What earlier versions left.
-
-EARLIER = np.dtype([(name, ROW[name]) for name in EARLIER_COLUMNS])
-
-
-def as_before(rows: Rows) -> bytes:
-    return rows[list(EARLIER.names or ())].astype(EARLIER).tobytes()
-
-
-def test_rows_of_earlier_versions_are_read_and_go_on(tmp_path: Path) -> None:
-    rows = rows_for(2, range(30))
-    (tmp_path / "rows-00000002.journal").write_bytes(as_before(rows[10:20]) + b"cut off")
-    part = {name: np.ascontiguousarray(rows[name][:10]) for name in EARLIER.names or ()}
-    pq.write_table(pa.table(part), tmp_path / "part-00000001.parquet")
-    assert read_all(tmp_path)["step"].tolist() == list(range(20))
-    log = StepLog(tmp_path)
-    assert log.recover()["step"].tolist() == list(range(10, 20))
-    rows["samples"] = 16
-    log.append(rows[20:])
-    log.pack()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "part-00000001.parquet", "part-00000002.parquet", "steps-00000003.journal",
-    ]  # fmt: skip
-    kept = read_all(tmp_path)
-    assert kept["step"].tolist() == list(range(30))
-    assert kept["samples"].tolist() == [0] * 20 + [16] * 10
-    StepLog(tmp_path).append(rows_for(3, range(1)))
-    assert len(read_all(tmp_path)) == 31
-
-
-def test_rows_that_an_earlier_agent_had_not_sent_are_sent(tmp_path: Path) -> None:
-    path, rows = tmp_path / "journal", rows_for(2, range(5))
-    path.write_bytes((2).to_bytes(8, "little") + bytes(EARLIER.itemsize - 8) + as_before(rows) + b"cut off")
-    for _ in range(2):
-        journal = Journal(path)
-        waiting = np.frombuffer(b"".join(journal.first(9)), ROW)
-        assert waiting["step"].tolist() == [2, 3, 4]
-        assert waiting["begin_us"].tolist() == rows["begin_us"][2:].tolist()
-        journal.close()
+def test_parts_of_earlier_versions_which_told_less_are_read(tmp_path: Path) -> None:
+    rows = rows_for(2, range(10))
+    names = (ROW.names or ())[: (ROW.names or ()).index("samples")]
+    pq.write_table(
+        pa.table({name: np.ascontiguousarray(rows[name]) for name in names}), tmp_path / "part-00000001.parquet"
+    )
+    assert read_all(tmp_path)["step"].tolist() == list(range(10))

@@ -24,10 +24,11 @@ from kair_capture.wire import (
 KEY = b"k" * 32
 FEW = settings(max_examples=60, deadline=None)
 WORD = st.integers(0, 2**64 - 1)
-RANKS = st.lists(st.integers(0, 2**32 - 1), max_size=messages.MOST_RANKS).map(tuple)
 COUNT = st.integers(0, 2**32 - 1)
+RANKS = st.lists(COUNT, max_size=messages.MOST_RANKS).map(tuple)
 PARTNERS = st.lists(COUNT, max_size=messages.MOST_PARTNERS).map(tuple)
-GROUPS = st.lists(st.tuples(COUNT, COUNT), max_size=messages.MOST_PARTNERS).map(tuple)
+CALLS = st.integers(0, messages.MOST_CALLS)
+GROUPS = st.lists(st.tuples(COUNT, CALLS), max_size=messages.MOST_PARTNERS).map(tuple)
 
 BODIES = st.one_of(
     st.builds(
@@ -58,27 +59,18 @@ BODIES = st.one_of(
         st.integers(0, 255),
         WORD,
     ),
-    st.builds(messages.Host, st.text("abc-.é", min_size=1, max_size=100), COUNT, RANKS),
+    st.builds(messages.Host, st.text("abc-.é", min_size=1, max_size=40), COUNT, RANKS),
     st.builds(messages.Rows, WORD, st.integers(1, messages.MOST_ROWS).map(lambda n: bytes(n * messages.ROW_BYTES))),
     st.builds(messages.Communication, COUNT, COUNT, PARTNERS, PARTNERS, GROUPS),
     st.builds(messages.Capture, COUNT, RANKS, st.integers(0, 255)),
     st.builds(
         messages.Values,
-        st.lists(st.tuples(st.text("abc-é", max_size=20), st.text("=ab 1%é", max_size=20)), max_size=8).map(tuple),
+        st.dictionaries(st.text("abc-é", max_size=20), st.text("=ab 1%é", max_size=20), max_size=8),
         st.text("abc é", max_size=80),
     ),
     st.builds(messages.CaptureReply, COUNT, COUNT, st.text("abc é", max_size=80)),
 )
-READERS = (
-    messages.Beat,
-    messages.BeatReply,
-    messages.Host,
-    messages.Rows,
-    messages.Communication,
-    messages.Capture,
-    messages.CaptureReply,
-    messages.Values,
-)
+READERS = messages.Body.__subclasses__()
 
 
 @FEW

@@ -20,17 +20,17 @@ from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, Link, Packet, hear_all
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
 from kair_capture.coordinator.store_work import remote_job_of
-from kair_capture.delays import from_json
+from kair_capture.delays import TakesDelays, from_json
 from kair_capture.places import JobPlaces
 from kair_capture.wire import (
     Beat,
     BeatReply,
     Communication,
     Datagram,
+    Delays,
     Host,
     Kind,
     Values,
-    batch_of,
     read_key,
     sealed,
     unsealed,
@@ -76,7 +76,7 @@ def running(coordinator: Coordinator) -> Iterator[None]:
 
 
 def start(**asked: str) -> Values:
-    return Values((("do", "start"), *asked.items()))
+    return Values({"do": "start", **asked})
 
 
 def test_an_order_reaches_the_agent_by_the_heartbeat_and_so_does_its_end(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_an_order_reaches_the_agent_by_the_heartbeat_and_so_does_its_end(tmp_pat
         agent, other, reached = Link(ours), Link(theirs), Reached(None, places.address)
         heartbeat = Heartbeat(other, reached)
         heartbeat.use(read_key(places.key, "job"))
-        now, packets = time.monotonic(), list[bytes]()
+        now, packets = time.monotonic(), list[Delays]()
 
         def until(done: Callable[[], object]) -> None:
             nonlocal now
@@ -97,19 +97,19 @@ def test_an_order_reaches_the_agent_by_the_heartbeat_and_so_does_its_end(tmp_pat
                 heartbeat.turn(now)
                 coordinator.endpoint.turn()
                 hear_all(reached.socket(), heartbeat, now)
-                packets.extend(content for kind, content in agent.received() if kind == Packet.DELAYS)
+                packets.extend(Delays.read(content) for kind, content in agent.received() if kind == Packet.DELAYS)
             pytest.fail("it does not come to that")
 
         assert coordinator.on_confirm(start(ranks="1", dose_us="2000", budget="5%")).why_not == ""
         coordinator._confirming.turn()
         until(lambda: packets)
-        order = from_json(packets[0][8:])
-        assert (order.generation, order.accused, order.doses_ns) == (batch_of(packets[0]), (1,), (2_000_000,))
+        order = from_json(packets[0].order)
+        assert (order.generation, order.accused, order.doses_ns) == (packets[0].number, (1,), (2_000_000,))
         assert order.first_step > 200
-        coordinator.on_confirm(Values((("do", "stop"),)))
+        coordinator.on_confirm(Values({"do": "stop"}))
         until(lambda: len(packets) > 1)
-        assert packets[-1][8:] == b""
-        assert batch_of(packets[-1]) > order.generation
+        assert packets[-1].order == b""
+        assert packets[-1].number > order.generation
         for one in (reached, agent, other):
             one.close()
         coordinator.stop()
@@ -129,13 +129,13 @@ def test_an_order_that_is_signed_otherwise_or_sent_again_delays_nobody(tmp_path:
         def asked(sequence: int, epoch: int, values: Values, by: bytes = key) -> bytes:
             return sealed(by, Datagram(Kind.CONFIRM, epoch, sender, sequence, values.packed()))
 
-        wanted, look = start(ranks="1", dose_us="2000"), Values((("do", "look"),))
+        wanted, look = start(ranks="1", dose_us="2000"), Values({"do": "look"})
         sock.send(asked(1, 0, wanted))
         reply = unsealed(key, sock.recv(2000))
         assert reply.kind == Kind.EPOCH_REPLY
-        epoch = batch_of(reply.body)
+        epoch = reply.epoch
         recorded = asked(2, epoch, wanted)
-        for data in (recorded, asked(3, epoch, Values((("do", "stop"),)))):
+        for data in (recorded, asked(3, epoch, Values({"do": "stop"}))):
             sock.send(data)
             assert unsealed(key, sock.recv(2000)).kind == Kind.CONFIRM_REPLY
         sock.send(recorded)
@@ -143,7 +143,7 @@ def test_an_order_that_is_signed_otherwise_or_sent_again_delays_nobody(tmp_path:
         sock.send(asked(5, epoch, look))
         found = unsealed(key, sock.recv(2000))
         assert found.sequence == 5
-        assert dict(Values.read(found.body).values)["state"] == "over"
+        assert Values.read(found.body).values["state"] == "over"
         assert coordinator.endpoint.refused["replay"] == coordinator.endpoint.refused["signature"] == 1
 
 
@@ -154,7 +154,7 @@ def test_no_window_is_ordered_while_ranks_are_delayed_nor_the_other_way_round(tm
         assert coordinator.on_confirm(start(ranks="1", dose_us="2000")).why_not == ""
         assert "kair confirm runs" in coordinator.on_capture(Capture(4)).why_not
         assert coordinator._watching.holds_off
-        coordinator.on_confirm(Values((("do", "stop"),)))
+        coordinator.on_confirm(Values({"do": "stop"}))
         assert coordinator.on_capture(Capture(4)).first_step > 200
         assert "are being sampled" in coordinator.on_confirm(start(ranks="1", dose_us="2000")).why_not
         coordinator.stop()
@@ -220,7 +220,7 @@ def test_the_answer_is_shown_as_a_table_and_as_json(tmp_path: Path, monkeypatch:
     places = JobPlaces(tmp_path, "job")
     places.confirm.mkdir(parents=True)
     (places.confirm / "1.json").write_bytes(msgspec.json.encode(ANSWER))
-    answers = iter([Values((("state", "running"),)), Values((("state", "over"), ("file", "../confirm/1.json")))])
+    answers = iter([Values({"state": "running"}), Values({"state": "over", "file": "../confirm/1.json"})])
     monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: next(answers))
     monkeypatch.setattr("kair_tui.commands.confirm._LOOK_S", 0.0)
     told = kair("confirm", "job", "--store", str(tmp_path), "--json")
@@ -228,7 +228,7 @@ def test_the_answer_is_shown_as_a_table_and_as_json(tmp_path: Path, monkeypatch:
     found = json.loads(told.out)
     assert_valid(found, "confirm")
     assert found["data"]["verdict"] == "confirmed"
-    answers = iter([Values((("state", "over"), ("file", "1.json")))])
+    answers = iter([Values({"state": "over", "file": "1.json"})])
     monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: next(answers))
     told = kair("confirm", "job", "--store", str(tmp_path))
     assert "CONFIRMED" in told.out
@@ -239,7 +239,7 @@ def test_the_answer_is_shown_as_a_table_and_as_json(tmp_path: Path, monkeypatch:
 def test_what_was_added_to_datagrams_travels_whole() -> None:
     reply = BeatReply(1, 2, 3, ranks=(1, 2), delays=2**63)
     assert BeatReply.read(reply.packed()) == reply
-    said = Communication(3, 8, (1,), (2,), ((4, 9),), 2)
+    said = Communication(3, 8, (1,), (2,), ((4, 9),), TakesDelays.YES)
     assert Communication.read(said.packed()) == said
 
 
@@ -281,7 +281,7 @@ def test_ctrl_c_ends_the_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         asked.append(values["do"])
         if values["do"] == "look":
             raise KeyboardInterrupt
-        return Values((("state", "running"),))
+        return Values({"state": "running"})
 
     monkeypatch.setattr("kair_tui.commands.confirm._asked", answer)
     assert kair("confirm", "job", "--store", str(tmp_path)).status == 130

@@ -19,7 +19,7 @@ from kair_capture.coordinator.watching import Watching
 from kair_capture.delays import LONGEST_LEASE, Order, TakesDelays, dose_of, from_json
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
-from kair_capture.wire import Beat, Communication, Host, Values
+from kair_capture.wire import Beat, Communication, Delays, Host, Values
 from kair_engine.store.confirmed import latest_confirmed
 
 STEP_US = 100_000
@@ -70,7 +70,7 @@ class Job:
         self.hosts.hear(1, Beat(ranks=RANKS), 0.0)
         self.chance = np.random.default_rng(3)
         self.number, self.end_us, self.attempt = 0, float(BEGIN_US), 1
-        self.heard: list[bytes] = []
+        self.heard: list[Delays] = []
         self.orders: list[Order] = []
         self.seeds: set[int] = set()
         self.agent_lives = self.coordinator_lives = True
@@ -112,7 +112,7 @@ class Job:
         self.heard.append(self.confirming.order())
         if not self.agent_lives or len(self.heard) <= LATE:
             return
-        text = self.heard[-1 - LATE][8:]
+        text = self.heard[-1 - LATE].order
         if not text:
             self.orders.clear()
         elif not self.orders or from_json(text) != self.orders[-1]:
@@ -255,7 +255,7 @@ def test_what_ends_the_delays_at_once(job: Job, what: str, told: str) -> None:
     job.doses.clear()
     job.run(100)
     assert job.last_delayed() == -1 or job.last_delayed() <= at + LATE + 4
-    assert job.confirming.order()[8:] == b""
+    assert job.confirming.order().order == b""
 
 
 def test_after_a_step_that_is_far_too_long_nobody_is_delayed_for_a_while(job: Job) -> None:
@@ -306,7 +306,7 @@ def test_without_being_allowed_nobody_is_delayed_and_it_says_what_to_do(job: Job
 def test_steps_that_vary_too_much_are_refused_with_the_steps_it_would_take(tmp_path: Path) -> None:
     job = Job(tmp_path, noise=0.01)
     job.run(200)
-    job.table._step_us[:, :] *= np.random.default_rng(1).uniform(0.5, 1.5, (1, 256))
+    job.table._held["step_us"][:, :] *= np.random.default_rng(1).uniform(0.5, 1.5, (1, 256))
     assert "would take about" in job.ask(ranks="1").why_not
 
 
@@ -316,5 +316,5 @@ def test_a_young_job_and_a_second_confirm_are_refused(tmp_path: Path, job: Job) 
     assert "has not told 90 steps yet" in young.ask().why_not
     assert job.ask().why_not == ""
     assert "runs already" in job.ask().why_not
-    assert dict(job.confirming.ask({"do": "look"}).values)["state"] == "running"
-    assert json.loads(job.confirming.order()[8:] or "null") is None or job.confirming.number > 0
+    assert job.confirming.ask({"do": "look"}).values["state"] == "running"
+    assert json.loads(job.confirming.order().order or "null") is None or job.confirming.number > 0

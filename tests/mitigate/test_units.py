@@ -17,6 +17,7 @@ from kair_capture.coordinator.step_log import StepLog
 from kair_capture.places import JobPlaces
 from kair_capture.wire import Communication
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
 from kair_mitigate.controller import Controller, recorded
@@ -26,7 +27,7 @@ from kair_mitigate.plans import Plan, State
 from kair_mitigate.policy.policies import Continuous, Policy
 from kair_mitigate.policy.table import POLICIES
 from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
-from kair_mitigate.records import Proposal, Records
+from kair_mitigate.records import Records
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 Computed = npt.NDArray[np.float64]
@@ -154,7 +155,7 @@ class Watched:
         self.log = StepLog(self.places.steps)
         self.controller = Controller(self.places, self.records, policy(), **told)
 
-    def look(self, self_s: Computed) -> list[Proposal]:
+    def look(self, self_s: Computed) -> list[MitigationProposal]:
         """What is proposed once the ranks have computed so long (steps × ranks), the last step now."""
         steps, ranks = self_s.shape
         number = np.repeat(np.arange(self.step, self.step + steps), ranks)
@@ -170,7 +171,7 @@ class Watched:
         return self.records.proposals()
 
 
-def watched(store: Path, self_s: Computed, sizes: tuple[int, ...], **told: Any) -> list[Proposal]:  # noqa: ANN401
+def watched(store: Path, self_s: Computed, sizes: tuple[int, ...], **told: Any) -> list[MitigationProposal]:  # noqa: ANN401
     return Watched(store, sizes, **told).look(self_s)
 
 
@@ -204,7 +205,7 @@ def test_one_unit_is_restarted_where_that_pays(tmp_path: Path) -> None:
     job = Watched(tmp_path, (16,) * 4, unit_size=4, restart_s=5.0)
     assert job.look(one_slow(4, 200, 0.08)) == []
     proposals = job.look(one_slow(4, 100))
-    assert [(one.action, one.sizes, one.reason["rank"]) for one in proposals] == [("kill_restart", (16,) * 4, 3.0)]
+    assert [(one.action, one.sizes, one.figures["rank"]) for one in proposals] == [("kill_restart", (16,) * 4, 3.0)]
 
 
 def short_spells() -> Computed:

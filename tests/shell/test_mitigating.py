@@ -48,7 +48,7 @@ def test_a_runbook_approves_what_is_written_out_in_it(folder: Path, run: Run) ->
     assert not (folder / "plan.json").exists()
     said = run(APPROVES)
     assert (said.status, said.err.count("error")) == (0, 0)
-    assert [(one.id, one.decision) for one in Records(folder).proposals()] == [(number, "approved")]
+    assert [(one.number, one.decision) for one in Records(folder).proposals()] == [(number, "approved")]
     assert Records(folder).history()[0].plan.sizes == (10, 4, 10)
 
 

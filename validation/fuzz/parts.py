@@ -30,7 +30,19 @@ from kair_capture.agent.step_rows import COLUMNS, Journal, ScopeSum, ScopeSums  
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings  # noqa: E402
 from kair_capture.coordinator.status import lines_of  # noqa: E402
 from kair_capture.places import JobPlaces  # noqa: E402
-from kair_capture.wire import MOST_BODY, Beat, Capture, Communication, Datagram, Host, Kind, Rows, read_key, sealed  # noqa: E402
+from kair_capture.wire import (  # noqa: E402
+    MOST_BODY,
+    MOST_ROWS,
+    Beat,
+    Capture,
+    Communication,
+    Datagram,
+    Host,
+    Kind,
+    Rows,
+    read_key,
+    sealed,
+)
 
 LONGEST_S = 10.0
 _AT_ONCE = 40
@@ -85,7 +97,7 @@ def _message(chance: random.Random) -> tuple[Kind, bytes]:
 
 def _rows(chance: random.Random) -> bytes:
     first = chance.choice((0, 0, 10, 1 << 20))
-    rows = np.concatenate([rows_for(rank, range(first, first + 7)) for rank in range(3)])[: (MOST_BODY - 8) // 64]
+    rows = np.concatenate([rows_for(rank, range(first, first + 7)) for rank in range(3)])[:MOST_ROWS]
     for _ in range(chance.choice((0, 0, 1, 5))):
         name = chance.choice(COLUMNS)
         at = chance.randrange(len(rows))
@@ -95,8 +107,8 @@ def _rows(chance: random.Random) -> bytes:
 
 def _beat(chance: random.Random) -> bytes:
     fields = {}
-    for name, kind in Beat.__annotations__.items():
-        is_float = kind in (float, "float", "float | None", float | None)
+    for name in Beat.__struct_fields__:
+        is_float = name == "drift"
         fields[name] = chance.choice((0.0, -1.0, 1e300, float("nan"), float("inf"))) if is_float else 0
         if not is_float and chance.random() < 0.3:
             fields[name] = chance.choice((0, 1, 255))

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec import msgpack
 
 from kair_capture.agent.dumps import Asked, Dumper
-from kair_capture.agent.heartbeat import COUNTERS, PACE, Link, Packet, is_order, read_fit
+from kair_capture.agent.heartbeat import Link, Packet
 from kair_capture.agent.identity import RankIdentities
 from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
 from kair_capture.agent.run_folders import communication_in, remove_dead_folders, world_size_in
@@ -38,7 +39,18 @@ from kair_capture.job.windows import ControlWords, Window
 from kair_capture.places import JobPlaces, address_of, store_root
 from kair_capture.ring import is_running
 from kair_capture.settings import SettingsError, default_run_dir, settings_of, switch
-from kair_capture.wire import MOST_ROWS, BeatReply, Host, KeyFileError, batch_of, read_key
+from kair_capture.wire import (
+    MOST_RANKS,
+    MOST_ROWS,
+    Beat,
+    BeatReply,
+    Delays,
+    Host,
+    KeyFileError,
+    Number,
+    Rows,
+    read_key,
+)
 from kair_engine.store.remote import remote_of
 
 SPOOL_BYTES: Final = 1 << 30
@@ -162,7 +174,8 @@ class Agent:
         self._link: Link | None = None
         self._born = float("-inf")
         self._fit: ClockFit | None = None
-        self._generation = 0
+        self._hang = 0
+        """Number of the last one for which the ranks were asked."""
         self._obeyed = (0, 0)
         """Generation and first step of the last window that was asked for."""
         self._asked: dict[int, tuple[int, ...]] = {}
@@ -338,22 +351,22 @@ class Agent:
             warn(f"{what}: until that changes, what is recorded waits on host {self.settings.host}")
 
     def _tell_host(self, trainers: frozenset[Trainer]) -> bool:
-        ranks = tuple(sorted({trainer.rank for trainer in trainers}))
+        ranks = tuple(sorted({trainer.rank for trainer in trainers}))[:MOST_RANKS]
         host = Host(self.settings.host, world_size_in(self.settings.run_dir) or 0, ranks)
         return self._send(Packet.HOST, host.packed())
 
     def _tell_counters(self) -> None:
-        counters = (
-            len(self._trainers),
-            self._drops(),
-            self.spool.delivered,
-            self.conversion.waiting + self.spool.waiting,
-            self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
-            self._generation,
-            len(self.journal),
-            self._sampled_every,
+        beat = Beat(
+            ranks=len(self._trainers),
+            drops=self._drops(),
+            delivered=self.spool.delivered,
+            spooled=self.conversion.waiting + self.spool.waiting,
+            discarded=self.spool.discarded + self.conversion.discarded + self.journal.discarded + self.scopes.discarded,
+            generation=self._obeyed[0],
+            unsent_rows=len(self.journal),
+            sampled_every=self._sampled_every,
         )
-        self._send(Packet.COUNTERS, COUNTERS.pack(*(min(one, 0xFFFF_FFFF) for one in counters)))
+        self._send(Packet.BEAT, beat.packed())
 
     @property
     def _sampled_every(self) -> int:
@@ -443,7 +456,7 @@ class Agent:
         behind = sum(self._on_their_way.values())
         while len(self._on_their_way) < _MOST_BATCHES:
             rows = self.journal.first(MOST_ROWS, behind)
-            if not rows or not self._send(Packet.ROWS, (self._batch + 1).to_bytes(8, "little") + b"".join(rows)):
+            if not rows or not self._send(Packet.ROWS, Rows(self._batch + 1, b"".join(rows)).packed()):
                 return
             self._batch += 1
             self._on_their_way[self._batch] = len(rows)
@@ -459,32 +472,29 @@ class Agent:
             return
         for kind, content in packets:
             if kind == Packet.KEPT:
-                self._acknowledge(batch_of(content))
+                self._acknowledge(Number.read(content).number)
             elif kind == Packet.FIT:
-                self._fit = read_fit(content)
+                self._fit = msgpack.decode(content, type=ClockFit)
             elif kind == Packet.REACHED:
                 self._was_reached |= content == b"\x01"
                 if content == b"\x00":
                     self._pace = (0, 0)  # nobody asks for windows: ranks go by what they and this host spent
-            elif kind == Packet.PACE:
-                overhead, every = PACE.unpack(content)
-                self._pace = (overhead, every)
             elif kind == Packet.KEY:
                 self._key.key = content
-            else:
-                self._hear_order(kind, content)
+            elif kind == Packet.DELAYS:
+                self._tell_delays(Delays.read(content))
+            elif kind == Packet.REPLY:
+                self._hear_reply(BeatReply.read(content))
 
-    def _hear_order(self, kind: Packet, content: bytes) -> None:
+    def _hear_reply(self, reply: BeatReply) -> None:
         """What the coordinator wants of this host's ranks."""
-        if kind == Packet.CONTROL:
-            self._control_word = batch_of(content)
-            self._tell_control()
-        elif kind == Packet.DELAYS:
-            self._tell_delays(content)
-        elif kind == Packet.HANG:
-            self._ask_ranks(batch_of(content))
-        elif kind == Packet.ORDER:
-            self._obey(BeatReply.read(content))
+        self._pace = (reply.overhead_ppm, reply.sampled_every)
+        self._control_word = reply.control
+        self._tell_control()
+        if reply.hang != self._hang:
+            self._hang = reply.hang
+            self._ask_ranks(reply.hang)
+        self._obey(reply)
 
     def _acknowledge(self, batch: int) -> None:
         """Rows leave the journal in its order: those behind one that is still on its way wait for it."""
@@ -498,8 +508,7 @@ class Agent:
         if (order.generation, order.first_step) == self._obeyed:
             return
         self._obeyed = (order.generation, order.first_step)
-        self._generation = order.generation
-        if not is_order(order):
+        if not (order.steps and order.ranks):
             return
         here = {trainer.rank for trainer in self._trainers} & set(order.ranks)
         if here and self.telemetry is not None:
@@ -528,18 +537,17 @@ class Agent:
                     words.tell_control(self._control_word)
                     self._controlled[trainer] = self._control_word
 
-    def _tell_delays(self, content: bytes) -> None:
+    def _tell_delays(self, told: Delays) -> None:
         """An order to delay ranks, or its end: in a file, and then its number to each of them."""
-        number, text = batch_of(content), content[8:]
         try:
-            if text and from_json(text).generation != number:
+            if told.order and from_json(told.order).generation != told.number:
                 return
-            write_atomically(self.settings.run_dir / DELAYS_FILE, text)
+            write_atomically(self.settings.run_dir / DELAYS_FILE, told.order)
         except (ValueError, OSError):
             return  # none that is sound, or no room: ranks follow the last one to its end, which is near
         for trainer in self._trainers:
             with suppress(OSError), closing(self._control(trainer.rank)) as words:
-                words.tell_delays(number)
+                words.tell_delays(told.number)
 
     def _control(self, rank: int) -> ControlWords:
         return ControlWords(self.settings.run_dir / f"rank-{rank}.control")

@@ -3,7 +3,6 @@
 What they answer (stacks, PyTorch's Flight Recorder) goes into the store, and in short to the coordinator.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -13,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kair_capture.agent.endings import Ending, ending, frames_in, kills_file, memory_kills, text_of
 from kair_capture.agent.ring_reader import Trainer
+from kair_capture.files import object_in
 from kair_capture.job.dumping import ASK, CALLS, END, FAULT, STACKS, file_of
 from kair_capture.ring import is_running, start_ticks
 from kair_capture.wire import Standing
@@ -160,8 +160,8 @@ class Dumper:
         kept = threading.Thread(target=self._keep, args=(hang, one.trainer, stacks, calls, began), daemon=True)
         kept.start()
         kept.join(_ANSWER_S)
-        place = Standing(one.trainer.rank, hang, time.time_ns(), one.step, after=one.after)
-        return replace(place, phase=phase_of(frames), where=where_of(frames))
+        known = (one.trainer.rank, hang, time.time_ns(), one.step)
+        return Standing(*known, phase=phase_of(frames), where=where_of(frames), after=one.after)
 
     def _keep(self, hang: int, trainer: Trainer, stacks: Path, calls: Path, began: int) -> None:
         with suppress(OSError):
@@ -214,12 +214,9 @@ class Dumper:
 
 def dump_signal(identity: Path, pid: int) -> int:
     """The signal by which this process writes its stacks; 0 where it says none that can be meant."""
-    with suppress(ValueError, RecursionError):
-        stated = json.loads(text_of(identity) or "null")
-        number = stated.get("dump_signal") if isinstance(stated, dict) and stated.get("pid") == pid else 0
-        if isinstance(number, int) and signal.SIGRTMIN < number < signal.SIGRTMAX:
-            return number
-    return 0
+    stated = object_in(text_of(identity))
+    number = stated.get("dump_signal") if stated.get("pid") == pid else 0
+    return number if isinstance(number, int) and signal.SIGRTMIN < number < signal.SIGRTMAX else 0
 
 
 def phase_of(frames: Sequence[Frame]) -> str:

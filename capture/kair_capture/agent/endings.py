@@ -5,7 +5,6 @@ as long as a handle of it is open. Else the process itself left a mark, or nobod
 """
 
 import fcntl
-import json
 import os
 import re
 import signal
@@ -14,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kair_capture.wire import EndKnownBy, printable
+from kair_capture.files import object_in
+from kair_capture.wire import printable
+from kair_engine.results.watch import EndKnownBy
 from kair_engine.trace.calls import Frame
 
 _GET_INFO: Final = 0xC040FF0B
@@ -51,7 +52,7 @@ def ending(
     handle: int | None, pid: int, began: int, fault: Path, end: Path, *, kills: tuple[int | None, int | None]
 ) -> Ending:
     """What is known of it. `handle`: a pidfd; `kills`: kills for want of memory in its group at its begin and now."""
-    mark, text = _mark(end), text_of(fault)
+    mark, text = object_in(text_of(end)), text_of(fault)
     frames = _frames_of(mark) or frames_in(text)
     error = printable(str(mark.get("error", "")))[:200]
     at = mark.get("at_ns", 0)
@@ -61,12 +62,12 @@ def ending(
         number, code = (os.WTERMSIG(status), -1) if os.WIFSIGNALED(status) else (0, os.WEXITSTATUS(status))
         before, after = kills
         is_out = number == signal.SIGKILL and before is not None and after is not None and after > before
-        return Ending(number, code, EndKnownBy.OUT_OF_MEMORY if is_out else EndKnownBy.KERNEL, error, frames, at)
+        return Ending(number, code, "out_of_memory" if is_out else "kernel", error, frames, at)
     if (found := _FAULT.search(text)) is not None:
-        return Ending(_FAULTS[found[1]], -1, EndKnownBy.FAULT, error, frames, at)
+        return Ending(_FAULTS[found[1]], -1, "fault", error, frames, at)
     if mark:
-        return Ending(0, 1 if error else 0, EndKnownBy.ITSELF, error, frames, at)
-    return Ending(0, -1, EndKnownBy.NOBODY, "", frames, 0)
+        return Ending(0, 1 if error else 0, "itself", error, frames, at)
+    return Ending(0, -1, "", "", frames, 0)
 
 
 _FAULT: Final = re.compile(rf"^Fatal Python error: ({'|'.join(_FAULTS)})", re.MULTILINE)
@@ -136,13 +137,6 @@ def text_of(path: Path) -> str:
         with os.fdopen(handle, "rb") as file:
             return file.read(_MOST_BYTES).decode(errors="replace")
     return ""
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        found = json.loads(text_of(path) or "null")
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _frames_of(mark: dict[str, Any]) -> list[Frame]:

@@ -9,79 +9,71 @@ The agent works at a low priority and may be late by milliseconds. The stamps of
 so they are taken in a process of their own.
 """
 
-import json
 import secrets
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, Never
 
-from kair_capture.clocks import ClockFilter, ClockFit, Exchange, receive, stamp_arrivals
-from kair_capture.places import address_of
+from msgspec import msgpack
+from msgspec.structs import replace
+
+from kair_capture.clocks import ClockFilter, Exchange, receive, stamp_arrivals
+from kair_capture.places import address_in, address_of
 from kair_capture.wire import (
     MOST_BYTES,
-    MOST_RANKS,
     BadMessageError,
     Beat,
     BeatReply,
+    Communication,
     Datagram,
+    Delays,
+    Done,
     KeyFileError,
     Kind,
+    Number,
     RefusedError,
-    batch_of,
-    numbered,
+    Rows,
     read_key,
+    reply_of,
     sealed,
     unsealed,
 )
-from kair_engine.trace.files import read_kept
 
 _MOST_BYTES: Final = 8192
-COUNTERS: Final = struct.Struct("<8I")
-"""ranks, drops, delivered, spooled, discarded, generation, unsent rows, sampled every so many steps."""
-PACE: Final = struct.Struct("<II")
-"""What sampling took, in millionths; and steps between those that ranks sample unasked, of the slowest to do so."""
-_FIT: Final = struct.Struct("<qddddI")
 
 
 class Packet(IntEnum):
     """What a packet holds."""
 
     ROWS = 1
-    """To the heartbeat: the number of a batch, then its rows."""
+    """To the heartbeat, as all that are bodies of datagrams: Rows."""
     HOST = 2
-    """To the heartbeat: the body of a HOST datagram."""
-    COUNTERS = 3
-    """To the heartbeat: COUNTERS."""
-    KEPT = 4
-    """From it: the number of a batch that the coordinator keeps."""
-    ORDER = 5
-    """From it: the body of a BEAT_REPLY, when its generation is new."""
-    FIT = 6
-    """From it: the clock."""
-    REACHED = 7
+    """Host."""
+    BEAT = 3
+    """Beat, but for its clock."""
+    COMMUNICATION = 4
+    """Communication."""
+    STANDING = 5
+    """Standing."""
+    KEPT = 11
+    """From it: Number, of a batch that the coordinator keeps."""
+    REPLY = 12
+    """From it: BeatReply, each one that comes."""
+    FIT = 13
+    """From it: the clock, a ClockFit."""
+    REACHED = 14
     """From it: whether the coordinator answers, one byte."""
-    COMMUNICATION = 8
-    """To the heartbeat: the body of a COMMUNICATION datagram."""
-    PACE = 9
-    """From it: what the ranks of the job that sample unasked keep to, PACE."""
-    KEY = 10
+    KEY = 15
     """From it: the job's key. The store may hang where it is read, and the agent must not wait for that."""
-    STANDING = 11
-    """To the heartbeat: the body of a STANDING datagram."""
-    HANG = 12
-    """From it: the number of the last hang, when it is new; each rank is to be asked where it stands."""
-    CONTROL = 13
-    """From it: what ranks are to do otherwise than as started, when that changes, 8 bytes."""
-    DELAYS = 14
-    """From it: the body of a DELAYS_REPLY, when its number is new."""
+    DELAYS = 16
+    """From it: Delays, when their number is new."""
 
 
 class Link:
@@ -123,22 +115,6 @@ class Link:
         self.socket.close()
 
 
-def packed_fit(fit: ClockFit) -> bytes:
-    """The content of FIT."""
-    return _FIT.pack(fit.at_ns, fit.offset_ns, fit.drift, fit.bound_ns, fit.drift_doubt, 0)
-
-
-def read_fit(content: bytes) -> ClockFit:
-    """Of FIT."""
-    at, offset, drift, bound, doubt, _ = _FIT.unpack(content)
-    return ClockFit(at, offset, drift, bound, doubt)
-
-
-def is_order(reply: BeatReply) -> bool:
-    """Whether a reply asks for a window that can be: someone is to be sampled, for some steps."""
-    return reply.generation > 0 and reply.steps > 0 and 0 < len(reply.ranks) <= MOST_RANKS
-
-
 _INTERVAL_S: Final = 1.0
 _LEAST_S, _MOST_S = 0.05, 60.0
 _AGAIN_S: Final = 1.0
@@ -177,13 +153,11 @@ class Heartbeat:
         """Running number → where a rank stands; kept, so that a coordinator that starts again hears of it."""
         self._standings_told = 0
         self._untold_standings: set[int] = set()
-        self._hang = 0
-        self._control: int | None = None
         self._delays = 0
         """Number of the last order to delay ranks that was passed on."""
         self._host: bytes | None = None
         self._host_known = False
-        self._counters = (0,) * 8
+        self._counted = Beat()
         self._clock = ClockFilter()
         self._interval = _INTERVAL_S
         self._next_beat = 0.0
@@ -235,7 +209,7 @@ class Heartbeat:
         try:
             reply = unsealed(self._key, data)
             asked = self._asked.pop(reply.sequence, None) if reply.sender == self._sender else None
-            if asked is None or reply.kind not in (asked.kind + 100, Kind.EPOCH_REPLY):
+            if asked is None or reply.kind not in (reply_of(asked.kind), Kind.EPOCH_REPLY):
                 return
             self._answered = now
             self._heard(reply, asked, stamp_ns)
@@ -248,11 +222,11 @@ class Heartbeat:
 
     def _heard(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
         if reply.kind == Kind.EPOCH_REPLY:
-            self._begin_epoch(batch_of(reply.body))
+            self._begin_epoch(reply.epoch)
         elif reply.kind == Kind.ROWS_REPLY:
             if self._batches.pop(asked.batch, None) is not None:
-                self._link.send(Packet.KEPT, asked.batch.to_bytes(8, "little"))
-            if batch_of(reply.body) > self._generation:
+                self._link.send(Packet.KEPT, Number(asked.batch).packed())
+            if Number.read(reply.body).number > self._generation:
                 self._next_beat = 0.0  # a window was ordered: its first step may be near
         elif reply.kind == Kind.HOST_REPLY:
             self._host_known = True
@@ -261,7 +235,7 @@ class Heartbeat:
         elif reply.kind == Kind.STANDING_REPLY:
             self._untold_standings.discard(asked.batch)
         elif reply.kind == Kind.DELAYS_REPLY:
-            number = batch_of(reply.body)
+            number = Delays.read(reply.body).number
             if self._link.send(Packet.DELAYS, reply.body):
                 self._delays = number
         elif reply.kind == Kind.BEAT_REPLY:
@@ -272,16 +246,11 @@ class Heartbeat:
         self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
         self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
         if self._clock.fit is not None:
-            self._link.send(Packet.FIT, packed_fit(self._clock.fit))
-        self._link.send(Packet.PACE, PACE.pack(answer.overhead_ppm, answer.sampled_every))
-        if answer.generation > self._generation and self._link.send(Packet.ORDER, reply.body):
+            self._link.send(Packet.FIT, msgpack.encode(self._clock.fit))
+        if self._link.send(Packet.REPLY, reply.body):
             self._generation = answer.generation
-        if answer.hang != self._hang and self._link.send(Packet.HANG, numbered(answer.hang)):
-            self._hang = answer.hang
-        if answer.control != self._control and self._link.send(Packet.CONTROL, numbered(answer.control)):
-            self._control = answer.control
         if answer.delays != self._delays:
-            self._ask(Kind.DELAYS, b"")
+            self._ask(Kind.DELAYS, Done().packed())
 
     def _begin_epoch(self, epoch: int) -> None:
         """Another coordinator, or the same one started anew: it does not know this host."""
@@ -294,14 +263,15 @@ class Heartbeat:
 
     def _hear_agent(self) -> None:
         for kind, content in self._link.received():
-            if kind == Packet.ROWS and len(content) > 8:
-                self._batches[batch_of(content)] = content
-                self._ask(Kind.ROWS, content, batch=batch_of(content))
+            if kind == Packet.ROWS:
+                batch = Rows.read(content).batch
+                self._batches[batch] = content
+                self._ask(Kind.ROWS, content, batch=batch)
             elif kind == Packet.HOST:
                 self._host, self._host_known = content, False
                 self._ask(Kind.HOST, content)
-            elif kind == Packet.COMMUNICATION and len(content) >= 4:
-                rank = int.from_bytes(content[:4], "little")
+            elif kind == Packet.COMMUNICATION:
+                rank = Communication.read(content).rank
                 self._communication[rank] = content
                 self._untold.add(rank)
                 self._ask(Kind.COMMUNICATION, content, batch=rank)
@@ -313,8 +283,8 @@ class Heartbeat:
                     del self._standings[oldest]
                 self._untold_standings.add(self._standings_told)
                 self._ask(Kind.STANDING, content, batch=self._standings_told)
-            elif kind == Packet.COUNTERS:
-                self._counters = COUNTERS.unpack(content)
+            elif kind == Packet.BEAT:
+                self._counted = Beat.read(content)
 
     def _again(self, now: float) -> None:
         """Asks once more what was not answered."""
@@ -333,19 +303,17 @@ class Heartbeat:
             del self._asked[sequence]
 
     def _beat(self, now: float) -> None:
-        beat = Beat(0, 0.0, None, *self._counters)
+        beat = self._counted
         if (fit := self._clock.fit) is not None:
             offset, bound = round(fit.offset_at(time.time_ns())), round(fit.bound_at(time.time_ns()))
             beat = replace(beat, offset_ns=offset, drift=max(min(fit.drift, 1.0), -1.0), bound_ns=max(bound, 0))
-        self._ask(Kind.BEAT, b"", beat=beat, now=now)
+        self._ask(Kind.BEAT, beat.packed(), now=now)
 
-    def _ask(self, kind: Kind, body: bytes, *, batch: int = 0, beat: Beat | None = None, now: float = 0.0) -> None:
+    def _ask(self, kind: Kind, body: bytes, *, batch: int = 0, now: float = 0.0) -> None:
         sock = self._coordinator.socket()
         if sock is None or self._key is None:
             return
         self._sequence += 1
-        if beat is not None:
-            body = beat.packed()
         data = sealed(self._key, Datagram(kind, self._epoch, self._sender, self._sequence, body))
         if len(self._asked) >= _MOST_OUTSTANDING:
             del self._asked[next(iter(self._asked))]
@@ -377,7 +345,7 @@ class Coordinator:
         if now - self._looked < 1:
             return
         self._looked = now
-        address = self._named or _address_in(self._file)
+        address = self._named or address_in(self._file)
         if address is None or (address == self._address and self._socket is not None):
             return
         with suppress(OSError):
@@ -394,14 +362,6 @@ class Coordinator:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-
-
-def _address_in(file: Path) -> tuple[str, int] | None:
-    try:
-        found = json.loads(read_kept(file))
-        return address_of(f"[{found['host']}]:{int(found['port'])}")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        return None
 
 
 def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:

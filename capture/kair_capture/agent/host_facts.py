@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_MOST_BYTES: Final = 1 << 20
+from kair_capture.files import text_in
+
 _GIB: Final = 1 << 30
 _RUNTIMES: Final = (
     ("cri-containerd", "containerd"), ("containerd", "containerd"), ("crio", "cri-o"), ("libpod", "podman"),
@@ -17,13 +18,6 @@ _RUNTIMES: Final = (
 )  # fmt: skip
 """In the name of a control group, and whose that is."""
 _MARKS: Final = ((".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d", "apptainer"))
-
-
-def text(path: Path) -> str:
-    """A small file, without white space at its ends; empty where it cannot be read."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
-    return ""
 
 
 def cpus_in(listed: str) -> frozenset[int]:
@@ -39,16 +33,16 @@ def cpus_in(listed: str) -> frozenset[int]:
 
 def boot_id(root: Path) -> str | None:
     """Another one after every start of the host."""
-    return text(root / "proc/sys/kernel/random/boot_id") or None
+    return text_in(root / "proc/sys/kernel/random/boot_id") or None
 
 
 def host_versions(root: Path, process_root: Path) -> dict[str, str]:
     """Of the kernel, BIOS, microcode and NICs' firmware; and of the system that the process sees in its own root."""
-    firmware = {text(path) for path in (root / "sys/class/infiniband").glob("*/fw_ver")}
+    firmware = {text_in(path) for path in (root / "sys/class/infiniband").glob("*/fw_ver")}
     found = {
-        "kernel": text(root / "proc/sys/kernel/osrelease"),
-        "os": _of_release(text(process_root / "etc/os-release")),
-        "bios": text(root / "sys/class/dmi/id/bios_version"),
+        "kernel": text_in(root / "proc/sys/kernel/osrelease"),
+        "os": _of_release(text_in(process_root / "etc/os-release")),
+        "bios": text_in(root / "sys/class/dmi/id/bios_version"),
         "microcode": _of_processor(root, "microcode"),
         "nic_firmware": ", ".join(sorted(filter(None, firmware))),
     }
@@ -61,30 +55,30 @@ def _of_release(release: str) -> str:
 
 
 def _of_processor(root: Path, name: str) -> str:
-    match = re.search(rf"^{re.escape(name)}\s*:\s*(.+)$", text(root / "proc/cpuinfo"), re.MULTILINE)
+    match = re.search(rf"^{re.escape(name)}\s*:\s*(.+)$", text_in(root / "proc/cpuinfo"), re.MULTILINE)
     return match[1] if match else ""
 
 
 def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
     """What changes how fast a host is: its processors (those that the rank may run on), memory and clock."""
     system, kernel = root / "sys/devices/system", root / "proc/sys"
-    governors = {text(system / f"cpu/cpu{number}/cpufreq/scaling_governor") for number in cpus}
+    governors = {text_in(system / f"cpu/cpu{number}/cpufreq/scaling_governor") for number in cpus}
     memory = _memory(root)
-    online = cpus_in(text(system / "cpu/online"))
+    online = cpus_in(text_in(system / "cpu/online"))
     found = {
-        "machine": text(root / "sys/class/dmi/id/product_name"),
+        "machine": text_in(root / "sys/class/dmi/id/product_name"),
         "cpu_model": _of_processor(root, "model name"),
         "cpus_online": str(len(online)) if online else "",
         "governor": ", ".join(sorted(filter(None, governors))),
-        "cpu_driver": text(system / "cpu/cpu0/cpufreq/scaling_driver"),
+        "cpu_driver": text_in(system / "cpu/cpu0/cpufreq/scaling_driver"),
         "boost": _boost(system),
-        "smt": {"1": "on", "0": "off"}.get(text(system / "cpu/smt/active"), ""),
-        "idle_driver": text(system / "cpu/cpuidle/current_driver"),
-        "clock_source": text(system / "clocksource/clocksource0/current_clocksource"),
-        "transparent_hugepages": _chosen(text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
-        "numa_balancing": text(kernel / "kernel/numa_balancing"),
+        "smt": {"1": "on", "0": "off"}.get(text_in(system / "cpu/smt/active"), ""),
+        "idle_driver": text_in(system / "cpu/cpuidle/current_driver"),
+        "clock_source": text_in(system / "clocksource/clocksource0/current_clocksource"),
+        "transparent_hugepages": _chosen(text_in(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        "numa_balancing": text_in(kernel / "kernel/numa_balancing"),
         "numa_nodes": str(len(_node_cpus(root)) or ""),
-        "swappiness": text(kernel / "vm/swappiness"),
+        "swappiness": text_in(kernel / "vm/swappiness"),
         # To the full GiB: what the kernel keeps for itself is not the same on two equal hosts.
         "memory_gib": str(round(memory["MemTotal"] * 1024 / _GIB)) if "MemTotal" in memory else "",
         "swap_gib": str(round(memory["SwapTotal"] * 1024 / _GIB)) if "SwapTotal" in memory else "",
@@ -95,9 +89,9 @@ def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
 
 def _boost(system: Path) -> str:
     """Whether cores may run faster than their base frequency: two drivers say it, one of them the other way round."""
-    if given := text(system / "cpu/cpufreq/boost"):
+    if given := text_in(system / "cpu/cpufreq/boost"):
         return {"1": "on", "0": "off"}.get(given, "")
-    return {"0": "on", "1": "off"}.get(text(system / "cpu/intel_pstate/no_turbo"), "")
+    return {"0": "on", "1": "off"}.get(text_in(system / "cpu/intel_pstate/no_turbo"), "")
 
 
 def _chosen(options: str) -> str:
@@ -108,14 +102,14 @@ def _chosen(options: str) -> str:
 
 def _memory(root: Path) -> dict[str, int]:
     """Of `/proc/meminfo`; sizes in KiB."""
-    lines = re.findall(r"^(\w+):\s+(\d+)", text(root / "proc/meminfo"), re.MULTILINE)
+    lines = re.findall(r"^(\w+):\s+(\d+)", text_in(root / "proc/meminfo"), re.MULTILINE)
     return {name: int(number) for name, number in lines}
 
 
 def control_group(root: Path, pid: int) -> str | None:
     """The process's: of the second version, or the one that limits its cores or memory; `/` where all are the root."""
     groups: dict[str, str] = {}
-    for line in text(root / f"proc/{pid}/cgroup").splitlines():
+    for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
         _, controllers, name = (*line.split(":", 2), "", "")[:3]
         groups |= {controller: name for controller in controllers.split(",") if name}
     wanted = [groups[controller] for controller in ("", "cpu", "memory") if controller in groups]
@@ -127,12 +121,12 @@ def container(root: Path, process_root: Path, group: str | None) -> str | None:
 
     How the runtime numbers it is in `group`: another number in every attempt, it says nothing of what is in it.
     """
-    for line in text(process_root / "run/.containerenv").splitlines():
+    for line in text_in(process_root / "run/.containerenv").splitlines():
         if match := re.fullmatch(r'image="([^"]+)"', line):
             return match[1]
     # A group that the process itself sees as `/` tells nothing; the first process's of its host may.
     named = "\n".join(
-        filter(None, (group, *(line.split(":")[-1] for line in text(root / "proc/1/cgroup").split("\n"))))
+        filter(None, (group, *(line.split(":")[-1] for line in text_in(root / "proc/1/cgroup").split("\n"))))
     )
     runtime = next((whose for part, whose in _RUNTIMES if re.search(_group_of(part), named)), None)
     if runtime is None:
@@ -148,7 +142,7 @@ def _group_of(runtime: str) -> str:
 
 def numa_of_device(root: Path, pci: str | None) -> int | None:
     """Of what is at a PCI address."""
-    number = text(root / f"sys/bus/pci/devices/{pci}/numa_node") if pci is not None else ""
+    number = text_in(root / f"sys/bus/pci/devices/{pci}/numa_node") if pci is not None else ""
     return int(number) if number.isdecimal() else None  # −1 where the firmware does not say
 
 
@@ -161,7 +155,7 @@ def numa_of_cpus(root: Path, cpus: Iterable[int]) -> int | None:
 def _node_cpus(root: Path) -> dict[int, frozenset[int]]:
     folders = (root / "sys/devices/system/node").glob("node*")
     return {
-        int(folder.name[4:]): cpus_in(text(folder / "cpulist"))
+        int(folder.name[4:]): cpus_in(text_in(folder / "cpulist"))
         for folder in sorted(folders)
         if folder.name[4:].isdecimal()
     }
@@ -201,7 +195,7 @@ def _ports(root: Path) -> dict[str, str]:
     """`mlx5_3/1` → its place in the tree of devices."""
     found = {}
     for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
-        if "ACTIVE" in text(port / "state"):
+        if "ACTIVE" in text_in(port / "state"):
             device = port.parent.parent
             found[f"{device.name}/{port.name}"] = _place(device / "device")
     return found
@@ -216,11 +210,11 @@ def _interfaces(root: Path) -> dict[str, str]:
         path
         for path in sorted((root / "sys/class/net").glob("*"))
         if path.name != "lo"
-        and text(path / "operstate") in ("up", "unknown")
+        and text_in(path / "operstate") in ("up", "unknown")
         and not any((path / mark).exists() for mark in ("master", "bridge", "tun_flags"))
     ]
     real = [path for path in up if (path / "device").exists() or (path / "bonding").exists()]
-    virtual = [path for path in up if text(path / "speed").isdecimal()]
+    virtual = [path for path in up if text_in(path / "speed").isdecimal()]
     return {path.name: _place(path / "device") for path in real or virtual}
 
 
@@ -238,7 +232,7 @@ def _nearest(root: Path, places: Mapping[str, str], pci: str | None) -> tuple[st
     if most := max(shared.values()):
         return tuple(name for name, count in shared.items() if count == most)
     node = numa_of_device(root, pci)
-    nodes = {name: text(Path(at) / "numa_node") for name, at in places.items() if at}
+    nodes = {name: text_in(Path(at) / "numa_node") for name, at in places.items() if at}
     same = tuple(name for name in places if node is not None and nodes.get(name) == str(node))
     return same or tuple(places)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from kair_capture.agent import host_facts
 from kair_capture.agent.ring_reader import Trainer
 from kair_capture.files import write_atomically
 from kair_capture.job.identity import IDENTITY, identity_file
+from kair_capture.nvml import Device, Nvml
 from kair_capture.ring import is_running, process_namespace, unix_of_ticks
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity, merged, pci_address, uuid_of
 from kair_engine.trace.identity_file import LARGEST, identity_in, identity_json
@@ -33,51 +34,8 @@ Deliver = Callable[[Path, str], None]
 """Puts a file into the store, below the job's folder. Raises OSError."""
 
 
-class Device(Protocol):
-    """One of the host's devices, as NVML has it."""
-
-    @property
-    def index(self) -> int:
-        """As the driver counts."""
-
-    @property
-    def uuid(self) -> str | None:
-        """None where it is not told, as in what follows."""
-
-    @property
-    def pci(self) -> str | None:
-        """Its address."""
-
-    @property
-    def model(self) -> str | None:
-        """`NVIDIA H100 80GB HBM3`."""
-
-    def processes(self) -> tuple[int, ...]:
-        """That use it, by the host's numbers."""
-
-    def settings(self) -> dict[str, str]:
-        """`power_limit_w`, `ecc`, …"""
-
-
 _DRIVER_S: Final = 5.0
 """That the driver has to answer in; it goes on being waited for, for ranks that come later."""
-
-
-class Devices(Protocol):
-    """NVML."""
-
-    def driver_version(self) -> str | None:
-        """`550.54.15`."""
-
-    def devices(self) -> Sequence[Device]:
-        """All of the host."""
-
-
-def open_devices() -> Devices | None:
-    """None where there is no NVML, or it may not be used."""
-    from kair_capture.nvml import Nvml
-
-    return Nvml.open()
 
 
 class RankIdentities:
@@ -88,14 +46,14 @@ class RankIdentities:
         run_dir: Path,
         host: str,
         deliver: Deliver,
-        devices: Callable[[], Devices | None] = open_devices,
+        devices: Callable[[], Nvml | None] = Nvml.open,
         *,
         root: Path = Path("/"),
     ) -> None:
         """`host`: its name in the job. `root`: of what the host says of itself."""
         self._run_dir, self._host, self._deliver = run_dir, host, deliver
         self._open, self._root = devices, root
-        self._devices: Devices | None = None
+        self._devices: Nvml | None = None
         self._opening: threading.Thread | None = None
         self._told: dict[Trainer, tuple[int, int]] = {}
         """Process → time and size of its file when that was delivered."""
@@ -225,7 +183,7 @@ def process_in(content: bytes) -> ProcessOf | None:
         return None
 
 
-def completed(said: RankIdentity, process: ProcessOf, devices: Devices | None, root: Path) -> RankIdentity:
+def completed(said: RankIdentity, process: ProcessOf, devices: Nvml | None, root: Path) -> RankIdentity:
     """What a process says of itself, with what its host (whose root is `root`) and the host's devices tell of it."""
     is_here = process.is_here
     process_root = root / f"proc/{process.pid}/root" if is_here else root

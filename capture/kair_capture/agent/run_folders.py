@@ -1,11 +1,8 @@
 """The run folders of jobs on this host: what ranks say of themselves in them, and what is removed of dead ones.
 
-Removes the run folders of jobs that are dead: they lie in memory, and nobody else would.
-
-What the ranks of this host say of themselves, in the files beside their rings.
+Those of jobs that are dead lie in memory, and nobody else would remove them.
 """
 
-import json
 import os
 import shutil
 import time
@@ -19,10 +16,10 @@ import msgspec
 from kair_capture.agent.ring_reader import NotARingError, RingReader, Trainer, trainers_in
 from kair_capture.agent.step_rows import ROW
 from kair_capture.delays import TakesDelays
-from kair_capture.files import BusyError, locked
+from kair_capture.files import BusyError, locked, object_in
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
-from kair_capture.wire import Communication
+from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
 
 DEAD_AFTER_S: Final = 3600.0
 """A job that just begins, or whose agent is being started again, has changed its folder more lately."""
@@ -126,8 +123,11 @@ def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
         return None
     try:
         seen = msgspec.convert(stated.get("communication"), framework.Communication)
-        return Communication(trainer.rank, world_size, seen.sends, seen.receives, seen.groups, _takes_delays(stated))
-    except msgspec.ValidationError:
+        groups = tuple((size, min(calls, MOST_CALLS)) for size, calls in seen.groups[:MOST_PARTNERS])
+        partners = seen.sends[:MOST_PARTNERS], seen.receives[:MOST_PARTNERS]
+        said = Communication(trainer.rank, world_size, *partners, groups, _takes_delays(stated))
+        return Communication.read(said.packed())
+    except (msgspec.MsgspecError, OverflowError, BadMessageError):
         return None
 
 
@@ -146,7 +146,6 @@ def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(path.read_bytes())
-        return found if isinstance(found, dict) else {}
+    with suppress(OSError):
+        return object_in(path.read_bytes())
     return {}

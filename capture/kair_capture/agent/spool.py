@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from kair_capture.files import make_secure_dir
+from kair_capture.files import make_secure_dir, remove_beyond
 from kair_engine.errors import UsageError
 from kair_engine.store.remote import RemoteStore
 from kair_engine.trace.files import OWN, begin_file, make_folder, modes_below
@@ -115,7 +115,9 @@ class Spool:
         shutil.move(fragment, beside)
         sync(beside)
         beside.rename(self.folder / name)
-        self._make_room(keep=name)
+        with self._lock:
+            there = (self.folder / one for one in self._names())
+            self.discarded += len(remove_beyond(there, self._limit, up_to=self.folder / name))
         self._changed.set()
 
     def stop(self, wait_s: float) -> None:
@@ -130,21 +132,6 @@ class Spool:
             names = [name for name in os.listdir(self.folder) if read_name(name)]  # noqa: PTH208  (names alone)
             return sorted(names, key=lambda name: (name.startswith("scopes"), name))
         return []
-
-    def _make_room(self, keep: str) -> None:
-        names = self._names()
-        sizes = {}
-        for name in names:
-            with suppress(FileNotFoundError):
-                sizes[name] = (self.folder / name).stat().st_size
-        over = sum(sizes.values()) - self._limit
-        for name, size in sizes.items():
-            if over <= 0 or name == keep:
-                return
-            with self._lock, suppress(FileNotFoundError):
-                (self.folder / name).unlink()
-                self.discarded += 1
-            over -= size
 
     def _deliver_all(self) -> None:
         wait = _LEAST_WAIT_S

@@ -1,18 +1,14 @@
 """Rows of step times and sums of scopes: made of records, and written down until the coordinator has them.
 
-Step times: a row for every step of every rank, summed from the records of its threads' rings.
+A row for every step of every rank is summed from the records of its threads' rings. Rows that the coordinator does not
+have yet are in a file that outlives the agent. A row is in this file before its records leave the ring, so that an
+agent that is killed in between finds it again. It then sees the same records once more: `last_step` says which of them
+became rows already. The file begins with the number of its rows that are acknowledged: an agent that starts again does
+not send those once more.
 
-The rows that the coordinator does not have yet, in a file that outlives the agent.
-
-A row is in this file before its records leave the ring, so that an agent that is killed in between finds it again. It
-then sees the same records once more: `last_step` says which of them became rows already. The file begins with the
-number of its rows that are acknowledged: an agent that starts again does not send those once more. The bytes of a row
-follow; earlier versions, whose rows told no samples, left them out.
-
-Sums the script's own scopes of every step, and delivers them now and then as a small Parquet file.
-
-They are written down in the run folder, a line each, before their records leave the ring; an agent that is killed loses
-those of a moment at most, and counts none twice.
+Sums of the script's own scopes of every step are delivered now and then as a small Parquet file. They are written down
+in the run folder, a line each, before their records leave the ring; an agent that is killed loses those of a moment at
+most, and counts none twice.
 """
 
 import os
@@ -31,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kair_capture.agent.spool import Spool
+from kair_capture.files import append_whole, write_atomically
 from kair_capture.job.processor_time import WORD_BITS
 from kair_capture.ring import Kind
 from kair_capture.wire import ROW_BYTES
@@ -61,9 +58,6 @@ ROW: Final = np.dtype(
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
 assert ROW.itemsize == ROW_BYTES
 COLUMNS: Final = ROW.names or ()
-EARLIER_COLUMNS: Final = COLUMNS[: COLUMNS.index("samples")]
-"""Of earlier versions."""
-_UNTOLD: Final = np.dtype([(name, ROW[name]) for name in EARLIER_COLUMNS])
 Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 
@@ -73,13 +67,9 @@ MOST_SCOPES: Final = 64
 _MOST: Final = 0xFFFF_FFFF
 
 
-def rows_without_samples(content: bytes) -> Rows:
-    """The rows in what an earlier version wrote down, which told no samples; a row that is cut off is left out."""
-    known = np.frombuffer(content[: len(content) // _UNTOLD.itemsize * _UNTOLD.itemsize], _UNTOLD)
-    rows = np.zeros(len(known), ROW)
-    for name in _UNTOLD.names or ():
-        rows[name] = known[name]
-    return rows
+def rows_in(content: bytes) -> Rows:
+    """The rows that were written down; one that is cut off is left out."""
+    return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
 
 
 class ScopeSum(NamedTuple):
@@ -182,20 +172,15 @@ class Journal:
         self.discarded = 0
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         content = path.read_bytes()
-        is_earlier = len(content) > _HEAD and not int.from_bytes(content[8:16], "little")
-        of_this = content[_HEAD : len(content) // ROW.itemsize * ROW.itemsize]
-        rows = rows_without_samples(content)[1:] if is_earlier else np.frombuffer(of_this, ROW)
+        rows = rows_in(content[_HEAD:])
         acknowledged = int.from_bytes(content[:8], "little")
         # Killed while the file was emptied: what came after is not acknowledged.
         self._acknowledged = acknowledged if acknowledged <= len(rows) else 0
         waiting = range(self._acknowledged, len(rows))
         self._waiting: deque[bytes] = deque(rows[at : at + 1].tobytes() for at in waiting)
         self._written = len(rows)
-        if is_earlier:
-            self._rewrite()
-        else:
-            os.ftruncate(self._handle, _HEAD + rows.nbytes)
-            self._mark()
+        os.ftruncate(self._handle, _HEAD + rows.nbytes)
+        self._mark()
         self.last_step: Final[dict[int, tuple[int, int]]] = {}
         """rank → begin (µs) and number of its last step that is written down here."""
         self._note(rows)
@@ -205,14 +190,7 @@ class Journal:
 
     def append(self, rows: Rows) -> None:
         """Writes rows down. Raises OSError when there is no room; then none of them is."""
-        content = rows.tobytes()
-        size = os.fstat(self._handle).st_size
-        try:
-            if os.pwrite(self._handle, content, size) != len(content):
-                raise OSError(28, "No space left on device")
-        except OSError:
-            os.ftruncate(self._handle, size)
-            raise
+        append_whole(self._handle, rows.tobytes())
         self._waiting.extend(rows[at : at + 1].tobytes() for at in range(len(rows)))
         self._written += len(rows)
         self._note(rows)
@@ -248,15 +226,10 @@ class Journal:
 
     def _rewrite(self) -> None:
         """A new file in the place of the old one: whoever is killed here leaves one of both."""
-        beside = self.path.with_name(f".{self.path.name}")
-        beside.unlink(missing_ok=True)
-        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(os.dup(handle), "wb") as file:
-            file.write(_head(0))
-            file.writelines(self._waiting)
-        beside.replace(self.path)
+        write_atomically(self.path, _head(0) + b"".join(self._waiting))
         os.close(self._handle)
-        self._handle, self._written, self._acknowledged = handle, len(self._waiting), 0
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._written, self._acknowledged = len(self._waiting), 0
 
     def _mark(self) -> None:
         os.pwrite(self._handle, _head(self._acknowledged), 0)
@@ -299,8 +272,8 @@ class ScopeSums:
             return
         content = b"".join(msgspec.json.encode(one) + b"\n" for one in sums)
         try:
-            with self._lock:
-                _append(self._path, content)
+            with self._lock, open(self._path, "ab", opener=_private) as journal:
+                append_whole(journal.fileno(), content)
         except OSError:
             self.discarded += len(sums)
 
@@ -329,16 +302,8 @@ class ScopeSums:
         return False
 
 
-def _append(path: Path, content: bytes) -> None:
-    """All of it or nothing. Raises OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        size = os.fstat(handle).st_size
-        if os.write(handle, content) != len(content):
-            os.ftruncate(handle, size)
-            raise OSError(28, "No space left on device", str(path))
-    finally:
-        os.close(handle)
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _read(path: Path) -> list[ScopeSum]:
@@ -355,5 +320,15 @@ def _read(path: Path) -> list[ScopeSum]:
 def _write(path: Path, sums: Sequence[ScopeSum]) -> None:
     ordered = sorted(sums, key=lambda one: (one.step, one.rank, one.scope))
     columns = dict(zip(ScopeSum._fields, map(list, zip(*ordered, strict=True)), strict=True))
-    pq.write_table(pa.table(columns, schema=SCHEMA), path, compression="zstd")
-    path.chmod(0o600)
+    write_table(path, pa.table(columns, schema=SCHEMA))
+
+
+def write_table(path: Path, table: pa.Table, **options: Any) -> None:  # noqa: ANN401  (pyarrow's)
+    """Parquet of its owner alone; whole or not at all. Raises OSError."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        pq.write_table(table, temporary, compression="zstd", **options)
+        temporary.chmod(0o600)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -7,10 +7,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import ScopeSums
 from kair_capture.clocks import ClockFit
+from kair_capture.files import remove_beyond
 from kair_engine.errors import InputError
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.trace.format import FragmentWriter
@@ -88,13 +90,12 @@ def convert(
         except InputError as error:
             refused.append((file, str(error)))
     about = replace(about, missing=about.missing - {file.rank for file, _, _ in parsed})
-    alike: dict[str, list[tuple[WindowFile, Path, FragmentInfo]]] = {}
+    groups: dict[str, list[tuple[WindowFile, Path, FragmentInfo]]] = {}
     for one in parsed:
-        info = one[2]
-        alike.setdefault(repr((info.world_size, info.device, info.only_group, info.process_groups)), []).append(one)
+        groups.setdefault(alike(one[2]), []).append(one)
     found = [
         _joined(group, work / f"window-{files[0].first}-{files[0].last}-{number}.parquet", about)
-        for number, group in enumerate(alike.values())
+        for number, group in enumerate(groups.values())
     ]
     for _, out, _ in parsed:
         out.unlink()
@@ -119,22 +120,45 @@ def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
 
 
 def _joined(group: Sequence[tuple[WindowFile, Path, FragmentInfo]], out: Path, about: HostOfWindow) -> Converted:
-    """All ranks' row groups, by their first step and rank, their times shifted to the coordinator's clock."""
+    """One fragment, its times shifted to the coordinator's clock."""
     first, last = group[0][0].first, group[0][0].last
-    infos = [info for _, _, info in group]
-    shift = _shift(infos, about.fit)
-    readers = [pq.ParquetFile(path) for _, path, _ in group]
-    order = sorted(
-        (int(reader.metadata.row_group(at).column(0).statistics.min), info.ranks[0], place, at)
-        for place, (reader, info) in enumerate(zip(readers, infos, strict=True))
-        for at in range(reader.metadata.num_row_groups)
-    )
-    with FragmentWriter(out) as writer:
-        for _, _, place, at in order:
-            writer.write(_shifted(readers[place].read_row_group(at), shift))
-        joined = joined_info(infos, f"host={about.host}/steps-{first}-{last}", shift)
-        writer.commit({**msgspec.to_builtins(joined, str_keys=True), "capture": _metadata(about, shift, first, last)})
+    shift = _shift([info for *_, info in group], about.fit)
+    more = {"capture": _metadata(about, shift, first, last)}
+    source = f"host={about.host}/steps-{first}-{last}"
+    joined = join_fragments([(path, info) for _, path, info in group], out, source, shift=shift, more=more)
     return Converted(out, joined.ranks, first, last)
+
+
+def join_fragments(
+    group: Sequence[tuple[Path, FragmentInfo]],
+    out: Path,
+    source: str,
+    *,
+    shift: int = 0,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> FragmentInfo:
+    """All row groups, by their first step and rank, as the file `out`. Raises OSError.
+
+    `shift`: ns that are subtracted from all times; `more`: what the file says besides.
+    """
+    readers = [pq.ParquetFile(path) for path, _ in group]
+    order = sorted(
+        (*(int(groups.column(column).statistics.min) for column in (0, 1)), place, at)
+        for place, reader in enumerate(readers)
+        for at in range(reader.metadata.num_row_groups)
+        for groups in [reader.metadata.row_group(at)]
+    )
+    info = joined_info([one for _, one in group], source, shift)
+    with FragmentWriter(out) as writer:
+        for *_, place, at in order:
+            writer.write(_shifted(readers[place].read_row_group(at), shift))
+        writer.commit({**msgspec.to_builtins(info, str_keys=True), **more})
+    return info
+
+
+def alike(info: FragmentInfo) -> str:
+    """What is equal of fragments that can be one."""
+    return repr((info.world_size, info.device, info.only_group, info.process_groups))
 
 
 def _shift(infos: Sequence[FragmentInfo], fit: ClockFit | None) -> int:
@@ -195,6 +219,8 @@ def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[st
 _PATIENCE_S: Final = 5.0
 """A window is delivered in parts when a rank's is so much later than the others'."""
 _LOOK_S: Final = 0.2
+_MOST_BYTES: Final = 256 << 20
+"""Of windows that wait because the disk is full."""
 _UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(\..+)?")
 
 
@@ -295,7 +321,7 @@ class Conversion:
         except OSError as error:
             # A full disk: the windows wait here, in memory of which a job may have so much, and no more.
             self.last_error = str(error)
-            self._drop_beyond_limit()
+            self.discarded += len(remove_beyond((file.path for file in window_files(self._folder)), _MOST_BYTES))
             return
         except Exception as error:  # a defect of a reader must not end the agent
             self.last_error = f"{type(error).__name__}: {error}"
@@ -305,18 +331,6 @@ class Conversion:
         self.discarded += len(refused)
         for file in files:
             file.path.unlink(missing_ok=True)
-
-    def _drop_beyond_limit(self, limit: int = 256 << 20) -> None:
-        sizes = {}
-        for file in window_files(self._folder):
-            with suppress(FileNotFoundError):
-                sizes[file.path] = file.path.stat().st_size
-        over = sum(sizes.values()) - limit
-        for path, size in sizes.items():
-            if over > 0:
-                path.unlink(missing_ok=True)
-                self.discarded += 1
-                over -= size
 
 
 class KeyBox:

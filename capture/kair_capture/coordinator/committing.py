@@ -16,10 +16,9 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kair_capture.agent.spool import read_name
-from kair_capture.agent.windows import joined_info
+from kair_capture.agent.windows import alike, join_fragments
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
 from kair_engine.recording.job_file import (
@@ -32,7 +31,7 @@ from kair_engine.recording.job_file import (
 )
 from kair_engine.recording.kept_files import checksum_of, claim
 from kair_engine.trace.files import make_folder, modes_below, remove_unwritten
-from kair_engine.trace.format import FragmentWriter, read_metadata
+from kair_engine.trace.format import read_metadata
 from kair_engine.trace.model import FragmentInfo
 
 COMPACT_FROM: Final = 32
@@ -203,18 +202,8 @@ class Committer:
         self._useless.update(folder / one.path for one in small)
 
     def _joined(self, group: Sequence[KeptFragment], out: Path) -> KeptFragment:
-        readers = [pq.ParquetFile(self._places.folder / one.path) for one in group]
-        order = sorted(
-            (*(int(groups.column(column).statistics.min) for column in (0, 1)), place, at)
-            for place, reader in enumerate(readers)
-            for at in range(reader.metadata.num_row_groups)
-            for groups in [reader.metadata.row_group(at)]
-        )
-        info = joined_info([one.info for one in group], f"{out.parent.name}/{out.name}", 0)
-        with FragmentWriter(out) as writer:
-            for _, _, place, at in order:
-                writer.write(readers[place].read_row_group(at))
-            writer.commit(msgspec.to_builtins(info, str_keys=True))
+        parts = [(self._places.folder / one.path, one.info) for one in group]
+        info = join_fragments(parts, out, f"{out.parent.name}/{out.name}")
         return KeptFragment(self._relative(out), checksum_of(out), info)
 
     def _relative(self, path: Path) -> str:
@@ -240,14 +229,13 @@ def _shows_again(one: KeptFragment, kept: KeptFragment) -> bool:
 
 def _groups(small: Sequence[KeptFragment]) -> list[list[KeptFragment]]:
     """Those that can be one fragment, up to a part's size."""
-    alike: dict[str, list[list[KeptFragment]]] = {}
+    found: dict[str, list[list[KeptFragment]]] = {}
     for one in small:
-        info = one.info
-        groups = alike.setdefault(repr((info.world_size, info.device, info.only_group, info.process_groups)), [[]])
+        groups = found.setdefault(alike(one.info), [[]])
         if groups[-1] and sum(kept.seal.bytes for kept in groups[-1]) + one.seal.bytes > _PART_BYTES:
             groups.append([])
         groups[-1].append(one)
-    return [group for groups in alike.values() for group in groups]
+    return [group for groups in found.values() for group in groups]
 
 
 def _is_free(folder: Path) -> bool:

@@ -24,7 +24,7 @@ from kair_capture.delays import FIRST_STEP, TAKEN, Mode, Place, TakesDelays, to_
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
 from kair_capture.settings import share_in
-from kair_capture.wire import Values, numbered
+from kair_capture.wire import Delays, Values
 from kair_engine.confirm.budget import (
     BUDGET_SHARE,
     LARGEST_SHARE,
@@ -81,7 +81,7 @@ class Confirming:
         self._allowed, self._say = allowed, say
         # Above those of the coordinator before, of which ranks may know.
         self._generation = time.time_ns() // 1_000_000
-        self._told = b""
+        self._told = Delays(0)
         self._account = Account(0.0)
         self._now: Experiment | None = None
         self._last: Experiment | None = None
@@ -99,11 +99,11 @@ class Confirming:
     @property
     def number(self) -> int:
         """Of the last order, or of its end; 0 where there was none."""
-        return self._generation if self._told else 0
+        return self._told.number
 
-    def order(self) -> bytes:
-        """What agents ask for: the number, and the order as JSON; nothing more where it is over."""
-        return self._told or numbered(0)
+    def order(self) -> Delays:
+        """What agents ask for."""
+        return self._told
 
     def ask(self, asked: Mapping[str, str], *, why_not: str = "") -> Values:
         """A person wants to begin (`do=start`), to stop, or to know. `why_not`: what speaks against a begin."""
@@ -271,7 +271,7 @@ class Confirming:
 
     def _tell(self, text: bytes) -> None:
         self._generation += 1
-        self._told = numbered(self._generation) + text
+        self._told = Delays(self._generation, text)
 
     # The end.
 
@@ -336,10 +336,10 @@ class Confirming:
         except OSError as error:
             self._say(f"what kair confirm found cannot be written: {error.strerror}")
 
-    def _state(self) -> tuple[tuple[str, str], ...]:
+    def _state(self) -> dict[str, str]:
         one, run = self._now or self._last, self._run
         if one is None:
-            return (("state", "none"),)
+            return {"state": "none"}
         found = {
             "state": "over" if self._now is None else "running",
             "file": self._file if run is not None else "",
@@ -355,7 +355,7 @@ class Confirming:
         }
         if run is not None and run.steps_needed is not None:
             found["needed"] = str(run.steps_needed)
-        return tuple(found.items())
+        return found
 
 
 def _place(text: str) -> Place:

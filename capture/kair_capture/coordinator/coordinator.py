@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace as replace_fields
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.control import options_in, options_of
@@ -23,9 +24,9 @@ from kair_capture.coordinator.committing import Committer
 from kair_capture.coordinator.confirming import Confirming
 from kair_capture.coordinator.control import Control, SettingError
 from kair_capture.coordinator.detection import STEPS
-from kair_capture.coordinator.endpoint import Endpoint, Hosts, Order
+from kair_capture.coordinator.endpoint import Endpoint, Handlers, Hosts
 from kair_capture.coordinator.hangs import Hangs
-from kair_capture.coordinator.sampling import Budget, Sampler, Unasked, Window, cost_us
+from kair_capture.coordinator.sampling import Sampler, Unasked, Window, cost_us
 from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
 from kair_capture.coordinator.step_log import ScopeLog, StepLog
 from kair_capture.coordinator.step_table import Roles, StepTable
@@ -38,10 +39,14 @@ from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
 from kair_capture.wire import (
     Beat,
+    BeatReply,
     Capture,
     CaptureReply,
     Communication,
+    Done,
     Host,
+    Kind,
+    Number,
     Rows,
     Standing,
     Values,
@@ -89,7 +94,8 @@ _COMMITTED_S: Final = 3.0
 """After a job's end, until what was delivered last is in the store: it is looked for every second."""
 _STATUS_S_A_RANK: Final = 1 / 2000
 _MOST_STEPS: Final = 50
-_FEW_RANKS: Final = 64
+_OF_SAMPLER: Final = ("budget", "generation", "sampled", "charged_us", "step_cost_us")
+"""What is remembered of it."""
 
 
 class Coordinator:
@@ -137,7 +143,7 @@ class Coordinator:
         """Whether a rank was heard of since the coordinator started."""
         self._learn()
         with _listening(settings.listen, "--listen"):
-            self.endpoint: Final = Endpoint(settings.listen, key, self)
+            self.endpoint: Final = Endpoint(settings.listen, key, self._handlers())
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._delivered = self._sampled_every = 0
         self._settled = 0
@@ -151,38 +157,57 @@ class Coordinator:
 
     # What the endpoint asks.
 
-    def on_beat(self, sender: int, beat: Beat) -> tuple[int, Order]:
+    def _handlers(self) -> Handlers:
+        return {
+            Kind.BEAT: (Beat, self.on_beat),
+            Kind.ROWS: (Rows, self.on_rows),
+            Kind.HOST: (Host, self.on_host),
+            Kind.COMMUNICATION: (Communication, lambda _, told: self.on_communication(told)),
+            Kind.STANDING: (Standing, lambda _, told: self.on_standing(told)),
+            Kind.DELAYS: (Done, lambda _, __: self._confirming.order()),
+            Kind.CAPTURE: (Capture, lambda _, asked: self.on_capture(asked)),
+            Kind.CONTROL: (Values, lambda _, asked: self.on_control(asked)),
+            Kind.CONFIRM: (Values, lambda _, asked: self.on_confirm(asked)),
+        }
+
+    def on_beat(self, sender: int, beat: Beat) -> BeatReply:
         """An agent lives: when to beat again, and the last window."""
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
-        window = self._sampler.window
-        pace = (round(self._sampler.budget.overhead * 1e6), self._sampled_every, self._hangs.number)
-        delays = self._confirming.number
-        if window is None or state is None:
-            return interval_ms, Order(0, 0, 0, (), *pace, control=self._control.of_ranks.packed(), delays=delays)
-        here = tuple(rank for rank in window.ranks if rank in set(state.ranks))
-        what = (window.options, self._control.of_ranks.packed())
-        return interval_ms, Order(window.generation, window.first, window.steps, here, *pace, *what, delays)
+        reply = BeatReply(
+            interval_ms=interval_ms,
+            overhead_ppm=round(self._sampler.budget.overhead * 1e6),
+            sampled_every=self._sampled_every,
+            hang=self._hangs.number,
+            control=self._control.of_ranks.packed(),
+            delays=self._confirming.number,
+        )
+        if (window := self._sampler.window) is None or state is None:
+            return reply
+        here, what = tuple(rank for rank in window.ranks if rank in set(state.ranks)), window.options
+        order = {"generation": window.generation, "first_step": window.first, "steps": window.steps}
+        return replace_fields(reply, ranks=here, options=what, **order)
 
-    def on_host(self, sender: int, host: Host) -> bool:
+    def on_host(self, sender: int, host: Host) -> Done | None:
         """An agent says who it is."""
-        known = self._hosts.introduce(host, sender, time.monotonic())
-        if known:
-            self._hangs.lives(host.ranks)
-            self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
-        return known
+        if not self._hosts.introduce(host, sender, time.monotonic()):
+            return None
+        self._hangs.lives(host.ranks)
+        self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
+        return Done()
 
-    def on_communication(self, communication: Communication) -> None:
+    def on_communication(self, communication: Communication) -> Done:
         """How one of its ranks communicates."""
-        if self._watching.roles.tell(communication):
-            self._changed = True
+        self._changed |= self._watching.roles.tell(communication)
+        return Done()
 
-    def on_standing(self, standing: Standing) -> None:
+    def on_standing(self, standing: Standing) -> Done:
         """Where a rank stands, or how it ended."""
         self._hangs.hear(standing)
+        return Done()
 
-    def on_rows(self, sender: int, rows: Rows) -> int | None:
+    def on_rows(self, sender: int, rows: Rows) -> Number | None:
         """Step times; kept once they are written down. An agent that hears of a window by this asks at once for it."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
@@ -207,7 +232,7 @@ class Coordinator:
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             # By the host's clock, which may be wrong by any time.
             self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
-        return self._sampler.generation
+        return Number(self._sampler.generation)
 
     def on_capture(self, capture: Capture) -> CaptureReply:
         """A person wants a window."""
@@ -234,7 +259,7 @@ class Coordinator:
 
     def on_control(self, asked: Values) -> Values:
         """A person sets something, or asks what is set."""
-        changes = dict(asked.values)
+        changes = asked.values
         try:
             control = self._control.changed(changes)
         except SettingError as error:
@@ -247,8 +272,7 @@ class Coordinator:
             with suppress(OSError):
                 self._remember()
         started = self._settings
-        found = control.in_force(max_overhead=started.max_overhead, stalled_after_s=started.stalled_after_s)
-        return Values(tuple(found.items()))
+        return Values(control.in_force(max_overhead=started.max_overhead, stalled_after_s=started.stalled_after_s))
 
     def on_confirm(self, asked: Values) -> Values:
         """A person wants ranks to be delayed, or asks how far that is."""
@@ -257,7 +281,7 @@ class Coordinator:
             why = f"capture is off (kair capture set {self._settings.places.job} capture=on)"
         elif self._hangs.is_open or self._watching.is_stalled:
             why = "no step ends any more"
-        return self._confirming.ask(dict(asked.values), why_not=why)
+        return self._confirming.ask(asked.values, why_not=why)
 
     def _why_busy(self) -> str:
         """Which steps are sampled or delayed, so that none can be besides; empty where none are."""
@@ -266,10 +290,6 @@ class Coordinator:
             return f"kair confirm runs (kair confirm {self._settings.places.job} --stop)"
         is_sampled = window is not None and self._table.last_common_step < window.last
         return f"steps {window.first} to {window.last} are being sampled" if window and is_sampled else ""
-
-    def on_delays(self) -> bytes:
-        """The last order to delay ranks."""
-        return self._confirming.order()
 
     def _apply(self, control: Control) -> None:
         self._control, watching = control, self._watching
@@ -453,13 +473,9 @@ class Coordinator:
             self._say(f"the store cannot be written ({error.strerror}): agents keep what they have until it can be")
 
     def _remember(self) -> None:
-        budget = self._sampler.budget
-        self._memory.generation = self._sampler.generation
-        self._memory.held_us, self._memory.spent_us = budget.held_us, budget.spent_us
-        self._memory.elapsed_us, self._memory.budget_step = budget.elapsed_us, budget.step
+        for name in _OF_SAMPLER:
+            setattr(self._memory, name, getattr(self._sampler, name))
         self._memory.unasked_until = self._unasked.until
-        self._memory.charged_us, self._memory.step_cost_us = self._sampler.charged_us, self._sampler.step_cost_us
-        self._memory.sampled = self._sampler.history()
         self._memory.hang = self._hangs.last
         self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
@@ -528,9 +544,8 @@ def _remove_leftovers(places: JobPlaces) -> None:
 
 
 def _sampler(memory: Remembered, share: float) -> Sampler:
-    budget = Budget(share, memory.held_us, memory.spent_us, memory.elapsed_us, memory.budget_step)
-    sampler = Sampler(budget, step_cost_us=memory.step_cost_us)
-    sampler.take_up(memory.generation, memory.sampled, memory.charged_us)
+    sampler = Sampler(**{name: getattr(memory, name) for name in _OF_SAMPLER})
+    sampler.budget.share = share
     last = memory.windows[-1] if memory.windows else None
     if last is not None and last.state == "ordered":
         steps = last.last_step - last.first_step + 1

@@ -1,23 +1,20 @@
-"""Who speaks with the coordinator: its socket, what is known of the hosts behind it, and a window asked for by hand.
+"""Who speaks with the coordinator: its socket, a person who asks it, and the hosts of the job.
 
-The coordinator's socket: what comes in is checked, and only then looked at.
-
-Asks a coordinator for a window by hand.
-
-The hosts of the job: who lives, what their agents count, how well their clocks are known.
+What comes in is checked, and only then looked at. Of hosts it is known who lives, what their agents count, and how well
+their clocks are known.
 """
 
-import json
 import secrets
 import select
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from kair_capture.clocks import receive, stamp_arrivals
 from kair_capture.wire import (
@@ -25,87 +22,34 @@ from kair_capture.wire import (
     BadMessageError,
     Beat,
     BeatReply,
-    Capture,
-    CaptureReply,
-    Communication,
+    Body,
     Datagram,
     Host,
     Kind,
     RateLimit,
     RefusedError,
     Replays,
-    Rows,
-    Standing,
-    Values,
-    batch_of,
-    numbered,
+    reply_of,
     sealed,
     unsealed,
 )
-from kair_engine.trace.files import read_kept
 
 _PER_SENDER: Final = (2000.0, 4000.0)
 """Datagrams a second and at once that one sender is answered: an agent has 10 beats, and rows in bursts."""
 _BUFFER: Final = 4 << 20
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a host's agent is to be told of the last window."""
+Handlers = Mapping[Kind, tuple[type[Body], Callable[[int, Any], Body | None]]]
+"""Of each kind of question the body, and what is given the sender and that; None: there is no answer.
 
-    generation: int = 0
-    first_step: int = 0
-    steps: int = 0
-    ranks: tuple[int, ...] = ()
-    overhead_ppm: int = 0
-    """The share of the job's time that sampling took, in millionths."""
-    sampled_every: int = 0
-    """Steps between those that ranks sample unasked, of the rank that does so least."""
-    hang: int = 0
-    """Number of the last hang, for which ranks are asked where they stand."""
-    options: int = 0
-    """What the window records besides."""
-    control: int = 0
-    """What ranks are to do otherwise than they were started with."""
-    delays: int = 0
-    """Number of the last order to delay ranks."""
-
-
-class Service(Protocol):
-    """Who answers; everything that gets here is signed, and new."""
-
-    def on_beat(self, sender: int, beat: Beat) -> tuple[int, Order]:
-        """The ms until the next beat, and the order."""
-
-    def on_host(self, sender: int, host: Host) -> bool:
-        """Whether the host may take part."""
-
-    def on_communication(self, communication: Communication) -> None:
-        """How one of its ranks communicates."""
-
-    def on_standing(self, standing: Standing) -> None:
-        """Where a rank stands, or how it ended."""
-
-    def on_rows(self, sender: int, rows: Rows) -> int | None:
-        """Where they are kept, and the agent may forget them, the number of the last window; else None."""
-
-    def on_capture(self, capture: Capture) -> CaptureReply:
-        """A person wants a window."""
-
-    def on_control(self, asked: Values) -> Values:
-        """A person sets something, or asks what is set."""
-
-    def on_confirm(self, asked: Values) -> Values:
-        """A person wants ranks to be delayed, or asks how far that is."""
-
-    def on_delays(self) -> bytes:
-        """The last order to delay ranks: its number, as `numbered` has it, then JSON; nothing more where it is over."""
+Everything that gets there is signed, and new.
+"""
 
 
 class Endpoint:
     """One UDP socket."""
 
-    def __init__(self, address: tuple[str, int], key: bytes, service: Service) -> None:
+    def __init__(self, address: tuple[str, int], key: bytes, handlers: Handlers) -> None:
         """Raises OSError where the address cannot be had."""
         family, kind, protocol, _, found = socket.getaddrinfo(
             *address, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -119,7 +63,7 @@ class Endpoint:
         except OSError:
             self.socket.close()
             raise
-        self._key, self._service = key, service
+        self._key, self._handlers = key, handlers
         # Drawn anew at each start: what was recorded of an earlier conversation is of another epoch.
         self._epoch = secrets.randbits(63) + 1
         self._replays = Replays()
@@ -162,12 +106,12 @@ class Endpoint:
         """
         try:
             asked = unsealed(self._key, data)
-            if asked.kind >= Kind.BEAT_REPLY:
+            if asked.kind not in self._handlers:
                 raise RefusedError("kind")
             if asked.epoch != self._epoch:
                 self._require(self._rate_of_strays, source)
                 # No longer than the question: nobody can be flooded by way of this.
-                return self._sealed(asked, Kind.EPOCH_REPLY, numbered(self._epoch))
+                return self._sealed(asked, Kind.EPOCH_REPLY, b"")
             if not self._replays.admits(asked.sender, asked.sequence):
                 raise RefusedError("replay")
             self._require(self._rate, asked.sender)
@@ -184,36 +128,12 @@ class Endpoint:
             raise RefusedError("rate")
 
     def _answered(self, asked: Datagram, stamp_ns: int) -> bytes | None:
-        if asked.kind == Kind.BEAT:
-            interval_ms, order = self._service.on_beat(asked.sender, Beat.read(asked.body))
+        kind, answer = self._handlers[asked.kind]
+        reply = answer(asked.sender, kind.read(asked.body))
+        if isinstance(reply, BeatReply):
             # The second stamp last of all; what follows it is 10 µs.
-            window = (order.generation, order.first_step, order.steps, order.ranks)
-            pace = (order.overhead_ppm, order.sampled_every, order.hang, order.options, order.control)
-            reply = BeatReply(stamp_ns, time.time_ns(), interval_ms, *window, *pace, order.delays)
-            return self._sealed(asked, Kind.BEAT_REPLY, reply.packed())
-        if asked.kind == Kind.ROWS:
-            rows = Rows.read(asked.body)
-            generation = self._service.on_rows(asked.sender, rows)
-            return None if generation is None else self._sealed(asked, Kind.ROWS_REPLY, numbered(generation))
-        if asked.kind == Kind.HOST:
-            known = self._service.on_host(asked.sender, Host.read(asked.body))
-            return self._sealed(asked, Kind.HOST_REPLY, b"") if known else None
-        if asked.kind == Kind.COMMUNICATION:
-            self._service.on_communication(Communication.read(asked.body))
-            return self._sealed(asked, Kind.COMMUNICATION_REPLY, b"")
-        if asked.kind == Kind.STANDING:
-            self._service.on_standing(Standing.read(asked.body))
-            return self._sealed(asked, Kind.STANDING_REPLY, b"")
-        # The others are a person's, but for one.
-        if asked.kind == Kind.DELAYS:
-            kind, answer = Kind.DELAYS_REPLY, self._service.on_delays()
-        elif asked.kind == Kind.CONFIRM:
-            kind, answer = Kind.CONFIRM_REPLY, self._service.on_confirm(Values.read(asked.body)).packed()
-        elif asked.kind == Kind.CONTROL:
-            kind, answer = Kind.CONTROL_REPLY, self._service.on_control(Values.read(asked.body)).packed()
-        else:
-            kind, answer = Kind.CAPTURE_REPLY, self._service.on_capture(Capture.read(asked.body)).packed()
-        return self._sealed(asked, kind, answer)
+            reply = replace(reply, received_ns=stamp_ns, sent_ns=time.time_ns())
+        return None if reply is None else self._sealed(asked, reply_of(asked.kind), reply.packed())
 
     def _sealed(self, asked: Datagram, kind: Kind, body: bytes) -> bytes:
         return sealed(self._key, Datagram(kind, self._epoch, asked.sender, asked.sequence, body))
@@ -227,46 +147,25 @@ class NoAnswerError(Exception):
     """Nobody answers at the address."""
 
 
-def ask(address: tuple[str, int], key: bytes, capture: Capture) -> CaptureReply:
+Reply = TypeVar("Reply", bound=Body)
+
+
+def ask(address: tuple[str, int], key: bytes, kind: Kind, body: Body, reply: type[Reply]) -> Reply:
     """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
-    return CaptureReply.read(_asked(address, key, Kind.CAPTURE, capture.packed()))
-
-
-def ask_control(address: tuple[str, int], key: bytes, values: Values) -> Values:
-    """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
-    return Values.read(_asked(address, key, Kind.CONTROL, values.packed()))
-
-
-def ask_confirm(address: tuple[str, int], key: bytes, values: Values) -> Values:
-    """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
-    return Values.read(_asked(address, key, Kind.CONFIRM, values.packed()))
-
-
-def _asked(address: tuple[str, int], key: bytes, kind: Kind, body: bytes) -> bytes:
-    """The body of the coordinator's answer."""
     family, of_socket, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     sender, epoch = secrets.randbits(64), 0
     with socket.socket(family, of_socket, protocol) as sock:
         sock.connect(found)
         for sequence in range(1, _TIMES + 1):
-            reply = _answer(sock, key, Datagram(kind, epoch, sender, sequence, body))
-            if reply is not None and reply.kind == Kind.EPOCH_REPLY:
-                epoch = batch_of(reply.body)
-            elif reply is not None:
-                return reply.body
+            answer = _answer(sock, key, Datagram(kind, epoch, sender, sequence, body.packed()))
+            if answer is not None and answer.kind == Kind.EPOCH_REPLY:
+                epoch = answer.epoch
+            elif answer is not None:
+                return reply.read(answer.body)
             # Without an answer the same is not asked again under the same epoch: it may have been heard.
             elif epoch:
                 break
     raise NoAnswerError(f"no coordinator answers at {address[0]}:{address[1]}")
-
-
-def address_in(file: Path) -> tuple[str, int] | None:
-    """Where the store says that the coordinator is."""
-    try:
-        found = json.loads(read_kept(file))
-        return str(found["host"]), int(found["port"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        return None
 
 
 def _answer(sock: socket.socket, key: bytes, datagram: Datagram) -> Datagram | None:

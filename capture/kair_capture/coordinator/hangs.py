@@ -5,7 +5,7 @@ What ranks answered lies in `hangs/<number>/` of the job's folder: `rank-<r>.jso
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ from kair_capture.coordinator.alert_text import standing_in_words
 from kair_capture.coordinator.endpoint import Hosts
 from kair_capture.coordinator.step_table import StepTable
 from kair_capture.places import JobPlaces
-from kair_capture.wire import EndKnownBy, Standing
+from kair_capture.wire import Standing
 from kair_engine.ranks import Rank
 from kair_engine.readers.flight_recorder import progress_of
 from kair_engine.results.triage import TriageResult
@@ -34,13 +34,6 @@ _ANSWERS_S: Final = 9.0
 _TOGETHER_S: Final = 2.0
 """Who dies takes others along: an end is told within a second, whoever tells it."""
 _MOST_DUMP: Final = 1 << 24
-_KNOWN_BY: Final[Mapping[EndKnownBy, Literal["", "kernel", "fault", "itself", "out_of_memory"]]] = {
-    EndKnownBy.NOBODY: "",
-    EndKnownBy.KERNEL: "kernel",
-    EndKnownBy.FAULT: "fault",
-    EndKnownBy.ITSELF: "itself",
-    EndKnownBy.OUT_OF_MEMORY: "out_of_memory",
-}
 
 
 class Hangs:
@@ -157,7 +150,7 @@ class Hangs:
             told.after,
             told.signal,
             told.exit_status if told.exit_status >= 0 else None,
-            _KNOWN_BY[told.known_by],
+            told.known_by,
             told.error,
             told.at_ns,
         )

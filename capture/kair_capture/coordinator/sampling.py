@@ -1,11 +1,8 @@
-"""Whom to sample, and when: suspects with random peers, within a budget, not again and again.
+"""Whom to sample, and when: suspects with random peers, within a budget, not again and again; and what that costs.
 
-What sampling may cost: a share of the job's time, and one window of it in advance for who is known to be slow.
-
-The promise, but for windows that a person asks for: at no time has sampling cost more than the share of the job's time
-so far, and one window. A window is ordered where its cost is saved, or, as a loan, where nothing is owed.
-
-What sampling took of the job's time: a window that was ordered, and those that ranks had without being asked.
+The promise, but for windows that a person asks for: at no time has sampling cost more than its share of the job's time
+so far, and one window. A window is ordered where its cost is saved, or, as a loan for ranks that are known to be slow,
+where nothing is owed. Windows that ranks had without being asked count.
 """
 
 import math
@@ -97,9 +94,13 @@ class Window:
 
 
 @dataclass
-class _Sampled:
+class Sampled:
+    """When a rank was sampled last."""
+
     at_s: float
+    """Unix."""
     excess: float
+    """What it was then."""
     steps: int
     """Of all its windows."""
 
@@ -113,24 +114,16 @@ class Sampler:
     generation: int = 0
     window: Window | None = None
     """The last one; another is ordered when it is over."""
-    _sampled: dict[int, _Sampled] = field(default_factory=dict)
+    sampled: dict[int, Sampled] = field(default_factory=dict)
+    """Rank → when it was sampled last."""
     charged_us: float = 0.0
     """For the last window, until its cost is known."""
     step_cost_us: float | None = None
     """Of a sampled step with its part of the pauses, as it was measured last; None before the first."""
 
-    def take_up(self, generation: int, sampled: dict[int, tuple[float, float, int]], charged_us: float) -> None:
-        """What an earlier coordinator of the job did."""
-        self.generation, self.charged_us = generation, charged_us
-        self._sampled = {rank: _Sampled(*one) for rank, one in sampled.items()}
-
-    def history(self) -> dict[int, tuple[float, float, int]]:
-        """rank → when it was sampled, its excess then, how many steps: for `take_up`."""
-        return {rank: (one.at_s, one.excess, one.steps) for rank, one in self._sampled.items()}
-
     def is_due(self, rank: int, excess: float, now_s: float) -> bool:
         """Whether a suspect is to be sampled: not of late, unless it became much worse."""
-        before = self._sampled.get(rank)
+        before = self.sampled.get(rank)
         if before is None:
             return True
         if before.steps < _STEPS_AT_ONCE:
@@ -165,8 +158,8 @@ class Sampler:
     ) -> Window:
         """A window of so many steps on the suspects (rank, excess) and random others of `ranks`."""
         for rank, excess in suspects:
-            before = self._sampled.get(rank)
-            self._sampled[rank] = _Sampled(now_s, excess, steps if before is None else before.steps + steps)
+            before = self.sampled.get(rank)
+            self.sampled[rank] = Sampled(now_s, excess, steps if before is None else before.steps + steps)
         chosen = [rank for rank, _ in suspects][: WINDOW_RANKS // 2]
         others = sorted(set(ranks) - set(chosen))
         chosen += self.chance.sample(others, min(WINDOW_RANKS - len(chosen), len(others)))

@@ -1,8 +1,5 @@
-"""How the job is doing, as one document: made of everything that the coordinator knows.
-
-An endpoint for Prometheus: the status as text, on request.
-
-What a coordinator must know when it starts again: a small file in the job's folder.
+"""How the job is doing, as one document, and as text for Prometheus; and what a coordinator must know when it starts
+again, a small file in the job's folder.
 """
 
 import threading
@@ -11,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 import numpy as np
 
 from kair_capture.coordinator.detection import per_sample
 from kair_capture.coordinator.endpoint import Hosts, HostState
-from kair_capture.coordinator.sampling import Sampler
+from kair_capture.coordinator.sampling import Budget, Sampled, Sampler
 from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.webhook import Webhook
@@ -38,100 +36,73 @@ from kair_engine.results.watch import (
 )
 from kair_engine.trace.files import read_kept, write_whole
 
+_OF_JOB: Final = {
+    "kair_step": ("step", "The last step that nine in ten ranks reached."),
+    "kair_step_seconds": ("step_time_us", "Median of the last steps."),
+    "kair_usual_step_seconds": ("usual_step_time_us", "Median of the steps before."),
+    "kair_world_size": ("world_size", "Ranks that the job has."),
+    "kair_sampling_overhead": ("sampling.overhead", "The share of the job's time that sampling took."),
+    "kair_sampling_owed_seconds": ("sampling.owed_us", "What sampling took beyond its budget, to be earned."),
+    "kair_committed_fragments_total": ("sampling.fragments", "Fragments that are in the store."),
+    "kair_refused_fragments_total": ("sampling.refused", "Delivered files that no agent of the job made."),
+}
+"""Metric → what is told of the status, and in words; what is in µs is told in seconds."""
+_OF_RANKS: Final = {
+    "kair_self_seconds": (
+        "self_time_us", "A rank's step without what it waited for others, median of the last steps.",
+    ),
+    "kair_sample_seconds": (
+        "sample_time_us",
+        "The same for one of the samples that the rank takes, where the job tells how many these are.",
+    ),
+    "kair_slow": ("slow", "1 for a rank that is slow."),
+    "kair_self_excess_ratio": ("self_time_excess", "A rank's self time beyond its peers', as a share of that."),
+}  # fmt: skip
+_OF_HOSTS: Final = {
+    "kair_host_silent": ("silent", "1 for a host whose agent is not heard."),
+    "kair_clock_bound_seconds": ("clock_bound_us", "How far a host's clock may be off."),
+    "kair_host_heard_seconds": ("heard_s_ago", "How long ago a host's agent was heard."),
+    "kair_host_ranks": ("ranks", "Training processes that live on a host."),
+    "kair_dropped_records": ("drops", "Records that found no room, since the agent started."),
+    "kair_spooled_fragments": ("spooled", "Fragments that wait for the store."),
+    "kair_unsent_rows": ("unsent_rows", "Step times that wait for the coordinator."),
+    "kair_delivered_fragments_total": ("delivered", "Fragments that reached the store."),
+    "kair_discarded_total": ("discarded", "Fragments, windows and step times that were given up."),
+}
+_OF_WEBHOOK: Final = {
+    "kair_webhook_sent_total": ("sent", "Alerts that the webhook took."),
+    "kair_webhook_dropped_total": ("dropped", "Alerts that did not reach the webhook."),
+}
+
 
 def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[str]:
     """The metrics in Prometheus' text format."""
-    yield from _lines_of_job(status)
-    yield from _lines_of_ranks(status)
-    yield from _lines_of_hosts(status)
-    if webhook is not None:
-        of_job = f'job="{_label(status.job)}"'
-        yield from _metric("kair_webhook_sent_total", "Alerts that the webhook took.", [(of_job, webhook.sent)])
-        given_up = "Alerts that did not reach the webhook."
-        yield from _metric("kair_webhook_dropped_total", given_up, [(of_job, webhook.dropped)])
-
-
-def _lines_of_job(status: WatchResult) -> Iterator[str]:
-    job, sampling = f'job="{_label(status.job)}"', status.sampling
-    yield from _metric("kair_step", "The last step that nine in ten ranks reached.", [(job, status.step)])
-    if status.step_time_us is not None:
-        yield from _metric("kair_step_seconds", "Median of the last steps.", [(job, status.step_time_us / 1e6)])
-    if status.usual_step_time_us is not None:
-        usual = [(job, status.usual_step_time_us / 1e6)]
-        yield from _metric("kair_usual_step_seconds", "Median of the steps before.", usual)
+    job = {"job": status.job}
+    ranks: list[tuple[Mapping[str, str], Any]]
+    ranks = [({**job, "rank": str(one.rank), "host": one.host or ""}, one) for one in status.ranks]
+    hosts = [({**job, "host": one.host}, one) for one in status.hosts]
+    of_webhook = [] if webhook is None else [(job, webhook)]
+    for metrics, labelled in (
+        (_OF_JOB, [(job, status)]), (_OF_RANKS, ranks), (_OF_HOSTS, hosts), (_OF_WEBHOOK, of_webhook),
+    ):  # fmt: skip
+        for name, (path, text) in metrics.items():
+            factor, told = 1e-6 if path.endswith("_us") else 1, attrgetter(path)
+            found = ((labels, told(one)) for labels, one in labelled)
+            yield from _metric(name, text, [(labels, factor * value) for labels, value in found if value is not None])
+    of_chance = [(labels, one.z) for labels, one in ranks if one.self_time_excess is not None]
+    yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", of_chance)
     # Of a coordinator that does not write any more Prometheus sees an old time, or no answer.
-    states = [(f'{job},state="{one}"', int(one == status.state)) for one in get_args(JobState) if one != "unattended"]
-    yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
-    kinds = Counter(alert.kind for alert in status.open_alerts())
-    counts = [(f'{job},kind="{kind}"', kinds[kind]) for kind in get_args(AlertKind)]
-    yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", counts)
-    yield from _metric("kair_world_size", "Ranks that the job has.", [(job, status.world_size)])
     written = [(job, datetime.fromisoformat(status.updated_at).timestamp())]
     yield from _metric("kair_status_timestamp_seconds", "When the coordinator last looked, Unix time.", written)
-    refused = [(f'{job},reason="{_label(reason)}"', count) for reason, count in status.refused_datagrams.items()]
-    yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)
-    number = sampling.windows[-1].number if sampling.windows else 0
+    number = status.sampling.windows[-1].number if status.sampling.windows else 0
     yield from _metric("kair_sampling_windows_total", "Windows of sampled steps that were ordered.", [(job, number)])
-    yield from _metric(
-        "kair_sampling_overhead", "The share of the job's time that sampling took.", [(job, sampling.overhead)]
-    )
-    owed = [(job, sampling.owed_us / 1e6)]
-    yield from _metric("kair_sampling_owed_seconds", "What sampling took beyond its budget, to be earned.", owed)
-    for name, text, value in (
-        ("kair_committed_fragments_total", "Fragments that are in the store.", sampling.fragments),
-        ("kair_refused_fragments_total", "Delivered files that no agent of the job made.", sampling.refused),
-    ):
-        yield from _metric(name, text, [(job, value)])
-
-
-def _lines_of_ranks(status: WatchResult) -> Iterator[str]:
-    job = _label(status.job)
-    of = [(f'job="{job}",rank="{one.rank}",host="{_label(one.host or "")}"', one) for one in status.ranks]
-    yield from _metric(
-        "kair_self_seconds",
-        "A rank's step without what it waited for others, median of the last steps.",
-        [(label, one.self_time_us / 1e6) for label, one in of if one.self_time_us is not None],
-    )
-    yield from _metric(
-        "kair_sample_seconds",
-        "The same for one of the samples that the rank takes, where the job tells how many these are.",
-        [(label, one.sample_time_us / 1e6) for label, one in of if one.sample_time_us is not None],
-    )
-    yield from _metric("kair_slow", "1 for a rank that is slow.", [(label, int(one.slow)) for label, one in of])
-    told = [(label, one) for label, one in of if one.self_time_excess is not None]
-    excess = [(label, one.self_time_excess or 0.0) for label, one in told]
-    yield from _metric("kair_self_excess_ratio", "A rank's self time beyond its peers', as a share of that.", excess)
-    chance = [(label, one.z) for label, one in told]
-    yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", chance)
-
-
-def _lines_of_hosts(status: WatchResult) -> Iterator[str]:
-    of = [(f'job="{_label(status.job)}",host="{_label(one.host)}"', one) for one in status.hosts]
-    silent = [(label, int(one.silent)) for label, one in of]
-    yield from _metric("kair_host_silent", "1 for a host whose agent is not heard.", silent)
-    yield from _metric(
-        "kair_clock_bound_seconds",
-        "How far a host's clock may be off.",
-        [(label, one.clock_bound_us / 1e6) for label, one in of if one.clock_bound_us is not None],
-    )
-    for name, text, values in (
-        ("kair_host_heard_seconds", "How long ago a host's agent was heard.", [one.heard_s_ago for _, one in of]),
-        ("kair_host_ranks", "Training processes that live on a host.", [one.ranks for _, one in of]),
-        (
-            "kair_dropped_records",
-            "Records that found no room, since the agent started.",
-            [one.drops for _, one in of],
-        ),
-        ("kair_spooled_fragments", "Fragments that wait for the store.", [one.spooled for _, one in of]),
-        ("kair_unsent_rows", "Step times that wait for the coordinator.", [one.unsent_rows for _, one in of]),
-        ("kair_delivered_fragments_total", "Fragments that reached the store.", [one.delivered for _, one in of]),
-        (
-            "kair_discarded_total",
-            "Fragments, windows and step times that were given up.",
-            [one.discarded for _, one in of],
-        ),
-    ):
-        yield from _metric(name, text, [(label, value) for (label, _), value in zip(of, values, strict=True)])
+    states = [({**job, "state": one}, one == status.state) for one in get_args(JobState) if one != "unattended"]
+    yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
+    kinds = Counter(alert.kind for alert in status.open_alerts())
+    alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(AlertKind)]
+    yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", alerts)
+    refused = [({**job, "reason": reason}, count) for reason, count in status.refused_datagrams.items()]
+    yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)
 
 
 class MetricsServer:
@@ -176,14 +147,16 @@ class MetricsServer:
         self._server.server_close()
 
 
-def _metric(name: str, text: str, values: Sequence[tuple[str, float]]) -> Iterator[str]:
+def _metric(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]]) -> Iterator[str]:
     if values:
         yield f"# HELP {name} {text}"
         yield f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
-        yield from (f"{name}{{{label}}} {value:.9g}" for label, value in values)
+    for labels, value in values:
+        within = ",".join(f'{label}="{_escaped(one)}"' for label, one in labels.items())
+        yield f"{name}{{{within}}} {value:.9g}"
 
 
-def _label(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -191,17 +164,14 @@ def _label(text: str) -> str:
 class Remembered:
     """Written whole whenever it changes."""
 
+    budget: Budget = field(default_factory=lambda: Budget(0.0))
+    """This and what follows: the sampler's, by the same names."""
     generation: int = 0
-    held_us: float = 0.0
-    spent_us: float = 0.0
-    elapsed_us: float = 0.0
-    budget_step: int = 0
-    unasked_until: int = -1
-    """The last step whose windows that nobody asked for are charged."""
+    sampled: dict[int, Sampled] = field(default_factory=dict)
     charged_us: float = 0.0
     step_cost_us: float | None = None
-    sampled: dict[int, tuple[float, float, int]] = field(default_factory=dict)
-    """rank → when it was last sampled (Unix s), its excess then, and how many steps."""
+    unasked_until: int = -1
+    """The last step whose windows that nobody asked for are charged."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     hang: Hang | None = None

@@ -1,16 +1,9 @@
-"""Steps and scopes of every rank, kept in the job's folder for as long as the job is.
+"""Steps and scopes of every rank, sampled or not, kept in the job's folder for as long as the job is.
 
-Every step of every rank, kept in the job's folder: a journal that becomes Parquet part by part.
-
-Rows are in the journal before they are acknowledged. A journal's part has its number, so that who is killed between
-both keeps either, and never counts rows twice.
-
-Puts delivered sums of the script's own scopes into the job's folder, and joins small files.
-
-A delivered file is moved, so that a coordinator that is killed counts none twice. A joined one names those that it was
-made of: where they are still there, they go.
-
-Reads what capture keeps of every step of a job, sampled or not, as one series for each part of the step.
+Rows of steps are in a journal before they are acknowledged, which becomes Parquet part by part. A journal's part has
+its number, so that who is killed between both keeps either, and never counts rows twice. A delivered file of sums of
+scopes is moved, so that a coordinator that is killed counts none twice; small ones are joined, and a joined one names
+those that it was made of: where they are still there, they go.
 """
 
 import os
@@ -29,8 +22,9 @@ import pyarrow.parquet as pq
 
 from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.spool import read_name
-from kair_capture.agent.step_rows import COLUMNS, EARLIER_COLUMNS, PHASES, ROW, SCHEMA, Rows, rows_without_samples
+from kair_capture.agent.step_rows import COLUMNS, PHASES, ROW, SCHEMA, Rows, rows_in, write_table
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
+from kair_capture.files import append_whole, remove_beyond
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
 from kair_engine.results.views import Attempt
@@ -39,11 +33,11 @@ from kair_engine.trace.files import append_kept, make_folder, read_kept
 from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 ROWS_A_PART: Final = 1 << 17
+_FEWEST_COLUMNS: Final = COLUMNS.index("samples")
+"""Of a part: the first versions told those before."""
 MOST_BYTES: Final = 4 << 30
 """Of all parts; the oldest go."""
-_JOURNAL: Final = re.compile(r"(?:rows|steps)-(\d{8})\.journal")
-_EARLIER: Final = "rows-"
-"""Begins the names of journals of earlier versions, whose rows told no samples."""
+_JOURNAL: Final = re.compile(r"steps-(\d{8})\.journal")
 
 
 class StepLog:
@@ -63,16 +57,9 @@ class StepLog:
         """Writes rows down. Raises OSError when there is no room; then none of them is."""
         if not len(rows):
             return
-        content = rows.tobytes()
-        size = os.fstat(self._handle).st_size
         if os.fstat(self._handle).st_nlink == 0:
             raise FileNotFoundError(2, "No such file or directory", str(self.folder))
-        try:
-            if os.write(self._handle, content) != len(content):
-                raise OSError(28, "No space left on device")
-        except OSError:
-            os.ftruncate(self._handle, size)
-            raise
+        append_whole(self._handle, rows.tobytes())
         self._rows += len(rows)
         if self._rows >= ROWS_A_PART:
             full = self._path(self._number)
@@ -98,7 +85,7 @@ class StepLog:
             write_part(self.folder / f"part-{_number(journal)}.parquet", _read(journal))
             journal.unlink()
             self._to_pack.pop(0)
-        self._forget_oldest()
+        remove_beyond(sorted(self.folder.glob("part-????????.parquet")), MOST_BYTES)
 
     def close(self) -> None:
         """Closes the journal, which stays."""
@@ -115,7 +102,7 @@ class StepLog:
                     path.unlink()
                 else:
                     journals.append(path)
-        goes_on = journals.pop() if journals and not journals[-1].name.startswith(_EARLIER) else None
+        goes_on = journals.pop() if journals else None
         self._to_pack = journals
         parts = [int(path.stem[5:]) for path in self.folder.glob("part-????????.parquet") if path.stem[5:].isdecimal()]
         known = [*parts, *(int(_number(path) or 0) for path in journals)]
@@ -132,32 +119,12 @@ class StepLog:
     def _path(self, number: int) -> Path:
         return self.folder / f"steps-{number:08}.journal"
 
-    def _forget_oldest(self) -> None:
-        parts = sorted(self.folder.glob("part-????????.parquet"))
-        sizes = [path.stat().st_size for path in parts]
-        over = sum(sizes) - MOST_BYTES
-        for path, size in zip(parts, sizes, strict=True):
-            if over <= 0:
-                return
-            with suppress(OSError):
-                path.unlink()
-            over -= size
-
 
 def write_part(path: Path, rows: Rows) -> None:
     """Rows as Parquet, by step and rank; whole or not at all. Raises OSError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = _once_each(rows)
     table = pa.table({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
-    temporary = path.with_name(f".{path.name}")
-    try:
-        pq.write_table(table, temporary, compression="zstd", use_dictionary=["rank", "flags"])
-        temporary.chmod(0o600)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_table(path, table, use_dictionary=["rank", "flags"])
 
 
 def read_all(folder: Path, most: int | None = None) -> Rows:
@@ -166,9 +133,6 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
     Rows of ranks that cannot be are left out.
     `most`: older parts are left out from so many rows on.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
     journals = ((path, _number(path)) for path in folder.iterdir())
     found = [
@@ -182,8 +146,7 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
         told = [(field.name, field.type) for field in table.schema]
         known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
         # Earlier versions told less.
-        is_known = len(told) >= len(EARLIER_COLUMNS) and told == known[: len(told)]
-        if not is_known or any(one.null_count for one in table.columns):
+        if len(told) < _FEWEST_COLUMNS or told != known[: len(told)] or any(one.null_count for one in table.columns):
             raise pa.ArrowInvalid(f"{path.name} is none of Kair's")
         rows = np.zeros(len(table), ROW)
         for name, _ in told:
@@ -208,10 +171,7 @@ def _number(path: Path) -> str | None:
 
 
 def _read(path: Path) -> Rows:
-    content = read_kept(path)
-    if path.name.startswith(_EARLIER):
-        return rows_without_samples(content)
-    return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
+    return rows_in(read_kept(path))
 
 
 JOIN_FROM: Final = 64
@@ -246,7 +206,7 @@ class ScopeLog:
         small = [path for path in self._files() if path.stat().st_size < _MOST_FILE_BYTES // 2]
         if len(small) >= JOIN_FROM:
             self._join(small)
-        self._forget_oldest()
+        remove_beyond(self._files(), _MOST_BYTES)
 
     def _is_ours(self, path: Path, host: str) -> bool:
         name = read_name(path.name)
@@ -270,10 +230,7 @@ class ScopeLog:
         table = table.sort_by([("step", "ascending"), ("rank", "ascending"), ("scope", "ascending")])
         names = "\n".join(path.name for path in small).encode()
         first = small[0].name.rpartition(".")[0]
-        temporary = self._folder / f".joined-{first}.parquet"
-        pq.write_table(table.replace_schema_metadata({_SOURCES: names}), temporary, compression="zstd")
-        temporary.chmod(0o600)
-        temporary.rename(self._folder / f"joined-{first}.parquet")
+        write_table(self._folder / f"joined-{first}.parquet", table.replace_schema_metadata({_SOURCES: names}))
         self._remove_joined()
 
     def _remove_joined(self) -> None:
@@ -284,16 +241,6 @@ class ScopeLog:
             for source in (self._folder / name for name in sources if name and "/" not in name):
                 with suppress(OSError):
                     source.unlink()
-
-    def _forget_oldest(self) -> None:
-        files = self._files()
-        sizes = [path.stat().st_size for path in files]
-        over = sum(sizes) - _MOST_BYTES
-        for path, size in zip(files, sizes, strict=True):
-            if over <= 0:
-                return
-            path.unlink(missing_ok=True)
-            over -= size
 
 
 Column = npt.NDArray[Any]

@@ -1,15 +1,13 @@
-"""The last steps of every rank, and which of them may be compared.
+"""The last steps of every rank, and which ranks run the same program, so that their times may be compared.
 
-Roles: ranks that run the same program, so that their times may be compared.
-
-As in analyses, how ranks communicate tells them apart, and never how long they compute. Who sends to each other is a
-pipeline, and the k-th ranks of all pipelines are one stage; what else tells is how often which groups are used.
+As in analyses, how ranks communicate tells programs apart, and never how long they compute. Who sends to each other is
+a pipeline, and the k-th ranks of all pipelines are one stage; what else tells is how often which groups are used.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +25,14 @@ millisecond."""
 STEPS_SHOWN: Final = 20
 MOST_RANKS: Final = 1 << 17
 _NONE: Final = -1
+
+_ABOVE_0: Final = ("cpu_us", "device_us", "samples")
+"""What stands at 0 where it is not told."""
+_TIMES: Final = ("step_us", "self_us", "cpu_us", "delay_us", "device_us", "input_us", "inserted_us")
+_COPIED: Final = ("flags", "samples", *_TIMES)
+_HELD: Final = np.dtype(
+    [("step", "<i8"), ("begin_us", "<i8"), *((name, "<f4" if name in _TIMES else "<u4") for name in _COPIED)]
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -65,20 +71,10 @@ class Told:
 
 
 class StepTable:
-    """Ring buffers, a row per rank; the place of a step is its number modulo HISTORY."""
+    """A ring of steps per rank; the place of a step is its number modulo HISTORY."""
 
     def __init__(self) -> None:
-        self._step = np.full((0, HISTORY), _NONE, np.int64)
-        self._begin_us = np.zeros((0, HISTORY), np.int64)
-        self._flags = np.zeros((0, HISTORY), np.uint32)
-        self._step_us = np.zeros((0, HISTORY), np.float32)
-        self._self_us = np.zeros((0, HISTORY), np.float32)
-        self._cpu_us = np.zeros((0, HISTORY), np.float32)
-        self._delay_us = np.zeros((0, HISTORY), np.float32)
-        self._device_us = np.zeros((0, HISTORY), np.float32)
-        self._samples = np.zeros((0, HISTORY), np.uint32)
-        self._input_us = np.zeros((0, HISTORY), np.float32)
-        self._inserted_us = np.zeros((0, HISTORY), np.float32)
+        self._held = _empty(0)
         self._latest: Ints = np.full(0, _NONE, np.int64)
         self._latest_begin_us: Ints = np.zeros(0, np.int64)
         self._ranks = 0
@@ -98,7 +94,8 @@ class StepTable:
         rank, step, begin = _keys(rows)
         self._grow(int(rank.max()) + 1)
         place = step % HISTORY
-        known = (self._step[rank, place] == step) & (np.abs(self._begin_us[rank, place] - begin) < ONE_STEP_US)
+        held = self._held[rank, place]
+        known = (held["step"] == step) & (np.abs(held["begin_us"] - begin) < ONE_STEP_US)
         unknown: Rows = rows[~known]
         return unknown
 
@@ -110,22 +107,19 @@ class StepTable:
         rows = rows[rows["rank"] < MOST_RANKS]
         if (newest := int(rows["attempt"].max(initial=0))) > self.attempt:
             self.attempt = newest
-            self._step[:] = self._latest[:] = _NONE
-            self._begin_us[:] = self._latest_begin_us[:] = 0
+            self._held = _empty(len(self._held))
+            self._latest[:], self._latest_begin_us[:] = _NONE, 0
         rows = rows[rows["attempt"] == self.attempt]
         if not len(rows):
             return
         rank, step, begin = _keys(rows)
         self._grow(int(rank.max()) + 1)
         place = step % HISTORY
-        newer = self._begin_us[rank, place] < begin
+        newer = self._held["begin_us"][rank, place] < begin
         rank, step, begin, place, kept = rank[newer], step[newer], begin[newer], place[newer], rows[newer]
-        self._step[rank, place], self._begin_us[rank, place] = step, begin
-        self._flags[rank, place] = kept["flags"]
-        self._step_us[rank, place], self._self_us[rank, place] = kept["step_us"], kept["self_us"]
-        self._cpu_us[rank, place], self._delay_us[rank, place] = kept["cpu_us"], kept["delay_us"]
-        self._samples[rank, place], self._device_us[rank, place] = kept["samples"], kept["device_us"]
-        self._input_us[rank, place], self._inserted_us[rank, place] = kept["input_us"], kept["inserted_us"]
+        for name in _COPIED:
+            self._held[name][rank, place] = kept[name]
+        self._held["step"][rank, place], self._held["begin_us"][rank, place] = step, begin
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
             if at >= self._latest_begin_us[one]:
@@ -150,51 +144,45 @@ class StepTable:
     def recent(self, count: int, until: int) -> Recent:
         """Steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
         steps = np.arange(until - count + 1, until + 1)
-        place = steps % HISTORY
-        there = (self._step[:, place] == steps) & ((self._flags[:, place] & UNFIT) == 0)
+        held = self._held[:, steps % HISTORY]
+        there = (held["step"] == steps) & ((held["flags"] & UNFIT) == 0)
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
-        step_us = np.where(there, self._step_us[:, place], np.nan)[ranks].astype(np.float64)
-        self_us = np.where(there, self._self_us[:, place], np.nan)[ranks].astype(np.float64)
-        cpu_us = np.where(there, self._cpu_us[:, place], np.nan)[ranks].astype(np.float64)
-        device_us = np.where(there & (self._device_us[:, place] > 0), self._device_us[:, place], np.nan)[ranks]
+        held, there = held[ranks], there[ranks]
+        step_us, self_us, cpu_us, device_us, samples = (
+            np.where(there & ((held[name] > 0) | (name not in _ABOVE_0)), held[name], np.nan).astype(np.float64)
+            for name in ("step_us", "self_us", "cpu_us", "device_us", "samples")
+        )
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
-            self_us = device_us.astype(np.float64)
-        ready_us = self_us - self._delay_us[:, place][ranks]
+            self_us = device_us
+        ready_us = self_us - held["delay_us"]
         # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
-        cpu_us[(cpu_us <= 0) | (cpu_us > self_us + 500)] = np.nan
-        samples = np.where(there & (self._samples[:, place] > 0), self._samples[:, place], np.nan)[ranks]
+        cpu_us[cpu_us > self_us + 500] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
 
     def steps(self, ranks: Ints, steps: Ints) -> Told:
         """These steps, unfit ones too, of those of the ranks that were ever heard."""
-        ranks, place = ranks[ranks < self._ranks], steps % HISTORY
-        at = np.ix_(ranks, place)
-        there = (self._step[at] == steps) & (steps >= 0)
-        kinds = (self._begin_us, self._step_us, self._self_us, self._input_us, self._inserted_us)
+        held = self._held[np.ix_(ranks[ranks < self._ranks], steps % HISTORY)]
+        there = (held["step"] == steps) & (steps >= 0)
         begin_us, step_us, self_us, input_us, inserted_us = (
-            np.where(there, of[at], np.nan).astype(np.float64) for of in kinds
+            np.where(there, held[name], np.nan).astype(np.float64)
+            for name in ("begin_us", "step_us", "self_us", "input_us", "inserted_us")
         )
-        return Told(begin_us, step_us, self._flags[at], self_us - input_us, inserted_us)
+        return Told(begin_us, step_us, held["flags"], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
         """Makes room for so many; for twice as many as there were, as ranks come host by host."""
         self._ranks = max(self._ranks, ranks)
-        held = len(self._latest)
-        more = max(2 * held, ranks, 64) - held
-        if ranks <= held:
-            return
+        if (more := max(2 * len(self._held), ranks, 64) - len(self._held)) and ranks > len(self._held):
+            self._held = np.concatenate([self._held, _empty(more)])
+            self._latest = np.concatenate([self._latest, np.full(more, _NONE)])
+            self._latest_begin_us = np.concatenate([self._latest_begin_us, np.zeros(more, np.int64)])
 
-        def grown(array: npt.NDArray[Any], fill: int) -> npt.NDArray[Any]:
-            return np.concatenate([array, np.full((more, *array.shape[1:]), fill, array.dtype)])
 
-        self._step, self._begin_us = grown(self._step, _NONE), grown(self._begin_us, 0)
-        self._flags = grown(self._flags, 0)
-        self._step_us, self._self_us = grown(self._step_us, 0), grown(self._self_us, 0)
-        self._cpu_us, self._delay_us = grown(self._cpu_us, 0), grown(self._delay_us, 0)
-        self._samples, self._device_us = grown(self._samples, 0), grown(self._device_us, 0)
-        self._input_us, self._inserted_us = grown(self._input_us, 0), grown(self._inserted_us, 0)
-        self._latest, self._latest_begin_us = grown(self._latest, _NONE), grown(self._latest_begin_us, 0)
+def _empty(ranks: int) -> Rows:
+    held = np.zeros((ranks, HISTORY), _HELD)
+    held["step"] = _NONE
+    return held
 
 
 def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:

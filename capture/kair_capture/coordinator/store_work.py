@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -176,7 +177,7 @@ class StoreWork:
             failed = self._try(self._commit)
             self._try(self._log.pack)
             self._try(self._scopes.round)
-            failed |= self._try(self._tell_all if is_last else self._tell)
+            failed |= self._try(partial(self._tell, is_last=is_last))
             if is_last:
                 return
             if failed:
@@ -192,13 +193,10 @@ class StoreWork:
         self._committer.compact()
         self._committer.tidy()
 
-    def _tell(self, *, is_last: bool = False) -> None:
+    def _tell(self, *, is_last: bool) -> None:
         if self._remote is not None:
             self._remote.tell(is_last=is_last)
             self._remote.tidy()
-
-    def _tell_all(self) -> None:
-        self._tell(is_last=True)
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Whether it failed."""

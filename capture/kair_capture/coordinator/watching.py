@@ -272,12 +272,13 @@ class Watching:
         hosts = tuple(sorted({one.host for one in hang.ranks if one.host is not None and one.rank in hang.missing}))
         ranks = hang.missing[:_MOST_NAMED]
         told = Alert(_now(), hang.kind, hang.step, ranks, hosts, None, None, over=hang.over, told=hang.told)
-        self.alerts.append(told)
-        self.news.append(told)
+        self._alert(told)
 
     def _tell_host(self, state: HostState) -> None:
-        step = self._table.last_common_step
-        alert = Alert(_now(), "silent_host", step, state.ranks, (state.name,), None, None, over=not state.is_silent)
+        step, over = self._table.last_common_step, not state.is_silent
+        self._alert(Alert(_now(), "silent_host", step, state.ranks, (state.name,), None, None, over=over))
+
+    def _alert(self, alert: Alert) -> None:
         self.alerts.append(alert)
         self.news.append(alert)
 
@@ -296,9 +297,7 @@ class Watching:
         host_of = self._hosts.by_rank()
         hosts = tuple(sorted({host_of[rank] for rank in ranks if rank in host_of}))
         share = None if excess_us is None or not self.step_us else excess_us / self.step_us
-        alert = Alert(_now(), kind, step, ranks, hosts, excess, z, over, per_sample, excess_us, share)
-        self.alerts.append(alert)
-        self.news.append(alert)
+        self._alert(Alert(_now(), kind, step, ranks, hosts, excess, z, over, per_sample, excess_us, share))
 
 
 def _now() -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final
@@ -41,15 +42,19 @@ def _start(job: str | None, begin: int | None) -> None:
         current.give_up(error)
 
 
-def step() -> None:
-    """A step is over. Where it is called, it alone says so; else the optimizers do."""
+def _say(say: Callable[[Session], object]) -> None:
     session = current.session or current.begin()
     if session is None:
         return
     try:
-        session.steps.step()
+        say(session)
     except Exception as error:  # training goes on, whatever it is
         current.give_up(error)
+
+
+def step() -> None:
+    """A step is over. Where it is called, it alone says so; else the optimizers do."""
+    _say(lambda session: session.steps.step())
 
 
 def samples(count: int) -> None:
@@ -57,13 +62,7 @@ def samples(count: int) -> None:
 
     Where all ranks say it, they are compared by what a sample takes. Call it before the forward pass.
     """
-    session = current.session or current.begin()
-    if session is None:
-        return
-    try:
-        session.steps.takes(int(count))
-    except Exception as error:  # training goes on, whatever it is
-        current.give_up(error)
+    _say(lambda session: session.steps.takes(int(count)))
 
 
 class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`

@@ -1,14 +1,7 @@
 """What the hooks of frameworks share that compile a step as one, JAX and TensorFlow; none of it imports either.
 
-Finds the steps of frameworks that compile them whole: a step is a call of a compiled function that trains.
-
-Which function trains shows while it is traced: it is then, and once only, that the framework is asked for a gradient.
-
-Profiles that XLA's profiler writes, of JAX and TensorFlow: a folder of their own, of which one file is kept.
-
-Stands for what `jax.jit` gives, and tells of its calls; in all else it is that function.
-
-Says which rank a process of a TensorFlow cluster is.
+A step is a call of a compiled function that trains. Which one does shows while it is traced: it is then, and once only,
+that the framework is asked for a gradient. XLA's profiler writes into a folder of its own, of which one file is kept.
 """
 
 import functools
@@ -17,17 +10,19 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MethodType
 from typing import Any, Final
 
-from kair_capture.job.framework import StepMarks
-from kair_capture.job.hooks import guard
+from kair_capture.control import NOTHING_MORE, ProfileOptions
+from kair_capture.job.framework import Framework, Profile
+from kair_capture.job.hooks import begin_phase, guard, never
 from kair_capture.job.recorder import clock
-from kair_capture.job.session import Session
+from kair_capture.job.session import Session, current
 from kair_capture.ring import Kind
+from kair_capture.settings import Settings
 
 _SHORTEST_COMPILATION_NS: Final = 1_000_000
 _MOST_COMPILATIONS: Final = 256
@@ -60,10 +55,10 @@ class TrainingCalls:
         self._gradients = 0
         self._early: list[tuple[int, int]] = []
         """Compilations before the session, begin and end."""
-        self._began = guard(_begin_step, unless=is_tracing, begins=framework)
+        self._began = guard(begin_phase, unless=is_tracing, begins=framework)
         self._ended = guard(self._end_step, unless=is_tracing)
         self._first_ended = guard(self._end_step, unless=is_tracing, begins=framework)
-        self._compilation_ended = guard(_record_compilation, unless=_never)
+        self._compilation_ended = guard(_record_compilation, unless=never)
 
     def gradient_taken(self) -> None:
         """The framework was asked for a gradient: what is being traced trains."""
@@ -99,8 +94,6 @@ class TrainingCalls:
         """Something was traced or compiled (CLOCK_MONOTONIC, ns)."""
         if end - begin < _SHORTEST_COMPILATION_NS:
             return
-        from kair_capture.job.session import current
-
         self._open.compiled_until = end
         if current.session is not None:
             self._compilation_ended(begin, end)
@@ -130,30 +123,21 @@ class TrainingCalls:
         session.steps.optimizer_ran(id(function))
 
 
-def _begin_step(session: Session) -> None:
-    session.steps.phase_begins()
-
-
 def _record_compilation(session: Session, begin: int, end: int) -> None:
     session.recorder.span(Kind.SCOPE, "compile", begin, end)
-
-
-def _never() -> bool:
-    return False
 
 
 STEP_MARK: Final = "kair step"
 """The name of capture's own marks of steps; the script may have marks too, with numbers of its own."""
 
 
-class XplaneProfile(StepMarks):
+class XplaneProfile(Profile):
     """One use of the profiler."""
 
     suffix = ".xplane.pb"
 
     def __init__(self, run_dir: Path) -> None:
         """Makes the folder. Raises OSError."""
-        self.is_lost = False
         self._folder = Path(tempfile.mkdtemp(prefix=f"profile-{os.getpid()}-", dir=run_dir))
         self._is_over = False
 
@@ -197,10 +181,6 @@ class XplaneProfile(StepMarks):
         finally:
             self.discard()
 
-    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002  # the protocol's
-        """None: they are operations of the profile."""
-        return []
-
     def discard(self) -> None:
         """Ends the recording without waiting for anything, and keeps nothing of it."""
         if not self._is_over:
@@ -240,6 +220,31 @@ class ProfilerTurns:
             return original(*args, **kwargs)
 
         return start
+
+
+class XlaJob(Framework):
+    """What is so of both: collectives are part of what is compiled, and nobody tells of them."""
+
+    def __init__(self, turns: ProfilerTurns) -> None:
+        self._turns = turns
+
+    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> XplaneProfile | None:
+        """The profiler, where the job does not use it itself."""
+        return self._turns.start()
+
+
+_installed: Final[dict[str, XlaJob]] = {}
+"""Framework → what is in this process already."""
+
+
+def arm_compiled(framework: str, settings: Settings, install: Callable[[Settings], XlaJob]) -> None:
+    """Installs the hooks once; the session starts with the first step."""
+    if framework not in _installed:
+        _installed[framework] = install(settings)
+    job, armed = _installed[framework], clock()
+    current.arm(
+        framework, lambda begin: Session(settings, job, begin=armed if begin is None else begin), settings.run_dir
+    )
 
 
 class Jitted:

@@ -121,19 +121,20 @@ def flight_recorder() -> dict[str, Any] | None:
                 continue
             found = json.loads(dump(includeCollectives=True, onlyActive=False))
             if entries := found.get("entries"):
-                config = _groups() | {key: one for key, one in found.get("pg_config", {}).items() if key}
+                # Of gloo's groups the dump does not list the members.
+                of = {name: {"name": name, "desc": "", "ranks": str(ranks)} for name, ranks in process_groups().items()}
+                config = of | {key: one for key, one in found.get("pg_config", {}).items() if key}
                 return {**found, "entries": entries[-_MOST_CALLS:], "pg_config": config or found.get("pg_config")}
         return found
     return None
 
 
-def _groups() -> dict[str, dict[str, str]]:
-    """Name → what the dump says of a process group: of gloo's it does not list the members."""
+def process_groups() -> dict[str, list[int]]:
+    """Name → ranks of PyTorch's process groups; none of a release that keeps them elsewhere."""
     with suppress(AttributeError, KeyError, TypeError):
         world = sys.modules["torch.distributed"].distributed_c10d._world
         of = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
-        some = list(of.items())[:_MOST_GROUPS]
-        return {name: {"name": name, "desc": "", "ranks": str(ranks)} for name, ranks in some}
+        return dict(list(of.items())[:_MOST_GROUPS])
     return {}
 
 

@@ -1,13 +1,13 @@
-"""What a session asks of the framework that trains.
+"""What a session asks of the framework that trains, and of its profiler.
 
-Marks steps in a profiler's own recording: each a scope that is entered and left between steps.
+Steps are marked in a profiler's own recording: each is a scope that is entered and left between steps.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kair_capture.control import NOTHING_MORE, ProfileOptions
 
@@ -28,71 +28,18 @@ class Communication:
     """Of each process group that was used: its size, and how many calls there were."""
 
 
-class Framework(Protocol):
-    """PyTorch, or another one."""
+class Profile:
+    """A framework's profiler, running; with what is so of those that do little."""
 
-    def place(self) -> tuple[int, int] | None:
-        """Rank and world size as the framework has them; None where it does not say."""
-
-    def description(self) -> Mapping[str, Any]:
-        """What the rank's file says: name, versions, process groups."""
-
-    @property
-    def marks_input(self) -> bool:
-        """Whether its profiler tells by itself when a loop waits for data."""
-
-    @property
-    def profile_options(self) -> ProfileOptions:
-        """What its profiler can record besides."""
-
-    @property
-    def refusal(self) -> str | None:
-        """Why there is no profiler, if there is none for good."""
-
-    def watch_communication(self) -> None:
-        """From here on, up to `communication`, it is seen how this rank communicates."""
-
-    def communication(self) -> Communication | None:
-        """What was seen; None where the framework does not say."""
-
-    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> "Profile | None":
-        """Starts its profiler; None where someone else has it. `options` are some of `profile_options`."""
-
-
-class Profile(Protocol):
-    """The framework's profiler, running."""
-
-    suffix: str
+    suffix = ".json"
     """Of the file that it saves: `.json` or `.xplane.pb`."""
-    is_lost: bool
+    is_lost = False
     """Someone else wanted the profiler: what was recorded is given up."""
+    _mark: AbstractContextManager[object] | None = None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
         """A stage of the step, as the profiler's own recording has it."""
-
-    def begin_step(self, step: int) -> None:
-        """Marks a step's begin."""
-
-    def end_step(self) -> None:
-        """Marks its end."""
-
-    def stop(self) -> None:
-        """Ends the recording."""
-
-    def discard(self) -> None:
-        """Ends it without keeping anything, and without waiting for other ranks: the job may be over."""
-
-    def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Writes what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
-
-    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
-        """The collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
-
-
-class StepMarks:
-    """Of one profile; a framework's says what its marks are."""
-
-    _mark: AbstractContextManager[object] | None = None
+        raise NotImplementedError
 
     def begin_step(self, step: int) -> None:
         """Marks a step's begin."""
@@ -105,5 +52,51 @@ class StepMarks:
         if mark is not None:
             mark.__exit__(None, None, None)
 
+    def stop(self) -> None:
+        """Ends the recording."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Ends it without keeping anything, and without waiting for other ranks: the job may be over."""
+        self.stop()
+
+    def save(self, path: Path, details: Mapping[str, Any]) -> None:
+        """Writes what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
+        raise NotImplementedError
+
+    def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        """The collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
+        return []
+
     def _marked(self, step: int) -> AbstractContextManager[object]:
+        raise NotImplementedError
+
+
+class Framework:
+    """PyTorch, or another one; with what is so of those that tell little."""
+
+    marks_input = False
+    """Whether its profiler tells by itself when a loop waits for data."""
+    profile_options = NOTHING_MORE
+    """What its profiler can record besides."""
+    refusal: str | None = None
+    """Why there is no profiler, if there is none for good; at times the job has it."""
+
+    def place(self) -> tuple[int, int] | None:
+        """Rank and world size as the framework has them; None where it does not say."""
+        return None
+
+    def description(self) -> Mapping[str, Any]:
+        """What the rank's file says: name, versions, process groups."""
+        return {"framework": "none"}
+
+    def watch_communication(self) -> None:
+        """From here on, up to `communication`, it is seen how this rank communicates."""
+
+    def communication(self) -> Communication | None:
+        """What was seen; None where the framework does not say."""
+        return None
+
+    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> Profile | None:
+        """Starts its profiler; None where someone else has it. `options` are some of `profile_options`."""
         raise NotImplementedError

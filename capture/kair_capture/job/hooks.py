@@ -1,10 +1,6 @@
-"""What the hooks of all frameworks share: how they are guarded, and how waits are recorded.
+"""What the hooks of all frameworks share: how they are guarded, and how waits for batches and devices are recorded.
 
-Keeps what a hook does away from training: outside of a session it does nothing, and its errors end the session.
-
-Records how long a loop waits for its next batch, whatever loads it.
-
-Records how long the host waits for what the device gives.
+What a hook does is kept away from training: outside of a session it does nothing, and its errors end the session.
 """
 
 import functools
@@ -16,6 +12,12 @@ from kair_capture.job.failing import described, warn
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.ring import Kind
+
+
+def never() -> bool:
+    """What does not depend on anything is always done."""
+    return False
+
 
 Arguments = ParamSpec("Arguments")
 Hook = Callable[Concatenate[Session, Arguments], object]
@@ -60,12 +62,36 @@ def replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable
     setattr(owner, name, wrapper)
 
 
-def attempt(part: Callable[[], None], framework: str) -> None:
-    """Installs a part of the hooks: a release that lacks one of its names costs what that part would have seen."""
-    try:
-        part()
-    except Exception as error:  # see above
-        warn(f"a part of capture does not fit this {framework}: {described(error)}")
+def attempt(framework: str, *parts: Callable[[], None]) -> None:
+    """Installs parts of the hooks: a release that lacks one of its names costs what that part would have seen."""
+    for part in parts:
+        try:
+            part()
+        except Exception as error:  # see above
+            warn(f"a part of capture does not fit this {framework}: {described(error)}")
+
+
+def between(
+    began: Callable[[], object] | None, ended: Callable[[int], object] | None, *, unless: Callable[[], bool] = never
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What wraps a function so that it runs between `began()` and `ended(begin)`, and alone where `unless()` holds."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if unless():
+                return original(*args, **kwargs)
+            if began is not None:
+                began()
+            begin = clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if ended is not None:
+                    ended(begin)
+
+        return called
+
+    return wrap
 
 
 def around_next(
@@ -108,8 +134,8 @@ def _left(scope: AbstractContextManager[object]) -> None:
         current.give_up(error)
 
 
-def input_begins(session: Session) -> None:
-    """Asking for a batch is of the next step, where one is over."""
+def begin_phase(session: Session) -> None:
+    """Whatever begins now, such as asking for a batch, is of the next step, where one is over."""
     session.steps.phase_begins()
 
 
@@ -125,26 +151,18 @@ SHORTEST_WAIT_NS: Final = 20_000
 """What is there already costs less, and may be asked for thousands of times a step."""
 
 
-def around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`original`, whose time is the device's: and a device waits for its peers."""
-
-    def waiting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if current.session is None:
-            return original(*args, **kwargs)
-        begin = clock()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end = clock()
-            if end - begin >= SHORTEST_WAIT_NS:
-                _waited(begin, end)
-
-    return waiting
-
-
-def _record(session: Session, begin: int, end: int) -> None:
+def _record_wait(session: Session, begin: int, end: int) -> None:
     if session.steps.concerns():
         session.recorder.span(Kind.COLLECTIVE, "device", begin, end)
 
 
-_waited: Final = guard(_record, unless=lambda: False)
+_record: Final = guard(_record_wait, unless=never)
+
+
+def _waited(begin: int) -> None:
+    if (end := clock()) - begin >= SHORTEST_WAIT_NS:
+        _record(begin, end)
+
+
+around_wait: Final = between(None, _waited, unless=lambda: current.session is None)
+"""Around a function whose time is the device's: and a device waits for its peers."""

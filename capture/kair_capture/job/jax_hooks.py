@@ -1,13 +1,8 @@
-"""How capture sees a JAX job: hooks that find steps, compilation and waits by themselves.
-
-Puts the hooks into a process that has JAX, once.
-
-JAX's profiler for a few steps.
-"""
+"""How capture sees a JAX job: hooks that find steps, compilation and waits by themselves, and its profiler."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +10,17 @@ import jax
 import jax.monitoring
 import jax.profiler
 
-from kair_capture.control import NOTHING_MORE, ProfileOptions
-from kair_capture.job.compiled_hooks import STEP_MARK, ProfilerTurns, TrainingCalls, XplaneProfile, watching
-from kair_capture.job.hooks import around_wait, attempt, guard, replace
+from kair_capture.job.compiled_hooks import (
+    STEP_MARK,
+    ProfilerTurns,
+    TrainingCalls,
+    XlaJob,
+    XplaneProfile,
+    arm_compiled,
+    watching,
+)
+from kair_capture.job.hooks import around_wait, attempt, begin_phase, between, guard, never, replace
 from kair_capture.job.recorder import clock
-from kair_capture.job.session import Session, current
 from kair_capture.settings import Settings
 
 
@@ -57,16 +58,8 @@ _COMPILATION: Final = "/jax/core/compile/"
 _GRADIENTS: Final = ("grad", "value_and_grad")
 
 
-class JaxJob:
+class JaxJob(XlaJob):
     """JAX, as a session asks it."""
-
-    marks_input = False
-    profile_options = NOTHING_MORE
-    refusal: str | None = None
-    """There always is a profiler, though at times the job has it."""
-
-    def __init__(self, turns: ProfilerTurns) -> None:
-        self._turns = turns
 
     def place(self) -> tuple[int, int] | None:
         """As jax.distributed has it."""
@@ -85,44 +78,22 @@ class JaxJob:
             "local_devices": jax.local_device_count() if has_devices else 0,
         }
 
-    def watch_communication(self) -> None:
-        """Nobody tells of it: collectives are part of what is compiled."""
-
-    def communication(self) -> None:
-        """Nobody tells of it."""
-
-    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> JaxProfile | None:
-        """The profiler, where the job does not use it itself."""
-        profile = self._turns.start()
-        assert profile is None or isinstance(profile, JaxProfile)
-        return profile
-
-
-class _Installed:
-    """What is in this process already."""
-
-    job: JaxJob | None = None
-
 
 def arm(settings: Settings) -> None:
     """Installs the hooks; the session starts with the first step."""
-    if _Installed.job is None:
-        _Installed.job = _install(settings)
-    job, armed = _Installed.job, clock()
-    current.arm("jax", lambda begin: Session(settings, job, begin=armed if begin is None else begin), settings.run_dir)
+    arm_compiled("jax", settings, _install)
 
 
 def _install(settings: Settings) -> JaxJob:
     start = jax.profiler.start_trace
     turns = ProfilerTurns(lambda: JaxProfile.started(settings.run_dir, start))
-    attempt(lambda: _watch_profiler(turns), "JAX")
+    attempt("JAX", partial(_watch_profiler, turns))
     if settings.hooks:
-        calls = TrainingCalls("jax", lambda: not _is_clean())
-        for part in (_watch_calls, _watch_gradients, _watch_compilation):
-            attempt(lambda part=part: part(calls), "JAX")  # type: ignore[misc]  # mypy takes no default in a lambda
-        attempt(_watch_marks, "JAX")
+        calls = TrainingCalls("jax", lambda: not _trace_state_clean())
+        parts = (_watch_calls, _watch_gradients, _watch_compilation)
+        attempt("JAX", *(partial(part, calls) for part in parts), _watch_marks)
     if settings.collectives:
-        attempt(_watch_waits, "JAX")
+        attempt("JAX", _watch_waits)
     return JaxJob(turns)
 
 
@@ -153,16 +124,9 @@ def _watch_gradients(calls: TrainingCalls) -> None:
 
         return differentiate
 
-    def around_now(original: Callable[..., Any]) -> Callable[..., Any]:
-        def differentiate(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            calls.gradient_taken()
-            return original(*args, **kwargs)
-
-        return differentiate
-
     for name in _GRADIENTS:
         replace(jax, name, around)
-    replace(jax, "vjp", around_now)
+    replace(jax, "vjp", between(calls.gradient_taken, None))
 
 
 def _watch_compilation(calls: TrainingCalls) -> None:
@@ -176,27 +140,10 @@ def _watch_compilation(calls: TrainingCalls) -> None:
 
 def _watch_marks() -> None:
     """A script that marks its steps for the profiler marks them for capture too."""
-    began = guard(lambda session: session.steps.phase_begins(), unless=lambda: False, begins="jax")
-    ended = guard(lambda session: session.steps.step(), unless=lambda: False)
-
-    def around_enter(original: Callable[..., Any]) -> Callable[..., Any]:
-        def enter(mark: Any) -> Any:  # noqa: ANN401
-            began()
-            return original(mark)
-
-        return enter
-
-    def around_exit(original: Callable[..., Any]) -> Callable[..., Any]:
-        def leave(mark: Any, *error: Any) -> Any:  # noqa: ANN401
-            try:
-                return original(mark, *error)
-            finally:
-                ended()
-
-        return leave
-
-    replace(jax.profiler.StepTraceAnnotation, "__enter__", around_enter)
-    replace(jax.profiler.StepTraceAnnotation, "__exit__", around_exit)
+    began = guard(begin_phase, unless=never, begins="jax")
+    ended = guard(lambda session, _: session.steps.step(), unless=never)
+    replace(jax.profiler.StepTraceAnnotation, "__enter__", between(began, None))
+    replace(jax.profiler.StepTraceAnnotation, "__exit__", between(None, ended))
 
 
 def _watch_waits() -> None:
@@ -210,11 +157,6 @@ def _watch_waits() -> None:
         getter = around_wait(value.fget)
         getter.is_kairs = True  # type: ignore[attr-defined]  # a mark on a function of our own
         ArrayImpl._value = property(getter)
-
-
-def _is_clean() -> bool:
-    """Whether nothing is being traced."""
-    return bool(_trace_state_clean())
 
 
 def _has_devices() -> bool:

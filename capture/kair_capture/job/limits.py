@@ -1,13 +1,8 @@
-"""What the system lets this process have, and what holds it up: cores, quotas, signals.
+"""What the system lets this process have, and what holds it up: cores, quotas of its control groups, signals.
 
-What the system lets this thread have of its host's cores: ranks that have less than others are slow for it.
-
-The quota of CPU time that this process has, and how often it stopped it: what its control groups tell.
-
-How often a signal stopped this process, as SIGSTOP does: all of its threads at once.
-
-The kernel counts that nowhere: a stopped thread neither computes, nor is it ready. But all threads are woken for it,
-also one that only waits. So one is kept, and how often it was given a core tells.
+How often a signal such as SIGSTOP stopped all threads of this process the kernel counts nowhere: a stopped thread
+neither computes, nor is it ready. But all threads are woken for it, also one that only waits. So one is kept, and how
+often it was given a core tells.
 """
 
 import os
@@ -19,8 +14,13 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
+from kair_capture.files import text_in
+from kair_capture.job.processor_time import THREADS, open_schedule, schedule_in
+
 PROC: Final = Path("/proc")
 GROUPS: Final = Path("/sys/fs/cgroup")
+_FIRST_VERSIONS: Final = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
+"""Controller → the folders that it may be in."""
 _OF_CORES: Final = ("quota", "period")
 """Of a group without a quota the first is no number: `max`, or −1."""
 
@@ -35,7 +35,7 @@ class Quota:
 
     def look(self) -> None:
         """Which group that is now; from here on stops are counted."""
-        self._stat = next((folder / "cpu.stat" for folder in self._around() if _cores(folder) is not None), None)
+        self._stat = next((folder / "cpu.stat" for folder in self._around() if quota_of(folder) is not None), None)
         self._last = self._so_far()
 
     def stops(self) -> int | None:
@@ -48,43 +48,48 @@ class Quota:
 
     def cores(self) -> float | None:
         """How many cores' time it may use: by the least of the quotas around it; None where there is none."""
-        return min((cores for folder in self._around() if (cores := _cores(folder)) is not None), default=None)
+        return min((cores for folder in self._around() if (cores := quota_of(folder)) is not None), default=None)
 
     def _around(self) -> list[Path]:
-        """The process's group and those around it; inside a container its own is the root."""
-        for line in _text(self._proc / "self" / "cgroup").splitlines():
-            _, controllers, name = (*line.split(":", 2), "", "")[:3]
-            root = self._groups / "cpu" if controllers else self._groups
-            folder = root / name.lstrip("/")
-            if "cpu" in controllers.split(",") or (not controllers and (root / "cgroup.controllers").exists()):
-                own = folder if folder.is_dir() else root
-                return [one for one in (own, *own.parents) if one.is_relative_to(root)]
-        return []
+        return groups_around("cpu", text_in(self._proc / "self" / "cgroup"), self._groups)
 
     def _so_far(self) -> int | None:
         if self._stat is not None:
-            for line in _text(self._stat).splitlines():
+            for line in text_in(self._stat).splitlines():
                 name, _, value = line.partition(" ")
                 if name == "nr_throttled" and value.isdecimal():
                     return int(value)
         return None
 
 
-def _cores(folder: Path) -> float | None:
-    """`cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
-    words = _text(folder / "cpu.max").split() or [_text(folder / f"cpu.cfs_{of}_us").strip() for of in _OF_CORES]
+def groups_around(controller: str, cgroup: str, groups: Path = GROUPS) -> list[Path]:
+    """The group of a controller and those around it, from the inside; inside a container its own is the root.
+
+    `cgroup`: the text of /proc/PID/cgroup.
+    """
+    for line in cgroup.splitlines():
+        _, controllers, name = (*line.split(":", 2), "", "")[:3]
+        if controller in controllers.split(","):
+            roots = [groups / one for one in _FIRST_VERSIONS[controller]]
+        elif not controllers and (groups / "cgroup.controllers").exists():
+            roots = [groups]
+        else:
+            continue
+        if (root := next((one for one in roots if one.is_dir()), None)) is None:
+            continue
+        folder = root / name.lstrip("/")
+        inside = folder if folder.is_dir() and ".." not in folder.parts else root
+        return [one for one in (inside, *inside.parents) if one.is_relative_to(root)]
+    return []
+
+
+def quota_of(folder: Path) -> float | None:
+    """Cores: `cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
+    words = text_in(folder / "cpu.max").split() or [text_in(folder / f"cpu.cfs_{of}_us") for of in _OF_CORES]
     if len(words) != len(_OF_CORES) or not all(word.isdecimal() for word in words):
         return None
     quota, period = map(int, words)
-    return quota / period if period else None
-
-
-def _text(path: Path) -> str:
-    """A small file of the system; empty where there is none."""
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return quota / period if period and quota else None
 
 
 def limits(quota: Quota) -> dict[str, Any]:
@@ -125,7 +130,7 @@ class Halts:
             # Sooner than that it gives up the interpreter only to wait.
             if begun.acquire(timeout=_BEGUN_WITHIN_S):
                 self._waits = monotonic() - began_s[0] < sys.getswitchinterval()
-            self._file = os.open(f"/proc/self/task/{thread.native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open_schedule(THREADS / str(thread.native_id))
         self._last = self._wakes() or 0
 
     def count(self) -> int | None:
@@ -153,12 +158,7 @@ class Halts:
 
     def _wakes(self) -> int | None:
         """How often the thread was given a core."""
-        if self._file < 0:
-            return None
-        try:
-            return int(os.pread(self._file, 64, 0).split()[2])
-        except (OSError, ValueError, IndexError):
-            return None
+        return schedule_in(self._file)[2] or None
 
 
 def _wait(began_s: list[float], begun: Lock, until: Lock) -> None:

@@ -1,8 +1,6 @@
 """How long this process's threads computed, and were ready and had no core.
 
-How long the threads that communicate for this process (gloo's) computed, and were ready and had no core.
-
-How long the threads that help the training thread computed: those of parallel operations (OpenMP's), say.
+The one that trains, those that communicate for it (gloo's), and those that help it (OpenMP's, say) are told apart.
 """
 
 import os
@@ -15,6 +13,25 @@ from typing import Final, NamedTuple
 WORD_BITS: Final = 32
 EVERY: Final = 4
 _MOST_US: Final = (1 << WORD_BITS) - 1
+
+
+THREADS: Final = Path("/proc/self/task")
+
+
+def open_schedule(thread: Path) -> int:
+    """What a thread had of the processor, to be read by `schedule_in`; −1 where the kernel does not count it."""
+    try:
+        return os.open(thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def schedule_in(file: int) -> tuple[int, int, int]:
+    """CPU time and delay of a thread, ns, and how often it was given a core; 0 of one that has ended."""
+    with suppress(OSError, ValueError):
+        cpu, delay, times = os.pread(file, 64, 0).split() if file >= 0 else (0, 0, 0)
+        return int(cpu), int(delay), int(times)
+    return 0, 0, 0
 
 
 class Had(NamedTuple):
@@ -69,16 +86,10 @@ class ProcessorTime:
         """A kernel without these figures says nothing of waiting for a core: then none is assumed."""
         self._thread = get_ident()
         self.close()
-        with suppress(OSError):
-            self._file = os.open(f"/proc/self/task/{get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_schedule(THREADS / str(get_native_id()))
 
     def _delay_ns(self) -> int:
-        if self._file < 0:
-            return 0
-        try:
-            return int(os.pread(self._file, 64, 0).split()[1])
-        except (OSError, ValueError, IndexError):
-            return 0
+        return schedule_in(self._file)[1]
 
     def close(self) -> None:
         """Lets the file go."""
@@ -91,7 +102,6 @@ def _us_a_step(nanoseconds: int, steps: int) -> int:
     return min(max(nanoseconds // (1000 * steps), 0), _MOST_US)
 
 
-THREADS: Final = Path("/proc/self/task")
 _NAME: Final = "gloo"
 """In the names that gloo, and PyTorch for it, give their threads."""
 
@@ -110,8 +120,8 @@ class CommunicationThreads:
         self.close()
         for folder in self._threads.iterdir() if self._threads.is_dir() else ():
             with suppress(OSError):  # a thread may end at any moment
-                if _NAME in (folder / "comm").read_text(errors="replace"):
-                    self._files.append(os.open(folder / "schedstat", os.O_RDONLY | os.O_CLOEXEC))
+                if _NAME in (folder / "comm").read_text(errors="replace") and (file := open_schedule(folder)) >= 0:
+                    self._files.append(file)
         self._last = self._delays()
 
     def delay_ns(self) -> int | None:
@@ -121,7 +131,7 @@ class CommunicationThreads:
 
     def cpu_ns(self) -> int:
         """What all of them have computed so far."""
-        return sum(_had(file)[0] for file in self._files)
+        return sum(schedule_in(file)[0] for file in self._files)
 
     def close(self) -> None:
         """Lets the files go."""
@@ -130,16 +140,7 @@ class CommunicationThreads:
         self._last = []
 
     def _delays(self) -> list[int]:
-        return [_had(file)[1] for file in self._files]
-
-
-def _had(file: int) -> tuple[int, int]:
-    """CPU time and delay of a thread, ns; of one that has ended, or that the kernel does not count, 0."""
-    try:
-        cpu, delay = os.pread(file, 64, 0).split()[:2]
-        return int(cpu), int(delay)
-    except (OSError, ValueError):
-        return 0, 0
+        return [schedule_in(file)[1] for file in self._files]
 
 
 class HelperThreads:

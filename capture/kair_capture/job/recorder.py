@@ -30,17 +30,7 @@ class ThreadRings:
         self.turned_away = 0
         """Records of threads past the most."""
 
-    def emit(  # noqa: PLR0917  # a keyword costs 30 ns more
-        self,
-        kind: int,
-        time_ns: int,
-        value: int,
-        step: int,
-        name: int = 0,
-        depth: int = 0,
-        extra: int = 0,
-        detail: int = 0,
-    ) -> None:
+    def emit(self, *record: int) -> None:
         """Appends a record to this thread's ring. Raises OSError where that cannot be made."""
         try:
             ring = self._local.ring
@@ -49,7 +39,7 @@ class ThreadRings:
         if ring is None:
             self.turned_away += 1
         else:
-            ring.emit(kind, time_ns, value, step, name, depth, extra, detail)
+            ring.emit(*record)
 
     def commit(self, step: int) -> None:
         """Says that a step is whole; from the thread that makes the steps."""

@@ -1,9 +1,4 @@
-"""How capture sees a TensorFlow job: hooks that find steps, tracing and waits by themselves.
-
-Puts the hooks into a process that has TensorFlow, once.
-
-TensorFlow's profiler for a few steps.
-"""
+"""How capture sees a TensorFlow job: hooks that find steps, tracing and waits by themselves, and its profiler."""
 
 import os
 import sys
@@ -16,18 +11,19 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from kair_capture.control import NOTHING_MORE, ProfileOptions
 from kair_capture.job.compiled_hooks import (
     STEP_MARK,
     ProfilerTurns,
     TracedFunction,
     TrainingCalls,
+    XlaJob,
     XplaneProfile,
+    arm_compiled,
     place_in,
 )
-from kair_capture.job.hooks import around_next, around_wait, attempt, guard, input_begins, input_ended, replace
+from kair_capture.job.hooks import around_next, around_wait, attempt, begin_phase, between, guard, input_ended, replace
 from kair_capture.job.recorder import clock
-from kair_capture.job.session import Session, current
+from kair_capture.job.session import Session
 from kair_capture.settings import Settings
 
 
@@ -65,16 +61,8 @@ class TensorFlowProfile(XplaneProfile):
         tf.profiler.experimental.stop()
 
 
-class TensorFlowJob:
+class TensorFlowJob(XlaJob):
     """TensorFlow, as a session asks it."""
-
-    marks_input = False
-    profile_options = NOTHING_MORE
-    refusal: str | None = None
-    """There always is a profiler, though at times the job has it."""
-
-    def __init__(self, turns: ProfilerTurns) -> None:
-        self._turns = turns
 
     def place(self) -> tuple[int, int] | None:
         """As TF_CONFIG has it."""
@@ -88,46 +76,22 @@ class TensorFlowJob:
             "device": "cuda" if tf.config.list_physical_devices("GPU") else "cpu",
         }
 
-    def watch_communication(self) -> None:
-        """Nobody tells of it: collectives are part of what is compiled."""
-
-    def communication(self) -> None:
-        """Nobody tells of it."""
-
-    def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> TensorFlowProfile | None:
-        """The profiler, where the job does not use it itself."""
-        profile = self._turns.start()
-        assert profile is None or isinstance(profile, TensorFlowProfile)
-        return profile
-
-
-class _Installed:
-    """What is in this process already."""
-
-    job: TensorFlowJob | None = None
-
 
 def arm(settings: Settings) -> None:
     """Installs the hooks; the session starts with the first step."""
-    if _Installed.job is None:
-        _Installed.job = _install(settings)
-    job, armed = _Installed.job, clock()
-    current.arm(
-        "tensorflow", lambda begin: Session(settings, job, begin=armed if begin is None else begin), settings.run_dir
-    )
+    arm_compiled("tensorflow", settings, _install)
 
 
 def _install(settings: Settings) -> TensorFlowJob:
     start = tf.profiler.experimental.start
     turns = ProfilerTurns(lambda: TensorFlowProfile.started(settings.run_dir, start))
-    attempt(lambda: _watch_profiler(turns), "TensorFlow")
+    attempt("TensorFlow", partial(_watch_profiler, turns))
     if settings.hooks:
         calls = TrainingCalls("tensorflow", _is_tracing)
-        for part in (_watch_calls, _Gradients(calls).watch, _watch_tracing):
-            attempt(lambda part=part: part(calls), "TensorFlow")  # type: ignore[misc]  # mypy: no default in a lambda
-        attempt(_watch_input, "TensorFlow")
+        parts = (_watch_calls, _watch_gradients, _watch_tracing)
+        attempt("TensorFlow", *(partial(part, calls) for part in parts), _watch_input)
     if settings.collectives:
-        attempt(_watch_waits, "TensorFlow")
+        attempt("TensorFlow", _watch_waits)
     return TensorFlowJob(turns)
 
 
@@ -158,77 +122,56 @@ def _watch_calls(calls: TrainingCalls) -> None:
     replace(Function, "__call__", around)
 
 
-class _Gradients:
+def _watch_gradients(calls: TrainingCalls) -> None:
     """Tells that gradients are taken; and of a loop without compiled functions backward and optimizer."""
+    backward_began = guard(begin_phase, unless=_is_tracing, begins="tensorflow")
+    backward_ended = guard(_record_backward, unless=_is_tracing)
+    updated = guard(_record_update, unless=_is_tracing)
 
-    def __init__(self, calls: TrainingCalls) -> None:
-        self._calls = calls
-        self._watches_optimizers = False
-        self._backward_began = guard(_begin_phase, unless=_is_tracing, begins="tensorflow")
-        self._ran = guard(_record_phase, unless=_is_tracing)
-        self._updated = guard(_record_update, unless=_is_tracing)
+    def begin_backward() -> None:
+        _watch_optimizers(around_apply)
+        backward_began()
 
-    def watch(self, _: TrainingCalls) -> None:
-        """From here on."""
-        replace(tf.GradientTape, "gradient", self._around_gradient)
+    def around_gradient(original: Callable[..., Any]) -> Callable[..., Any]:
+        alone = between(begin_backward, backward_ended)(original)
 
-    def _around_gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def gradient(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if self._calls.is_inside:
-                self._calls.gradient_taken()
+            if calls.is_inside:
+                calls.gradient_taken()
                 return original(*args, **kwargs)
-            self._watch_optimizers()
-            self._backward_began()
-            begin = clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._ran("backward", begin)
+            return alone(*args, **kwargs)
 
         return gradient
 
-    def _watch_optimizers(self) -> None:
-        """Keras is loaded late, and its optimizers are steps only where nothing is compiled."""
-        optimizers = sys.modules.get("keras.src.optimizers.base_optimizer")
-        if self._watches_optimizers or optimizers is None:
-            return
-        self._watches_optimizers = True
-        attempt(lambda: replace(optimizers.BaseOptimizer, "apply", self._around_apply), "Keras")
-
-    def _around_apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def around_apply(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if self._calls.is_inside:
-                return original(optimizer, *args, **kwargs)
-            begin = clock()
-            try:
-                return original(optimizer, *args, **kwargs)
-            finally:
-                self._updated(id(optimizer), begin)
+            alone = between(None, partial(updated, id(optimizer)), unless=lambda: calls.is_inside)
+            return alone(original)(optimizer, *args, **kwargs)
 
         return apply
+
+    replace(tf.GradientTape, "gradient", around_gradient)
+
+
+def _watch_optimizers(around_apply: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Keras is loaded late, and its optimizers are steps only where nothing is compiled."""
+    optimizers = sys.modules.get("keras.src.optimizers.base_optimizer")
+    if optimizers is not None and not getattr(optimizers.BaseOptimizer.apply, "is_kairs", False):
+        attempt("Keras", lambda: replace(optimizers.BaseOptimizer, "apply", around_apply))
 
 
 def _watch_tracing(calls: TrainingCalls) -> None:
     from tensorflow.python.eager.polymorphic_function import tracing_compilation
 
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        def trace(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            begin = clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                calls.compiled(begin, clock())
-
-        return trace
-
-    replace(tracing_compilation, "_create_concrete_function", around)
+    ended = between(None, lambda begin: calls.compiled(begin, clock()))
+    replace(tracing_compilation, "_create_concrete_function", ended)
 
 
 def _watch_input() -> None:
     """Iterating over a `tf.data.Dataset`, whatever framework trains."""
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-    began, ended = guard(input_begins, unless=_is_tracing), guard(input_ended, unless=_is_tracing)
+    began, ended = guard(begin_phase, unless=_is_tracing), guard(input_ended, unless=_is_tracing)
     replace(OwnedIterator, "__next__", partial(around_next, began=began, ended=ended))
 
 
@@ -239,12 +182,8 @@ def _watch_waits() -> None:
     replace(_EagerTensorBase, "_numpy", around_wait)
 
 
-def _begin_phase(session: Session) -> None:
-    session.steps.phase_begins()
-
-
-def _record_phase(session: Session, name: str, begin: int) -> None:
-    session.recorder.scope(name, begin)
+def _record_backward(session: Session, begin: int) -> None:
+    session.recorder.scope("backward", begin)
 
 
 def _record_update(session: Session, optimizer: int, begin: int) -> None:

@@ -1,14 +1,8 @@
 """How capture sees a PyTorch job: hooks that find steps and scopes (torch_scopes.py), waits and communication.
 
-Puts the hooks into a process that has PyTorch, once.
-
-Records waits: for the data loader, and in collectives.
-
-Tells how a rank communicates: whom it sends to, and how often each of its process groups is used.
-
-Ranks that communicate alike run the same program, and may be compared with one another. A few steps tell it.
-
-PyTorch's profiler for a few steps, and its recording as a file with what capture adds.
+Waits are for the data loader, and in collectives. How a rank communicates (whom it sends to, how often each of its
+process groups is used) a few steps tell: ranks that do so alike run the same program, and may be compared. PyTorch's
+profiler records a few steps as a file with what capture adds.
 """
 
 import json
@@ -28,8 +22,9 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
 from kair_capture.delays import Place
 from kair_capture.files import add_to_json
-from kair_capture.job.framework import Communication, StepMarks
-from kair_capture.job.hooks import around_next, attempt, input_begins, input_ended, replace
+from kair_capture.job.dumping import process_groups
+from kair_capture.job.framework import Communication, Framework, Profile
+from kair_capture.job.hooks import around_next, attempt, begin_phase, input_ended, replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, hold_up, is_compiling
@@ -69,7 +64,7 @@ class Waits:
         replace(_functional_collectives, "wait_tensor", self._around("wait"))
 
     def _around_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return around_next(original, began=beginning_alone(input_begins), ended=guarded(self._after_input))
+        return around_next(original, began=beginning_alone(begin_phase), ended=guarded(self._after_input))
 
     def _after_input(self, session: Session, begin: int) -> None:
         if input_ended(session, begin):
@@ -184,14 +179,11 @@ def _ranks_of(group: Any) -> dict[int, int]:  # noqa: ANN401
 _MOST_COLLECTIVES: Final = 100_000
 
 
-class TorchProfile(StepMarks):
+class TorchProfile(Profile):
     """One use of the profiler."""
-
-    suffix = ".json"
 
     def __init__(self, options: ProfileOptions) -> None:
         """Starts it."""
-        self.is_lost = False
         self._is_over = False
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -219,10 +211,6 @@ class TorchProfile(StepMarks):
         if not self.is_lost:
             self._is_over = True
             self._profile.stop()
-
-    def discard(self) -> None:
-        """Ends the recording; nothing is kept of what is not saved."""
-        self.stop()
 
     def yield_to(self, other: object) -> bool:
         """Gives the recording up where another profiler than this one is about to start. Whether it did."""
@@ -302,21 +290,18 @@ class ProfilerOwner:
         return leave
 
 
-_MOST_GROUPS: Final = 1000
 _OTHER_RELEASE: Final = (AttributeError, KeyError, RuntimeError, TypeError)
 """What a release of PyTorch raises that keeps its process groups elsewhere."""
 
 
-class TorchJob:
+class TorchJob(Framework):
     """PyTorch, as a session asks it."""
-
-    def __init__(self, owner: ProfilerOwner, communication: CommunicationFinder) -> None:
-        self._owner, self._communication = owner, communication
 
     marks_input = True
     profile_options = EVERYTHING
-    refusal: str | None = None
-    """There always is a profiler, though at times the job has it."""
+
+    def __init__(self, owner: ProfilerOwner, communication: CommunicationFinder) -> None:
+        self._owner, self._communication = owner, communication
 
     def place(self) -> tuple[int, int] | None:
         """As torch.distributed has it."""
@@ -331,7 +316,7 @@ class TorchJob:
             "framework": "torch",
             "framework_version": str(torch.__version__),
             "device": "cuda" if torch.cuda.is_available() else "cpu",
-            "process_groups": _process_groups(),
+            "process_groups": process_groups(),
             "takes_delays": True,
         }
 
@@ -352,46 +337,25 @@ class TorchJob:
         return self._owner.start(options)
 
 
-class _Installed:
-    """What is in this process already."""
-
-    job: TorchJob | None = None
+_installed: Final[list[TorchJob]] = []
+"""What is in this process already."""
 
 
-def install(settings: Settings) -> TorchJob:
-    """Registers every hook that the settings want, and says how to ask the framework. Twice is once."""
-    if _Installed.job is not None:
-        return _Installed.job
+def arm(settings: Settings) -> None:
+    """Installs the hooks once; the session starts with the first sign of training."""
+    if not _installed:
+        _installed.append(_install(settings))
+    current.arm("torch", lambda begin: Session(settings, _installed[0], begin=begin), settings.run_dir)
+
+
+def _install(settings: Settings) -> TorchJob:
     owner = ProfilerOwner()
     owner.install()
     scopes = ScopeFinder()
     waits = Waits(scopes.input_ended)
     communication = CommunicationFinder()
     if settings.hooks:
-        for part in (scopes.install, waits.install_input):
-            attempt(part, "PyTorch")
+        attempt("PyTorch", scopes.install, waits.install_input)
     if settings.collectives:
-        for part in (waits.install_collectives, waits.install_functional, communication.install):
-            attempt(part, "PyTorch")
-    _Installed.job = TorchJob(owner, communication)
-    return _Installed.job
-
-
-def start_session(settings: Settings, begin: int | None) -> Session:
-    """A session of this process. Raises OSError."""
-    return Session(settings, install(settings), begin=begin)
-
-
-def arm(settings: Settings) -> None:
-    """Installs the hooks; the session starts with the first sign of training."""
-    install(settings)
-    current.arm("torch", lambda begin: start_session(settings, begin), settings.run_dir)
-
-
-def _process_groups() -> dict[str, list[int]]:
-    try:
-        world = torch.distributed.distributed_c10d._world
-        groups = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
-        return dict(list(groups.items())[:_MOST_GROUPS])
-    except (AttributeError, KeyError, TypeError):
-        return {}
+        attempt("PyTorch", waits.install_collectives, waits.install_functional, communication.install)
+    return TorchJob(owner, communication)

@@ -1,14 +1,8 @@
 """Finds forward, backward and optimizer in a job that says nothing about them.
 
-Finds the models that a job calls, among all objects of the process, without a hook on every module.
-
-Watches one model's calls without a hook on it: hooks are saved, copied and compiled with the model.
-
-Tells how long backward waits for DistributedDataParallel at its end, which happens out of Python's sight.
-
-How much a model is given: a rank with larger batches takes longer, and no clock tells why.
-
-The guard of hooks in PyTorch, which stay out of what torch.compile traces.
+The models that a job calls are found among all objects of the process, and their calls are watched without a hook on
+them: hooks are saved, copied and compiled with the model. What DistributedDataParallel waits for at the end of backward
+shows by the last gradient. Hooks stay out of what torch.compile traces.
 """
 
 import gc
@@ -27,7 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from kair_capture.delays import Place
 from kair_capture.job.device_time import DeviceTime
-from kair_capture.job.hooks import Arguments, Hook, guard, replace
+from kair_capture.job.hooks import Arguments, Hook, between, guard, replace
 from kair_capture.job.recorder import Recorder, clock
 from kair_capture.job.session import Session, StepTracker
 from kair_capture.ring import Kind
@@ -74,18 +68,7 @@ class ScopeFinder:
 
     def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         began, ended = beginning(self._before_backward), guarded(self._after_backward)
-
-        def backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if is_compiling():
-                return original(*args, **kwargs)
-            began()
-            begin = clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                ended(begin)
-
-        return backward
+        return between(began, ended, unless=is_compiling)(original)
 
     def _around_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
         skipped = guarded(self._skipped)

@@ -200,17 +200,17 @@ def _proposals(folder: Path, run: str, history: "StepHistory | None") -> list[Le
                 kind="proposal",
                 job=folder.name,
                 run=run,
-                at=_moment(one.at),
+                at=one.proposed_at,
                 about=one.action,
                 last_step=int(history.steps[-1]) if history is not None and len(history.steps) else 0,
-                step_time_us=1e6 * one.reason["now_s"],
-                predicted_us=1e6 * (one.reason["now_s"] - one.reason["after_s"]),
-                throughput_gain=one.reason["now_s"] / one.reason["after_s"] - 1,
-                number=one.id,
+                step_time_us=1e6 * one.figures["now_s"],
+                predicted_us=1e6 * (one.figures["now_s"] - one.figures["after_s"]),
+                throughput_gain=one.figures["now_s"] / one.figures["after_s"] - 1,
+                number=one.number,
                 sizes=one.sizes,
                 decision=one.decision,
             )
             for one in Records(folder / "mitigate").proposals(_MOST_PROPOSALS)
-            if 0 < one.reason.get("after_s", 0.0) < one.reason.get("now_s", 0.0)
+            if 0 < one.figures.get("after_s", 0.0) < one.figures.get("now_s", 0.0)
         ]
     return []

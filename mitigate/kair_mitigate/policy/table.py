@@ -1,11 +1,11 @@
 """Every policy against every kind of job: the rows of `kair mitigate simulate`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.results.mitigate import SimulatedPolicy
 from kair_mitigate.policy.job_patterns import PATTERNS
 from kair_mitigate.policy.policies import BackupWorkers, Continuous, Deterministic, EachStep, Policy, Static
 from kair_mitigate.policy.simulation import Simulated, simulate, simulate_recorded
@@ -27,21 +27,14 @@ SIMULATED: dict[str, Callable[[], Policy]] = {
 STEPS = 3000
 
 
-class Row(NamedTuple):
-    """One policy and kind of job, in the mean over draws."""
-
-    policy: str
-    pattern: str
-    ranks: int
-    speed_up: float
-    """Over even batches that are never changed."""
-    resizes: float
-    """In 1,000 steps."""
-    restarts: float
-    redone_share: float
+def policy_of(name: str) -> Policy:
+    """One that a job can be controlled by. Raises ValueError for others."""
+    if name not in POLICIES:
+        raise ValueError(f"no policy {name!r}: {', '.join(POLICIES)}")
+    return POLICIES[name]()
 
 
-def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[Row]:
+def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[SimulatedPolicy]:
     """Of the chosen policies, each against `draws` jobs of each pattern. Raises ValueError for others."""
     for name in _known(chosen):
         for pattern in PATTERNS:
@@ -51,7 +44,7 @@ def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[Ro
 
 def recorded_rows(
     compute_s: npt.NDArray[np.float64], rest_s: npt.NDArray[np.float64], sizes: Sequence[int], chosen: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[SimulatedPolicy]:
     """Of the chosen policies against a recorded job: its seconds of computing (steps × ranks), and the rest."""
     for name in _known(chosen):
         played = simulate_recorded(SIMULATED[name](), compute_s, rest_s, np.array(sizes, dtype=np.int64))
@@ -64,9 +57,9 @@ def _known(chosen: Sequence[str]) -> Sequence[str]:
     return chosen
 
 
-def _row(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> Row:
+def _row(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in played]))
 
     resizes = 1000 * mean("resizes") / max(steps, 1)
-    return Row(policy, pattern, ranks, mean("speed_up"), resizes, mean("restarts"), mean("redone_share"))
+    return SimulatedPolicy(policy, pattern, ranks, mean("speed_up"), resizes, mean("restarts"), mean("redone_share"))

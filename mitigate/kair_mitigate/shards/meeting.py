@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_mitigate.orders import KEY, read_key
-from kair_mitigate.restarts import RUN_FOLDER, run_folder
+from kair_mitigate.restarts import RUN_FOLDER, run_folder, write_whole
 from kair_mitigate.shards.client import ShardClient
 from kair_mitigate.shards.connection import Address
 from kair_mitigate.shards.shard import AllOverError
@@ -22,9 +22,7 @@ _MOST_BYTES: Final = 4096
 
 def publish(folder: Path, address: Address, *, over: bool = False) -> None:
     """Writes the service's address; `over`: it has ended, as there is nothing left to claim. Raises OSError."""
-    beside = folder / f".{ADDRESS}.{os.getpid()}"
-    beside.write_text(json.dumps({"host": address[0], "port": address[1], "over": over}), encoding="ascii")
-    beside.replace(folder / ADDRESS)
+    write_whole(folder / ADDRESS, json.dumps({"host": address[0], "port": address[1], "over": over}).encode())
 
 
 def find(folder: Path) -> tuple[Address, bytes]:

@@ -1,13 +1,10 @@
 """What the control groups of a process let it have, of the first version of them or the second."""
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kair_capture.agent.telemetry.kept_files import KeptFile, number_after, number_in, read_once
-
-GROUPS: Final = Path("/sys/fs/cgroup")
-_FIRST_VERSIONS: Final = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
-"""Controller → the folders that it may be in."""
+from kair_capture.job.limits import GROUPS, groups_around, quota_of
 
 
 class Throttling(NamedTuple):
@@ -22,7 +19,7 @@ class ControlGroups:
 
     def __init__(self, cgroup: str, groups: Path = GROUPS) -> None:
         """`cgroup`: the text of /proc/PID/cgroup."""
-        self._own, self._groups = cgroup.splitlines(), groups
+        self._own, self._groups = cgroup, groups
         self.quota: float | None = None
         """Cores' time that it may use, by the least quota around it; None where there is none."""
         self.memory_limit: float | None = None
@@ -36,9 +33,9 @@ class ControlGroups:
 
     def look(self) -> None:
         """Which groups these are now, and their limits."""
-        around = {controller: _around(controller, self._own, self._groups) for controller in _FIRST_VERSIONS}
+        around = {one: groups_around(one, self._own, self._groups) for one in ("cpu", "memory")}
         self._is_seen = bool(around["cpu"])
-        quotas = [(cores, folder) for folder in around["cpu"] if (cores := _cores(folder)) is not None]
+        quotas = [(cores, folder) for folder in around["cpu"] if (cores := quota_of(folder)) is not None]
         self.quota, folder = min(quotas, default=(None, None), key=lambda one: one[0] or 0)
         self._stat = _kept(self._stat, folder, "cpu.stat")
         limits = [limit for one in around["memory"] if (limit := _memory_limit(one)) is not None]
@@ -76,33 +73,6 @@ class ControlGroups:
         for file in (self._stat, self._pressure):
             if file is not None:
                 file.close()
-
-
-def _around(controller: str, own: list[str], groups: Path) -> list[Path]:
-    """The group of a controller and those around it, from the inside; inside a container its own is the root."""
-    for line in own:
-        _, controllers, name = (*line.split(":", 2), "", "")[:3]
-        if controller in controllers.split(","):
-            roots = [groups / one for one in _FIRST_VERSIONS[controller]]
-        elif not controllers:
-            roots = [groups]
-        else:
-            continue
-        root = next((one for one in roots if one.is_dir()), None)
-        if root is None or (not controllers and not (root / "cgroup.controllers").exists()):
-            continue
-        folder = root / name.lstrip("/")
-        inside = folder if folder.is_dir() and ".." not in folder.parts else root
-        return [one for one in (inside, *inside.parents) if one.is_relative_to(root)]
-    return []
-
-
-def _cores(folder: Path) -> float | None:
-    """`cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
-    words = read_once(folder / "cpu.max").split()
-    words = words or [read_once(folder / f"cpu.cfs_{one}_us").strip() for one in ("quota", "period")]
-    quota, period = map(number_in, words[:2]) if len(words) >= 2 else (None, None)
-    return quota / period if quota is not None and period and quota > 0 else None
 
 
 def _memory_limit(folder: Path) -> float | None:

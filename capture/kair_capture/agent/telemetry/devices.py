@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kair_capture.agent.telemetry.pacing import EACH, SELDOM, Task
-from kair_capture.agent.telemetry.rows import Rows, Series
+from kair_capture.agent.telemetry.rows import Rows
 from kair_capture.nvml import DEAR, Device, Nvml
 from kair_engine.trace.measures import gpu, gpu_index, pci
 
@@ -40,7 +40,6 @@ class _OfDevice:
         self.device: Final = device
         self._rows, self._family = rows, family
         self._entity = entity_of(device)
-        self._series: dict[str, Series] = {}
 
     def each(self, time_ns: int) -> None:
         for name, value in self.device.readings().items():
@@ -61,11 +60,8 @@ class _OfDevice:
         self._add("gpu_other_utilization", time_ns, used)
 
     def _add(self, name: str, time_ns: int, value: float | None) -> None:
-        series = self._series.get(name)
-        if series is None:
-            pace = SELDOM if name in DEAR or name.startswith("gpu_other_") else EACH
-            series = self._series[name] = Series(self._entity, name, pace)
-        self._rows.add(series, time_ns, value)
+        pace = SELDOM if name in DEAR or name.startswith("gpu_other_") else EACH
+        self._rows.note(self._entity, name, pace, time_ns, value)
 
 
 def entity_of(device: Device) -> str:

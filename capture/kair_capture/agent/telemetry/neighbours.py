@@ -11,7 +11,7 @@ from kair_capture.agent.telemetry.kept_files import TICKS
 from kair_capture.agent.telemetry.pacing import OFTEN, RARE, Task
 from kair_capture.agent.telemetry.process_table import ProcessStat, ProcessTable
 from kair_capture.agent.telemetry.processes import RankProcesses, cores_in
-from kair_capture.agent.telemetry.rows import HEARTBEAT_S, Rows, Series
+from kair_capture.agent.telemetry.rows import HEARTBEAT_S, Rows
 from kair_engine.trace.measures import process
 
 _LACKED: Final = 0.005
@@ -33,7 +33,6 @@ class Neighbours:
         """rank → when it was asked last, and its time without a core then."""
         self._totals: dict[int, float] = {}
         """Process of a rank → CPU time of others on its cores, s, since that was looked at first."""
-        self._series: dict[int, tuple[Series, Series]] = {}
 
     def tasks(self) -> list[Task]:
         """What is to be read of them."""
@@ -44,7 +43,7 @@ class Neighbours:
         if any(lacked) or time_ns - self._scanned_ns > HEARTBEAT_S * 1e9 or self._before is None:
             self._scan(time_ns)
         for pid in self._totals.keys() - {one.pid for one in self._ranks.of.values()}:
-            del self._totals[pid], self._series[pid]
+            del self._totals[pid]
 
     def _lacked_a_core(self, rank: int, time_ns: int) -> bool:
         now_s = self._ranks.of[rank].run_delay_s
@@ -74,15 +73,11 @@ class Neighbours:
 
     def _tell(self, pid: int, rank: int, beside: dict[int, float], now: dict[int, ProcessStat], time_ns: int) -> None:
         self._totals[pid] = self._totals.get(pid, 0.0) + sum(beside.values())
-        if pid not in self._series:
-            # Of the longest time between looks, which is the usual one: rows may be closer.
-            names = ("neighbour_time", "neighbour")
-            first, second = (Series(process(pid), name, RARE, rank) for name in names)
-            self._series[pid] = first, second
-        total, greatest = self._series[pid]
-        self._rows.add(total, time_ns, self._totals[pid])
+        # Of the longest time between looks, which is the usual one: rows may be closer.
+        self._rows.note(process(pid), "neighbour_time", RARE, time_ns, self._totals[pid], rank)
         most = max(beside, key=lambda one: beside[one], default=None)
-        self._rows.add(greatest, time_ns, NONE if most is None else f"{now[most].name} (pid {most})")
+        greatest = NONE if most is None else f"{now[most].name} (pid {most})"
+        self._rows.note(process(pid), "neighbour", RARE, time_ns, greatest, rank)
 
     def _job(self) -> set[int]:
         """Ranks and all that they began, who launched them, and the agent with what it began."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.telemetry.control_groups import GROUPS, ControlGroups
+from kair_capture.agent.telemetry.control_groups import ControlGroups
 from kair_capture.agent.telemetry.kept_files import (
     PAGE,
     PROC,
@@ -19,6 +19,7 @@ from kair_capture.agent.telemetry.pacing import EACH, PACES, SELDOM, Task
 from kair_capture.agent.telemetry.process_table import ProcessStat, ProcessTable, stat_in
 from kair_capture.agent.telemetry.rows import HEARTBEAT_S, Rows, Series
 from kair_capture.agent.telemetry.waiting import Waiting, waits_for_a_file, waits_of
+from kair_capture.job.limits import GROUPS
 from kair_engine.trace.measures import HOST, process
 
 _MOST_WORKERS: Final = 128
@@ -31,30 +32,6 @@ _GROUPS_FOR_S: Final = 600.0
 """Without a process in them, control groups are forgotten."""
 _LONGEST_LOOK: Final = 10
 """Intervals: of more, nothing is known of what was waited in between."""
-_PACE_OF: Final[Mapping[str, int]] = {
-    "process_cpu_time": EACH,
-    "process_kernel_time": EACH,
-    "process_run_delay": EACH,
-    "process_major_faults": EACH,
-    "process_minor_faults": EACH,
-    "process_disk_time": EACH,
-    "process_throttled_time": EACH,
-    "process_throttled": EACH,
-    "process_memory_stalls": EACH,
-    "process_memory": EACH,
-    "process_swapped": SELDOM,
-    "process_read": SELDOM,
-    "process_read_calls": SELDOM,
-    "process_disk_read": SELDOM,
-    "process_nice": SELDOM,
-    "process_cores": SELDOM,
-    "threads": SELDOM,
-    "loader_workers": SELDOM,
-    "process_quota": SELDOM,
-    "process_memory_limit": SELDOM,
-    "cpu_frequency": SELDOM,
-    "cpu_governor": SELDOM,
-}
 _READ: Final = (
     ("process_read", b"rchar: "),
     ("process_read_calls", b"syscr: "),
@@ -74,7 +51,7 @@ class RankProcess:
         """That it may run on: bit n for core n; 0 while that is not known."""
         self.run_delay_s = 0.0
         """How long its training thread has been ready without a core."""
-        self._rows, self._places, self._table = rows, places, table
+        self._rows, self._places, self._table, self._entity = rows, places, table, process(pid)
         self._folder = places.proc / str(pid)
         self._stat = KeptFile(self._folder / "stat", 1024)
         # The first thread of a process has its number: the one that trains.
@@ -82,7 +59,6 @@ class RankProcess:
         self._status, self._reads = KeptFile(self._folder / "status"), KeptFile(self._folder / "io", 512)
         self._waiting = Waiting(self._folder)
         self._groups: ControlGroups | None = None
-        self._series = {name: Series(process(pid), name, pace, rank) for name, pace in _PACE_OF.items()}
         self._last: ProcessStat | None = None
         self._workers = _Workers(places, table)
         self._waits = WaitTimes(rows, process(pid), EACH, rank)
@@ -104,25 +80,25 @@ class RankProcess:
         if stat is None or stat.state in "ZX":
             return
         self._last = stat
-        self._add("process_cpu_time", time_ns, stat.ticks / TICKS)
-        self._add("process_kernel_time", time_ns, stat.kernel_ticks / TICKS)
-        self._add("process_minor_faults", time_ns, float(stat.minor_faults))
-        self._add("process_major_faults", time_ns, float(stat.major_faults + self._workers.total("major_faults")))
-        self._add("process_memory", time_ns, float(stat.resident_pages * PAGE) + self._workers.memory)
+        self._add(EACH, "process_cpu_time", time_ns, stat.ticks / TICKS)
+        self._add(EACH, "process_kernel_time", time_ns, stat.kernel_ticks / TICKS)
+        self._add(EACH, "process_minor_faults", time_ns, float(stat.minor_faults))
+        self._add(EACH, "process_major_faults", time_ns, float(stat.major_faults + self._workers.total("major_faults")))
+        self._add(EACH, "process_memory", time_ns, float(stat.resident_pages * PAGE) + self._workers.memory)
         ticks = stat.disk_ticks + self._workers.total("disk_ticks")
         if self._places.counts_disk_time(ticks):
-            self._add("process_disk_time", time_ns, ticks / TICKS)
+            self._add(EACH, "process_disk_time", time_ns, ticks / TICKS)
         words = self._schedule.read().split()
         if len(words) == 3 and words != [b"0"] * 3:
             self.run_delay_s = (number_in(words[1]) or 0.0) / 1e9
-            self._add("process_run_delay", time_ns, self.run_delay_s)
+            self._add(EACH, "process_run_delay", time_ns, self.run_delay_s)
         self._waits.add([self._waiting.text(stat.state, time_ns)], time_ns)
         if self._groups is None:
             return
         if (throttling := self._groups.throttling(time_ns)) is not None:
-            self._add("process_throttled_time", time_ns, throttling.time_s)
-            self._add("process_throttled", time_ns, throttling.times)
-        self._add("process_memory_stalls", time_ns, self._groups.memory_stalls_s(time_ns))
+            self._add(EACH, "process_throttled_time", time_ns, throttling.time_s)
+            self._add(EACH, "process_throttled", time_ns, throttling.times)
+        self._add(EACH, "process_memory_stalls", time_ns, self._groups.memory_stalls_s(time_ns))
 
     def seldom(self, time_ns: int) -> None:
         """What is read every ten seconds; the table has been refreshed."""
@@ -133,15 +109,15 @@ class RankProcess:
         workers.look(sorted(self._table.descendants([self.pid]))[:_MOST_WORKERS])
         status, reads = self._status.read(), self._reads.read()
         swapped = number_after(status, b"VmSwap:")
-        self._add("process_swapped", time_ns, None if swapped is None else swapped * 1024)
+        self._add(SELDOM, "process_swapped", time_ns, None if swapped is None else swapped * 1024)
         self.cores = cores_in(status)
-        self._add("process_cores", time_ns, float(self.cores.bit_count()) if self.cores else None)
+        self._add(SELDOM, "process_cores", time_ns, float(self.cores.bit_count()) if self.cores else None)
         for name, label in _READ:
             number = number_after(reads, label)
-            self._add(name, time_ns, None if number is None else number + workers.total(name))
-        self._add("process_nice", time_ns, float(self._last.nice))
-        self._add("threads", time_ns, float(self._last.threads))
-        self._add("loader_workers", time_ns, float(len(workers)))
+            self._add(SELDOM, name, time_ns, None if number is None else number + workers.total(name))
+        self._add(SELDOM, "process_nice", time_ns, float(self._last.nice))
+        self._add(SELDOM, "threads", time_ns, float(self._last.threads))
+        self._add(SELDOM, "loader_workers", time_ns, float(len(workers)))
         # The training thread itself only waits for them.
         waits = workers.waits(time_ns)
         of_files = [f"{text}, of data workers" if text and waits_for_a_file(text) else None for text in waits]
@@ -151,19 +127,19 @@ class RankProcess:
     def _tell_limits(self, core: int, time_ns: int) -> None:
         """Of its groups, and the clock of the core that it runs on."""
         self._groups = self._places.groups_of(self._table.text(self.pid, "cgroup"), time_ns)
-        self._add("process_quota", time_ns, self._groups.quota)
-        self._add("process_memory_limit", time_ns, self._groups.memory_limit)
+        self._add(SELDOM, "process_quota", time_ns, self._groups.quota)
+        self._add(SELDOM, "process_memory_limit", time_ns, self._groups.memory_limit)
         frequency, governor = self._places.clock_of(core)
-        self._add("cpu_frequency", time_ns, frequency)
-        self._add("cpu_governor", time_ns, governor)
+        self._add(SELDOM, "cpu_frequency", time_ns, frequency)
+        self._add(SELDOM, "cpu_governor", time_ns, governor)
 
     def close(self) -> None:
         """Lets the files go."""
         for one in (self._stat, self._schedule, self._status, self._reads, self._waiting):
             one.close()
 
-    def _add(self, name: str, time_ns: int, value: float | str | None) -> None:
-        self._rows.add(self._series[name], time_ns, value)
+    def _add(self, pace: int, name: str, time_ns: int, value: float | str | None) -> None:
+        self._rows.note(self._entity, name, pace, time_ns, value, self.rank)
 
 
 class WaitTimes:
@@ -295,7 +271,6 @@ class RankProcesses:
         self._rows, self._places, self._table = rows, places, table
         self.of: dict[int, RankProcess] = {}
         """rank → its process."""
-        self._frequency, self._governor = Series(HOST, "cpu_frequency", SELDOM), Series(HOST, "cpu_governor", SELDOM)
 
     def tasks(self) -> list[Task]:
         """What is to be read of them."""
@@ -330,8 +305,9 @@ class RankProcesses:
         clocks = [self._places.clock_of(one.core) for one in self.of.values() if one.core is not None]
         frequencies = [frequency for frequency, _ in clocks if frequency is not None]
         governors = sorted({governor for _, governor in clocks if governor is not None})
-        self._rows.add(self._frequency, time_ns, sum(frequencies) / len(frequencies) if frequencies else None)
-        self._rows.add(self._governor, time_ns, ", ".join(governors) or None)
+        mean = sum(frequencies) / len(frequencies) if frequencies else None
+        self._rows.note(HOST, "cpu_frequency", SELDOM, time_ns, mean)
+        self._rows.note(HOST, "cpu_governor", SELDOM, time_ns, ", ".join(governors) or None)
 
 
 def cores_in(status: bytes) -> int:

@@ -51,6 +51,7 @@ class Rows:
         self._host = shown(host)
         self._paces = tuple(paces)
         self._rows: deque[tuple[int, Series, float | str]] = deque(maxlen=MOST_ROWS)
+        self._series: dict[tuple[str, str, int | None], Series] = {}
         self._looks: list[list[int]] = [[] for _ in paces]
         """pace → when something of it was read, Unix ns."""
 
@@ -63,6 +64,16 @@ class Rows:
             return
         series.last, series.written_ns = value, time_ns
         self._rows.append((time_ns, series, value))
+
+    def note(  # noqa: PLR0917  (a reading, in the order of its parts)
+        self, entity: str, name: str, pace: int, time_ns: int, value: float | str | None, rank: int | None = None
+    ) -> None:
+        """The same of a series that is known by what it is of."""
+        if value is not None:
+            key = (entity, name, rank)
+            if key not in self._series:
+                self._series[key] = Series(entity, name, pace, rank)
+            self.add(self._series[key], time_ns, value)
 
     def looked(self, pace: int, time_ns: int) -> None:
         """Something of this pace was read."""

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kair_capture.agent.telemetry.control_groups import GROUPS
 from kair_capture.agent.telemetry.devices import Devices
 from kair_capture.agent.telemetry.host import host_tasks
 from kair_capture.agent.telemetry.joining import DeliveredFiles, in_order
@@ -22,7 +21,8 @@ from kair_capture.agent.telemetry.pacing import BUDGET, BURST_S, EACH, PACES, SH
 from kair_capture.agent.telemetry.process_table import ProcessTable
 from kair_capture.agent.telemetry.processes import Places, RankProcesses
 from kair_capture.agent.telemetry.rows import Rows
-from kair_capture.files import make_secure_dir
+from kair_capture.files import make_secure_dir, remove_beyond
+from kair_capture.job.limits import GROUPS
 from kair_capture.nvml import Nvml, opened
 from kair_engine.trace.evidence_table import write_evidence
 from kair_engine.trace.files import remove_unwritten
@@ -220,7 +220,7 @@ class Telemetry:
                 retry = _LEAST_RETRY_S
                 wait = written + self._flush_after(now) - time.monotonic()
             except Exception:  # away, full, read-only, or whatever else a store may be: again later
-                self._make_room()
+                remove_beyond(in_order(self._folder), SPOOL_BYTES)
                 wait, retry = retry, min(retry * 2, _MOST_RETRY_S)
             if is_last:
                 return
@@ -228,16 +228,3 @@ class Telemetry:
 
     def _flush_after(self, now: float) -> float:
         return min(max(FLUSH_S, (now - self._began_s) / 60), _MOST_FLUSH_S)
-
-    def _make_room(self) -> None:
-        sizes = {}
-        for path in in_order(self._folder):
-            with suppress(OSError):
-                sizes[path] = path.stat().st_size
-        over = sum(sizes.values()) - SPOOL_BYTES
-        for path, size in sizes.items():
-            if over <= 0:
-                return
-            with suppress(OSError):
-                path.unlink()
-            over -= size
