@@ -28,7 +28,8 @@ def run_rank(rank: int, job: Job, folder: str, plan: FaultPlan) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=job.world_size)
     register_device_operators(device_seconds(plan, job, rank))
     host = Host(plan, job, rank)
-    layers = nn.Sequential(*(Layer(index, host) for index in range(job.layers)))
+    compiles = plan.fault == "recompilation"
+    layers = nn.Sequential(*(Layer(index, host, compiles=compiles) for index in range(job.layers)))
     # fused: one operator in the trace, where the default writes eight for each parameter.
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3, momentum=0.9, fused=True)
     with recording(plan.steps, folder, job.host_name(rank)) as profiler:
@@ -64,7 +65,7 @@ def train(
     """Pass once over `loader`; each batch is a step."""
     for step, batch in enumerate(loader):
         host.begin_step(step)
-        forward_backward(batch)
+        forward_backward(torch.cat([batch, batch[:1].expand(host.more_samples(step), -1)]))
         host.between_operators()
         optimizer.step()
         optimizer.zero_grad()
