@@ -4,11 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SAMPLE := sample_traces/slow_operator
+JOB := job123
 
 .PHONY: demo check test test-oldest benchmark clean
 
 demo: $(VENV)/.run
 	$(BIN)/kair triage $(SAMPLE)
+	@# A job of that name that is there already stays as it is.
+	@$(BIN)/kair info $(JOB) > /dev/null 2>&1 || $(BIN)/kair import sample_traces/$(JOB) --job $(JOB)
+	@$(BIN)/kair use $(JOB)
+	@echo "Try: $(BIN)/kair blame --step 40 --json | jq .data.root_causes[0]   and   $(BIN)/kair-tui $(JOB)"
 
 # Files go to one process each, in the order of tests/conftest.py: what a file's tests share is made once.
 PYTEST := -n auto --dist loadfile --no-loadscope-reorder

@@ -1,12 +1,14 @@
-"""Checks capture on a machine with an NVIDIA GPU, which the tests of this repository do without.
+"""Checks capture on a machine with an NVIDIA GPU, which the tests of this repository do without, within five minutes.
 
-    python capture/check_gpu.py            # PyTorch's profiler in sampled steps, then CUPTI by itself
+    python capture/check_gpu.py                  # sampled steps, CUPTI beside Kineto, device times, NVML, the overhead
+    python capture/check_gpu.py --out gpu.txt    # the same, kept in a file as well
 
 Every check prints one line; the exit status is 1 where one failed, 2 where there is no GPU.
 """
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,25 +18,37 @@ from typing import Any
 
 STEPS = 12
 KERNELS = 20
+KINETO = "kineto.json"
+PRINTED: list[str] = []
+OVERHEAD = Path(__file__).resolve().parents[1] / "benchmarks" / "capture" / "overhead.py"
+OVERHEAD_OPTIONS = ("--device", "cuda", "--ranks", "2", "--rounds", "12", "--width", "512", "--batch", "64")
+OVERHEAD_S = 180
+NVML = ("gpu_sm_clock", "gpu_temperature", "gpu_power")
 
 
 def main() -> int:
     """Each way in a process of its own, as CUPTI has one owner in each."""
-    if len(sys.argv) == 3:
-        {"torch": by_torch, "cupti": by_cupti}[sys.argv[1]](Path(sys.argv[2]))
+    if len(sys.argv) == 3 and sys.argv[1] in WAYS:
+        WAYS[sys.argv[1]][0](Path(sys.argv[2]))
         return 0
     if not has_gpu():
         print("there is no GPU that PyTorch can use here")
         return 2
     failed = 0
-    for way, check in (("torch", check_torch), ("cupti", check_cupti)):
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as root:
+        for way, (_, check) in WAYS.items():
+            folder = Path(root) / way
+            folder.mkdir()
             own = os.environ | {"KAIR_RUN_DIR": f"{folder}/run", "KAIR_SAMPLE_EVERY": "5", "KINETO_LOG_LEVEL": "6"}
             own["KAIR_MAX_OVERHEAD"] = "100%"
-            done = subprocess.run([sys.executable, __file__, way, folder], env=own, check=False)
+            done = subprocess.run([sys.executable, __file__, way, str(folder)], env=own, check=False)
             failed += told(f"{way}: the job ends well", done.returncode == 0)
             if done.returncode == 0:
-                failed += check(Path(folder))
+                failed += check(folder)
+    failed += check_nvml()
+    failed += measure_overhead()
+    if "--out" in sys.argv[:-1]:
+        Path(sys.argv[sys.argv.index("--out") + 1]).write_text("".join(f"{line}\n" for line in PRINTED))
     return int(failed > 0)
 
 
@@ -46,8 +60,14 @@ def has_gpu() -> bool:
 
 def told(what: str, holds: bool) -> int:
     """Prints one check; 1 where it failed."""
-    print(f"{'ok    ' if holds else 'FAILED'} {what}")
+    say(f"{'ok    ' if holds else 'FAILED'} {what}")
     return int(not holds)
+
+
+def say(line: str) -> None:
+    """Prints a line and keeps it."""
+    print(line, flush=True)
+    PRINTED.append(line)
 
 
 def by_torch(_: Path) -> None:
@@ -78,7 +98,58 @@ def check_torch(folder: Path) -> int:
         failed += check_window("torch", document, least=10)
         steps = document["kair"]["steps"]
         failed += told(f"torch: the file names its step, {step}", [number for number, *_ in steps] == [step])
+    return failed + check_device_times(folder)
+
+
+def check_device_times(folder: Path) -> int:
+    """The GPU's own time of a step, by events, is there and no longer than the step."""
+    from kair_capture.agent.ring_reader import RingReader
+    from kair_capture.ring import Kind
+
+    (ring,) = (folder / "run").glob("rank-0-*-0.ring")
+    reader = RingReader(ring)
+    records = reader.read()
+    reader.close()
+    step = records["value"][records["kind"] == Kind.STEP].mean() / 1e6
+    own = records["value"][records["kind"] == Kind.DEVICE] / 1e6
+    failed = told(f"torch: {len(own)} device times, at least one", len(own) > 0)
+    if len(own):
+        what = f"torch: a step takes its device {own.mean():.2f} ms of {step:.2f} ms"
+        failed += told(what, bool((own > 0).all()) and own.mean() <= 1.2 * step)
     return failed
+
+
+def kernels_ready() -> Any:  # noqa: ANN401 - a tensor, and torch is not imported above
+    """Numbers on the GPU that KERNELS kernels change."""
+    import torch
+
+    values = torch.ones(1 << 22, device="cuda")
+    values.mul_(1.0)
+    torch.cuda.synchronize()
+    return values
+
+
+def by_kineto(folder: Path) -> None:
+    """The same kernels under PyTorch's profiler, with which CUPTI's are compared."""
+    import torch
+
+    values = kernels_ready()
+    with torch.profiler.profile() as profile:
+        for _ in range(KERNELS):
+            values.mul_(1.0)
+        torch.cuda.synchronize()
+    profile.export_chrome_trace(str(folder / KINETO))
+
+
+def check_kineto(folder: Path) -> int:
+    """As many kernels as were launched."""
+    found = len(kernels_in(folder / KINETO))
+    return told(f"kineto: {found} kernels of {KERNELS}", found == KERNELS)
+
+
+def kernels_in(path: Path) -> list[float]:
+    """How long each kernel of a Kineto file took, µs."""
+    return [event["dur"] for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") == "kernel"]
 
 
 def by_cupti(folder: Path) -> None:
@@ -87,8 +158,7 @@ def by_cupti(folder: Path) -> None:
 
     from kair_capture.cupti import CuptiProfile, load_cupti
 
-    values = torch.ones(1 << 22, device="cuda")
-    torch.cuda.synchronize()
+    values = kernels_ready()
     profile = CuptiProfile(load_cupti())
     profile.begin_step(5)
     begin = time.time_ns()
@@ -115,7 +185,38 @@ def check_cupti(folder: Path) -> int:
     failed += told(f"cupti: {KERNELS} kernels are of the stage they were launched in", len(staged) == KERNELS)
     failed += told("cupti: the copy is there", any(event["cat"] == "gpu_memcpy" for event in events))
     failed += told("cupti: nothing was dropped", document["kair"]["cupti"]["dropped"] == 0)
+    beside = statistics.median(kernels_in(folder.parent / "kineto" / KINETO))
+    own = statistics.median(event["dur"] for event in kernels)
+    what = f"cupti: a kernel takes {own:.2f} µs in the median, by Kineto {beside:.2f}"
+    return failed + told(what, abs(own - beside) <= 0.2 * beside)
+
+
+def check_nvml() -> int:
+    """The driver's readings of every device are there, and those that every device has are no zeros."""
+    from kair_capture.nvml import opened
+
+    nvml, trouble = opened()
+    if nvml is None:
+        return told(f"NVML: {trouble}", holds=False)
+    failed = told(f"NVML: driver {nvml.driver_version()}, {len(nvml.devices)} devices", len(nvml.devices) > 0)
+    for device in nvml.devices:
+        readings = device.readings()
+        known = {name: readings[name] for name in NVML if readings.get(name)}
+        failed += told(f"NVML: {len(readings)} readings; {known}", len(known) == len(NVML))
+    nvml.close()
     return failed
+
+
+def measure_overhead() -> int:
+    """RQ1 of the KAIR paper on this GPU: off, PyTorch's profiler in every step, level 0, sampled."""
+    command = [sys.executable, str(OVERHEAD), *OVERHEAD_OPTIONS]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=OVERHEAD_S, check=False)
+    except subprocess.TimeoutExpired:
+        return told(f"the overhead is measured within {OVERHEAD_S} s", holds=False)
+    for line in done.stdout.splitlines():
+        say(f"       {line}")
+    return told("the overhead is measured", done.returncode == 0)
 
 
 def check_window(way: str, document: dict[str, Any], least: int) -> int:
@@ -145,6 +246,8 @@ def window_name(step: int) -> str:
     """The file of a window of one step."""
     return f"rank-0-{step}-{step}.json"
 
+
+WAYS = {"torch": (by_torch, check_torch), "kineto": (by_kineto, check_kineto), "cupti": (by_cupti, check_cupti)}
 
 if __name__ == "__main__":
     sys.exit(main())

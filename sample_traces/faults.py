@@ -36,6 +36,8 @@ FAULTS = {
     "slow_input": Fault("input", FETCH, "persistent", 0.4),
     "intermittent_stall": Fault("host", None, "intermittent", 0.6),
     "busy_host": Fault("host", None, "persistent", 0.4),
+    # Batches of new sizes, for each of which torch.compile compiles the layers anew; severity has no say in how long.
+    "recompilation": Fault("compilation", None, "intermittent", 1.0),
     # Every device of one host, as under a power cap.
     "slow_host": Fault("compute", None, "group", 0.3),
     # UPGRADED_OPERATOR is slower on every rank, which no peer shows, and SLOW_OPERATOR on one host's.
@@ -55,10 +57,10 @@ class FaultPlan:
 
     @property
     def affected_steps(self) -> list[int]:
-        """The recorded steps in which the guilty ranks lose time: all, or for a stall a third of them."""
+        """The recorded steps in which the guilty ranks lose time: all, or a third of them (stalls, new batch sizes)."""
         if self.fault == "none":
             return []
-        if self.fault != "intermittent_stall":
+        if self.fault not in {"intermittent_stall", "recompilation"}:
             return list(self.steps)
         count = min(len(self.steps), max(2, len(self.steps) // 3))
         return sorted(random.Random(self.seed).sample(self.steps, count))
@@ -66,6 +68,12 @@ class FaultPlan:
     def share_lost(self, fault: str, rank: int) -> float:
         """The share of a healthy step that `rank` loses to `fault` in an affected step; 0.0 if innocent."""
         return self.severity if fault == self.fault and rank in self.ranks else 0.0
+
+    def more_samples(self, rank: int, step: int) -> int:
+        """By how many samples a batch of `rank` is larger in `step`: no two affected steps have the same size."""
+        affected = self.affected_steps
+        is_new = self.fault == "recompilation" and rank in self.ranks and step in affected
+        return 1 + affected.index(step) if is_new else 0
 
     def truth(self, healthy_step_s: float, job: Job) -> dict[str, object]:
         """What an analysis of the recording ought to find, ready for JSON."""

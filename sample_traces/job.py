@@ -8,9 +8,8 @@ BATCH = 4
 MICROBATCHES = 3
 
 # DDP settles its buckets in the first two steps, and a profiler's first steps are slow.
-WAIT_STEPS = 2
 WARMUP_STEPS = 2
-FIRST_RECORDED_STEP = WAIT_STEPS + WARMUP_STEPS
+EARLIEST_RECORDED_STEP = 2 + WARMUP_STEPS
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
+import torch._dynamo
 from emulated_device import DEVICE_S, LAYER_S, DeviceOperator, sleep_until
 from faults import SLOW_OPERATOR, UPGRADED_FACTOR, UPGRADED_OPERATOR, FaultPlan, slow_layer
 from job import Job
@@ -69,6 +72,7 @@ class Host:
         self._stall_s = plan.share_lost("intermittent_stall", rank) * healthy_step_s(job)
         self._stall_place = places // 2
         self._stalled_steps = frozenset(plan.affected_steps)
+        self.more_samples = partial(plan.more_samples, rank)
         self._step = 0
         self._place = 0
 
@@ -87,15 +91,23 @@ class Host:
             pass
 
 
+def compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compile `function` anew for every size of its input, as far as no C++ compiler is needed for it."""
+    torch._dynamo.config.recompile_limit = 64
+    torch._dynamo.config.optimize_ddp = False
+    return torch.compile(function, backend="aot_eager", dynamic=False)
+
+
 class Layer(nn.Module):
     """A transformer layer in outline: two real matrix products, and two operators on the emulated device."""
 
-    def __init__(self, index: int, host: Host) -> None:
+    def __init__(self, index: int, host: Host, *, compiles: bool) -> None:
         super().__init__()
         self._index = index
         self._host = host
         self._project = nn.Linear(WIDTH, WIDTH, bias=False)
         self._expand = nn.Linear(WIDTH, WIDTH, bias=False)
+        self._expanded = compiled(self._expand.forward) if compiles else self._expand
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, width) to the same shape."""
@@ -104,6 +116,6 @@ class Layer(nn.Module):
         self._host.between_operators()
         hidden = DeviceOperator.apply(hidden, "attention", self._index)
         self._host.between_operators()
-        hidden = self._expand(hidden).relu()
+        hidden = self._expanded(hidden).relu()
         self._host.between_operators()
         return x + DeviceOperator.apply(hidden, "mlp", self._index)

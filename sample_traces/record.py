@@ -4,6 +4,7 @@ python sample_traces/record.py --fault slow_operator --rank 2 --out DIR
 python sample_traces/record.py --fault slow_host --host 1 --world-size 8 --hosts 2 --layers 2 --stretch 2 --out DIR
 python sample_traces/record.py --fault upgrade --host 1 --world-size 8 --hosts 2 --layers 2 --stretch 2 --out DIR
 python sample_traces/record.py --fault slow_operator --rank 1 --world-size 6 --stages 2 --layers 1 --out DIR
+python sample_traces/record.py --fault slow_operator --rank 17 --world-size 24 --hosts 4 --stretch 8 --out DIR
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from faults import FAULTS, FaultPlan
-from job import FIRST_RECORDED_STEP, Job
+from job import EARLIEST_RECORDED_STEP, Job
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -52,6 +53,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--stages", type=int, default=1, help="how many pipeline stages they form (default 1)")
     parser.add_argument("--layers", type=int, default=3, help="how many layers a rank trains (default 3)")
     parser.add_argument("--stretch", type=int, default=1, help="how much longer emulated times are (default 1)")
+    earliest = EARLIEST_RECORDED_STEP
+    parser.add_argument("--first-step", type=int, default=earliest, help=f"the first to record (default {earliest})")
     parser.add_argument("--steps", type=int, default=12, help="how many steps to record (default 12)")
     parser.add_argument("--seed", type=int, default=0, help="of the data, and of the choice of stalled steps")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
@@ -84,6 +87,7 @@ def mistake_in_job(options: argparse.Namespace) -> str | None:
         (hosts > 1 and stages > 1, "--stages: a pipeline is recorded on one host"),
         (options.layers < 1, "--layers: 1 at least"),
         (options.stretch < 1, "--stretch: 1 at least"),
+        (options.first_step < EARLIEST_RECORDED_STEP, f"--first-step: {EARLIEST_RECORDED_STEP} at least"),
         (options.steps < 1, "--steps: 1 at least"),
         (any(options.out.glob("*.pt.trace.json.gz")), f"--out {options.out}: already holds traces"),
     )
@@ -112,7 +116,7 @@ def mistake_in_fault(options: argparse.Namespace) -> str | None:
 
 def fault_plan(options: argparse.Namespace, job: Job) -> FaultPlan:
     """The fault on its ranks, in the steps that are recorded."""
-    steps = range(FIRST_RECORDED_STEP, FIRST_RECORDED_STEP + options.steps)
+    steps = range(options.first_step, options.first_step + options.steps)
     guilty = () if options.rank is None else (options.rank,)
     if options.host is not None:
         guilty = tuple(job.ranks_on(options.host))
@@ -127,6 +131,7 @@ def command(options: argparse.Namespace) -> str:
     named |= {"severity": None if options.fault == "none" else options.severity}
     named |= {"world-size": options.world_size, "hosts": options.hosts, "stages": options.stages}
     named |= {"layers": options.layers, "stretch": options.stretch}
+    named |= {"first-step": None if options.first_step == EARLIEST_RECORDED_STEP else options.first_step}
     named |= {"steps": options.steps, "seed": options.seed, "out": out}
     words = [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["python", "sample_traces/record.py", *words])

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from emulated_device import register_device_operators
 from faults import FaultPlan
-from job import WAIT_STEPS, WARMUP_STEPS, Job
+from job import WARMUP_STEPS, Job
 from model import Host, Layer, Samples, device_seconds, fetch_s
 from parallelism import ForwardBackward, parallel
 from torch import Tensor, nn
@@ -28,10 +28,11 @@ def run_rank(rank: int, job: Job, folder: str, plan: FaultPlan) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=job.world_size)
     register_device_operators(device_seconds(plan, job, rank))
     host = Host(plan, job, rank)
-    layers = nn.Sequential(*(Layer(index, host) for index in range(job.layers)))
+    compiles = plan.fault == "recompilation"
+    layers = nn.Sequential(*(Layer(index, host, compiles=compiles) for index in range(job.layers)))
     # fused: one operator in the trace, where the default writes eight for each parameter.
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3, momentum=0.9, fused=True)
-    with recording(len(plan.steps), folder, job.host_name(rank)) as profiler:
+    with recording(plan.steps, folder, job.host_name(rank)) as profiler:
         train(parallel(layers, host, job), optimizer, batches(plan, job, rank), host, profiler)
     dist.destroy_process_group()
 
@@ -44,11 +45,11 @@ def batches(plan: FaultPlan, job: Job, rank: int) -> DataLoader[Tensor]:
     return DataLoader(samples, job.batch, sampler=sampler)
 
 
-def recording(step_count: int, folder: str, host_name: str) -> profile:
-    """A profiler that writes `step_count` steps, the first of them ProfilerStep#FIRST_RECORDED_STEP."""
+def recording(steps: range, folder: str, host_name: str) -> profile:
+    """A profiler that writes `steps`, the N of ProfilerStep#N."""
     return profile(
         activities=[ProfilerActivity.CPU],
-        schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=step_count, repeat=1),
+        schedule=schedule(wait=steps.start - WARMUP_STEPS, warmup=WARMUP_STEPS, active=len(steps), repeat=1),
         on_trace_ready=tensorboard_trace_handler(folder, f"{host_name}_{os.getpid()}"),
         record_shapes=True,
     )
@@ -64,7 +65,7 @@ def train(
     """Pass once over `loader`; each batch is a step."""
     for step, batch in enumerate(loader):
         host.begin_step(step)
-        forward_backward(batch)
+        forward_backward(torch.cat([batch, batch[:1].expand(host.more_samples(step), -1)]))
         host.between_operators()
         optimizer.step()
         optimizer.zero_grad()

@@ -5,7 +5,8 @@
     python benchmarks/capture/overhead.py --device cuda --width 512 --batch 64
 
 Every round runs a block of steps in each mode, in an order drawn anew, in the same processes: `off` (a second time as
-`off again`, which shows the noise), `level 0`, `sampled`, one step in 50 with the profiler, and `within 1 %`, at most
+`off again`, which shows the noise); `native`, PyTorch's profiler on in every step, as in the KAIR paper's RQ1, without
+the time in which it writes its trace; `level 0`; `sampled`, one step in 50 with the profiler; and `within 1 %`, at most
 one step in 50 and not more than 1 % of the time, as KAIR_SAMPLE_EVERY=50 has it. Blocks of one round are compared with
 each other, so that what the machine does in minutes falls out: `off again` with `off`, the others with the mean of
 both, which is steadier than either. Rank 0 tells: its wall time, and its CPU time (all threads), in which others' work
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import Row, report, say
 
 Floats = npt.NDArray[np.float64]
-MODES: Final = ("off", "off again", "level 0", "sampled", "within 1 %")
+MODES: Final = ("off", "off again", "native", "level 0", "sampled", "within 1 %")
 EVERY: Final = 50
 SEED: Final = 20_26
 
@@ -66,7 +68,7 @@ def main() -> None:
 
 def modes_of(options: argparse.Namespace) -> tuple[str, ...]:
     """Those that take part."""
-    return MODES[:3] if options.level_0 else MODES
+    return MODES[:4] if options.level_0 else MODES
 
 
 def rows_of(clock: str, times: dict[str, Floats]) -> list[Row]:
@@ -183,14 +185,17 @@ class Figures:
 
     def round(self, number: int) -> None:
         """One block of each mode; all ranks draw the same order."""
+        import torch
+
         for mode in self._order.sample([*self._times], len(self._times)):
             steps = EVERY if mode in self._periodic else self._block
             self._set(mode)
-            self._step()
-            begin, cpu = time.perf_counter_ns(), time.process_time_ns()
-            for _ in range(steps):
+            with torch.profiler.profile() if mode == "native" else nullcontext():
                 self._step()
-            wall, cpu = time.perf_counter_ns() - begin, time.process_time_ns() - cpu
+                begin, cpu = time.perf_counter_ns(), time.process_time_ns()
+                for _ in range(steps):
+                    self._step()
+                wall, cpu = time.perf_counter_ns() - begin, time.process_time_ns() - cpu
             self._times[mode].append((wall / steps, cpu / steps))
         self._drained(number)
 
@@ -216,7 +221,7 @@ class Figures:
         )
 
     def _set(self, mode: str) -> None:
-        self._current.session = None if mode.startswith("off") else self._session
+        self._current.session = None if mode in {"off", "off again", "native"} else self._session
         self._session._windows._periodic = self._periodic.get(mode)
 
     def _drained(self, number: int) -> None:

@@ -13,10 +13,10 @@ None of this is needed: `kair capture run -- torchrun … train.py` finds steps 
 
 import os
 
-from kair_capture.job.api import samples, scope, start, step, stop
+from kair_capture.job.api import perf_scope_begin, perf_scope_end, samples, scope, start, step, stop
 from kair_capture.job.callbacks import callback
 
-__all__ = ["callback", "samples", "scope", "start", "step", "stop"]
+__all__ = ["callback", "perf_scope_begin", "perf_scope_end", "samples", "scope", "start", "step", "stop"]
 
 if os.environ.get("KAIR_CAPTURE_ATTACHABLE"):
     from kair_capture.job.launch import arm_attachable

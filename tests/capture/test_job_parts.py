@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kair_capture as kair
 from kair_capture import wire as messages
 from kair_capture.agent.ring_reader import Records, RingReader, Trainer, TrainerRings
 from kair_capture.agent.run_folders import communication_in
@@ -156,6 +157,27 @@ def test_a_process_can_be_captured_twice(tmp_path: Path) -> None:
     rings = sorted((tmp_path / "run").glob("*.ring"))
     texts = [[names.text(int(name)) for name in RingReader(ring).peek()["name"]] for ring in rings]
     assert texts == [["scope 0", "both"], ["scope 1", "both"]]
+
+
+def test_scopes_that_begin_and_end_in_different_places_are_those_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+    monkeypatch.setattr(current, "session", session)
+    kair.perf_scope_end("nothing that began")
+    kair.perf_scope_begin("forward")
+    kair.perf_scope_begin("attention")
+    kair.perf_scope_begin("left by an exception")
+    kair.perf_scope_end("attention")
+    with kair.scope("experts"):
+        pass
+    kair.perf_scope_end()
+    kair.perf_scope_end()
+    session.close()
+    names = NameReader(next((tmp_path / "run").glob("*.names")))
+    (ring,) = (tmp_path / "run").glob("*.ring")
+    scopes = [names.text(int(name)) for name in RingReader(ring).peek()["name"]]
+    assert scopes == ["left by an exception", "attention", "experts", "forward"]
 
 
 def test_an_optimizer_that_is_no_longer_used_ends_no_steps(tmp_path: Path) -> None:

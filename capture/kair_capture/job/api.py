@@ -1,7 +1,8 @@
-"""What a training script may say itself: start, step, samples, scope, stop. None of it raises, whatever fails."""
+"""What a training script may say itself: start, step, samples, scopes, stop. None of it raises, whatever fails."""
 
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -102,6 +103,32 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
                 self._sampled.__exit__(None, None, None)
         except Exception as failure:  # training goes on, whatever it is
             current.give_up(failure)
+
+
+_begun = threading.local()
+
+
+def perf_scope_begin(name: str) -> None:
+    """Begins a scope, as `with scope(name)` does, where begin and end are in different places of a program.
+
+    It is the PerfScopeBegin of the KAIR paper (III.A). Scopes belong to the thread that begins them, and nest.
+    """
+    _begun.__dict__.setdefault("scopes", []).append((name, scope(name).__enter__()))
+
+
+def perf_scope_end(name: str | None = None) -> None:
+    """Ends the innermost scope of that name that this thread began, and those begun within it; None: the innermost.
+
+    Where there is none, nothing ends: an exception may have left its begin out.
+    """
+    scopes: list[tuple[str, scope]] = _begun.__dict__.setdefault("scopes", [])
+    if name is not None and all(begun != name for begun, _ in scopes):
+        return
+    while scopes:
+        begun, open_scope = scopes.pop()
+        open_scope.__exit__(None, None, None)
+        if name in {None, begun}:
+            return
 
 
 def stop() -> None:
