@@ -178,55 +178,21 @@ class FilesOfJob(JobChoice):
     ] = ()
 
 
-@dataclass(frozen=True)
-class JobToShow(FilesOfJob):
-    """The same for the full screen, where the job can be chosen too."""
-
-    job: Annotated[str | None, Argument(_JOB + "choose on the screen.", job_names)] = None
+_FAIL_ON: Final = {
+    "trace": "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
+    "slowdown>1.05. Or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
+    "machine": "With --compare: exit with status 10 if the suspect is slower, or a condition holds: FIELD == VALUE.",
+    "running": "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
+    "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
+}
+"""By what a command needs."""
 
 
 @dataclass(frozen=True)
 class FailOn:
     """When the exit status should tell what was found."""
 
-    fail_on: Annotated[
-        Sequence[str],
-        Option(
-            "--fail-on",
-            "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
-            "slowdown>1.05. Or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
-            metavar="WHAT",
-        ),
-    ] = ()
-
-
-@dataclass(frozen=True)
-class FailOnSlower(FailOn):
-    """The same of a comparison of machines."""
-
-    fail_on: Annotated[
-        Sequence[str],
-        Option(
-            "--fail-on",
-            "With --compare: exit with status 10 if the suspect is slower, or a condition holds: FIELD == VALUE.",
-            metavar="WHAT",
-        ),
-    ] = ()
-
-
-@dataclass(frozen=True)
-class FailOnAlert(FailOn):
-    """The same of a running job."""
-
-    fail_on: Annotated[
-        Sequence[str],
-        Option(
-            "--fail-on",
-            "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
-            "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
-            metavar="WHAT",
-        ),
-    ] = ()
+    fail_on: Annotated[Sequence[str], Option("--fail-on", _FAIL_ON["trace"], metavar="WHAT")] = ()
 
 
 @dataclass(frozen=True)
@@ -290,11 +256,20 @@ class Diagnostics:
     debug: Annotated[bool, Option("--debug", "Show the traceback of an error.")] = False
 
 
+_FORMATS: Final = (
+    ("is_graph", FormatOfGraph, "The output format; the last three are of the answer's graph."),
+    ("is_picture", FormatOfPicture, "The output format; svg is a picture."),
+    ("is_query", FormatOfRows, "The output format; parquet is for files and pipes."),
+    ("has_oneline", FormatOfVerdict, "The output format; oneline is for chat, pager and job comments."),
+)
+"""Of commands whose entry is so, the formats that they have."""
+
+
 @dataclass(frozen=True)
 class Presentation:
     """How the answer is written."""
 
-    output: Annotated[AnyFormat, Option("-o, --output", "The output format.")] = "table"
+    output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
     json: Annotated[bool, Option("--json", "The same as -o json.")] = False
     fields: Annotated[str | None, Option("--fields", "Only these columns of the main table.", metavar="A,B")] = None
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False
@@ -309,44 +284,9 @@ class Presentation:
 
 
 @dataclass(frozen=True)
-class PresentationOfTable(Presentation):
-    """The same of an answer that is neither a graph nor a picture."""
-
-    output: Annotated[Format, Option("-o, --output", "The output format.")] = "table"
-
-
-@dataclass(frozen=True)
-class PresentationOfGraph(Presentation):
-    """The same of an answer that is a graph."""
-
-    output: Annotated[
-        FormatOfGraph, Option("-o, --output", "The output format; the last three are of the answer's graph.")
-    ] = "table"
-
-
-@dataclass(frozen=True)
-class PresentationOfPicture(Presentation):
-    """The same of an answer that is a picture."""
-
-    output: Annotated[FormatOfPicture, Option("-o, --output", "The output format; svg is a picture.")] = "table"
-
-
-@dataclass(frozen=True)
-class PresentationOfRows(Presentation):
-    """The same of an answer that is rows of any length."""
-
-    output: Annotated[FormatOfRows, Option("-o, --output", "The output format; parquet is for files and pipes.")] = (
-        "table"
-    )
-
-
-@dataclass(frozen=True)
 class PresentationOfVerdict(Presentation):
     """The same of an answer that is said on one line too."""
 
-    output: Annotated[
-        FormatOfVerdict, Option("-o, --output", "The output format; oneline is for chat, pager and job comments.")
-    ] = "table"
     oneline: Annotated[bool, Option("--oneline", "The same as -o oneline.")] = False
 
     @property
@@ -365,32 +305,45 @@ class PresentationOfFile:
 Options = TypeVar("Options")
 
 GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
-    "trace": (FilesOfJob, StorePlace, PresentationOfTable, Diagnostics),
+    "trace": (FilesOfJob, StorePlace, Presentation, Diagnostics),
     "file": (FilesOfJob, StorePlace, PresentationOfFile, Diagnostics),
-    "store": (StorePlace, PresentationOfTable, Diagnostics),
-    "cache": (PresentationOfTable, Diagnostics),
-    "machine": (PresentationOfTable, Diagnostics),
-    "screen": (JobToShow, StorePlace, Diagnostics),
+    "store": (StorePlace, Presentation, Diagnostics),
+    "cache": (Presentation, Diagnostics),
+    "machine": (Presentation, Diagnostics),
+    "screen": (FilesOfJob, StorePlace, Diagnostics),
     "shell": (FilesOfJob, StorePlace, Diagnostics),
-    "runbook": (FilesOfJob, StorePlace, PresentationOfTable, Diagnostics),
+    "runbook": (FilesOfJob, StorePlace, Presentation, Diagnostics),
     "process": (StorePlace, Diagnostics),
-    "running": (Following, FailOnAlert, StorePlace, PresentationOfTable, Diagnostics),
+    "running": (Following, FailOn, StorePlace, Presentation, Diagnostics),
     "nothing": (Diagnostics,),
 }
 
 
 def signature(entry: Entry) -> inspect.Signature:
     """Compose what Typer reads of a command: its own parameters, then the shared ones."""
-    sources: tuple[Callable[..., Any], ...] = (entry.load(), *groups(entry))
-    taken = [parameter for source in sources for parameter in _described(source)]
+    own_words = _own_words(entry)
+    taken = [*_described(entry.load(), {}), *(one for group in groups(entry) for one in _described(group, own_words))]
     if entry.is_query:
         taken.append(taken.pop(0))  # the query comes after the job and its files
     return inspect.Signature(taken)
 
 
-def _described(source: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+def _own_words(entry: Entry) -> dict[str, Any]:
+    """Return the annotations of shared options that say something else of this command."""
+    words: dict[str, Any] = {}
+    for is_so, form, text in _FORMATS:
+        if getattr(entry, is_so):
+            words["output"] = Annotated[form, Option("-o, --output", text)]
+    if entry.needs == "screen":
+        words["job"] = Annotated[str | None, Argument(_JOB + "choose on the screen.", job_names)]
+    if entry.needs in _FAIL_ON:
+        words["fail_on"] = Annotated[Sequence[str], Option("--fail-on", _FAIL_ON[entry.needs], metavar="WHAT")]
+    return words
+
+
+def _described(source: Callable[..., Any], own_words: dict[str, Any]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a function, or fields of a dataclass, that are annotated with Option or Argument."""
-    hints = get_type_hints(source, include_extras=True)
+    hints = get_type_hints(source, include_extras=True) | own_words
     for parameter in inspect.signature(source).parameters.values():
         if get_origin(hint := hints[parameter.name]) is Annotated:
             default = None if parameter.default == () else parameter.default
@@ -414,26 +367,17 @@ def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
 def groups(entry: Entry) -> tuple[type[Any], ...]:
     """Return the groups of shared options that a command takes."""
     chosen = GROUPS[entry.needs]
-    chosen = tuple(_presentation(entry) if group is PresentationOfTable else group for group in chosen)
+    if entry.has_oneline:
+        chosen = tuple(PresentationOfVerdict if group is Presentation else group for group in chosen)
     if entry.needs == "running":
         return chosen
     if entry.needs == "machine":
-        return (FailOnSlower, *chosen)
+        return (FailOn, *chosen)
     if entry.takes_baseline:
         chosen = (chosen[0], BaselineChoice, *chosen[1:])
     if entry.on_workers:
         chosen = (*chosen[:-2], EngineChoice, *chosen[-2:])
     return (chosen[0], FailOn, *chosen[1:]) if entry.fails_on else chosen
-
-
-def _presentation(entry: Entry) -> type[Presentation]:
-    if entry.is_graph:
-        return PresentationOfGraph
-    if entry.is_picture:
-        return PresentationOfPicture
-    if entry.is_query:
-        return PresentationOfRows
-    return PresentationOfVerdict if entry.has_oneline else PresentationOfTable
 
 
 def presentation_of(entry: Entry, arguments: dict[str, Any]) -> Presentation:
