@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import pytest
 from support.cli_samples import triage
+from support.kept_cases import KeptCase, kept_cases
 
 from kair_engine.ranks import Rank
 from kair_engine.results.step_bar import PartOfBar, StepBar
@@ -32,107 +33,11 @@ def found(**changed: Any) -> TriageResult:  # noqa: ANN401
     return TriageResult(**{field.name: told[field.name] for field in fields(TriageResult)})
 
 
-@pytest.mark.parametrize(
-    ("one", "sentence", "settled_by"),
-    [
-        (
-            item("unrecorded", 3),
-            "rank 3 left no trace, and the others wait for it at least 3.60 of the 51.8 ms step (6.9 %)",
-            "add the trace of rank 3",
-        ),
-        (
-            item("unrecorded", 3, 5),
-            "ranks 3 and 5 left no trace, and the others wait for them at least 3.60 of the 51.8 ms step (6.9 %)",
-            "add the traces of ranks 3 and 5",
-        ),
-        (
-            item("unmatched", 0, 1, where="mesh_tp"),
-            "3.60 of the 51.8 ms step (6.9 %) went by in collectives in mesh_tp on ranks 0-1 that were not matched: "
-            "who waits in them is unknown",
-            "record the process group of each collective",
-        ),
-        (
-            item("event", 0, steps=(19,), took_us=161_000.0, usual_us=24_000.0, operator="evaluation"),
-            "step 19 took 161 ms instead of 24.0 ms: the others waited for rank 0 (evaluation)",
-            "record more steps to see whether it returns",
-        ),
-        (
-            item("event", 0, steps=(19,), took_us=161_000.0, usual_us=24_000.0, cause="compute", operator="evaluate"),
-            "step 19 took 161 ms instead of 24.0 ms: the others waited for rank 0, which computed alone (evaluate)",
-            "record more steps to see whether it returns",
-        ),
-        (
-            item("event", 2, steps=(36,), took_us=297_000.0, usual_us=31_000.0, cause="compilation", operator=LONG),
-            "step 36 took 297 ms instead of 31.0 ms: the others waited for rank 2, which compiled",
-            "record more steps to see whether it returns",
-        ),
-        (
-            item("event", steps=(7, 9), took_us=161_000.0, usual_us=24_000.0, cause="input", more_steps=24),
-            "steps 7, 9 took up to 161 ms instead of 24.0 ms: all ranks were late together (input)",
-            "record 24 more steps to see whether it returns",
-        ),
-        (
-            item("event", 2, steps=(4,)),
-            "step 4 took longer, 3.60 of the 51.8 ms step (6.9 %) over all steps: the others waited for rank 2",
-            "record more steps to see whether it returns",
-        ),
-        (
-            item("uneven", cause="compute"),
-            "3.60 of the 51.8 ms step (6.9 %) is lost to uneven work (compute), on no rank in particular",
-            "record the shapes of inputs to see why",
-        ),
-        (
-            item("waiting", 5, more_steps=1),
-            "the others wait 3.60 of the 51.8 ms step (6.9 %) for rank 5, and no test sets it apart",
-            "record one more step",
-        ),
-        (
-            item("waiting", 5, cause="host", replayed_us=300.0),
-            "the others wait 3.60 of the 51.8 ms step (6.9 %) for rank 5 (host), which a test sets apart, but replayed "
-            "without it a step is only 300 µs shorter",
-            "compare with a healthy run (kair compare)",
-        ),
-        (
-            item("waiting"),
-            "ranks wait 3.60 of the 51.8 ms step (6.9 %) for one another, for no rank in particular",
-            "record more steps",
-        ),
-        (
-            item("changed", steps=(9, 10, 11), took_us=36_000.0, usual_us=24_000.0, where="rank 1 → rank 2"),
-            "since step 9 a step takes 36.0 ms instead of 24.0 ms: rank 1 → rank 2",
-            "record more steps before and after it",
-        ),
-        (
-            item("changed", steps=(9, 10)),
-            "since step 9 steps take longer, by 3.60 of the 51.8 ms step (6.9 %), on no rank in particular",
-            "record more steps before and after it",
-        ),
-        (
-            item("idle", 2),
-            "what CUDA graphs run is not recorded, 3.60 of the 51.8 ms step (6.9 %) on rank 2",
-            "record with nsys profile --cuda-graph-trace=node",
-        ),
-        (
-            item("groups_differ", 4, 5, where="tp 1"),
-            "ranks 4-5 (tp 1) take 3.60 of the 51.8 ms step (6.9 %) longer than the others, and which of both is usual "
-            "is unknown",
-            "compare with a healthy run (kair compare)",
-        ),
-        (
-            item("no_peer", 7),
-            "rank 7 was not compared with peers, and the others may wait 3.60 of the 51.8 ms step (6.9 %) for it",
-            "compare with a healthy run (kair compare)",
-        ),
-        (
-            item("few_steps", 3, cause="compute", more_steps=4),
-            "rank 3 takes 3.60 of the 51.8 ms step (6.9 %) longer (compute), in all of too few steps for a test",
-            "record 4 more steps",
-        ),
-    ],
-)
-def test_an_open_item_says_how_much_on_whom_and_what_settles_it(one: OpenItem, sentence: str, settled_by: str) -> None:
-    told = open_in_words(one, STEP_US)
-    assert (told.sentence, told.settled_by) == (sentence, settled_by)
+@pytest.mark.parametrize("case", kept_cases("open_items"), ids=str)
+def test_an_open_item_says_how_much_on_whom_and_what_settles_it(case: KeptCase) -> None:
+    kind, ranks, *figures = case.given.items()
+    told = open_in_words(item(kind[1], *ranks[1], **dict(figures)), STEP_US)
+    case.assert_said([told.sentence, told.settled_by])
 
 
 @pytest.mark.parametrize("kind", get_args(OpenKind))

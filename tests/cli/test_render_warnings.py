@@ -1,58 +1,18 @@
 """Warnings: what is said of their figures."""
 
-from collections.abc import Mapping
-
 import pytest
+from support.kept_cases import KeptCase, kept_cases
 
 from kair_engine.ranks import Rank
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.warnings import warning_in_words, warnings_in_words
 
 
-@pytest.mark.parametrize(
-    ("code", "figures", "sentence"),
-    [
-        (
-            "few_steps",
-            {"share_of_step": 0.1234, "steps": 1, "fewest_steps": 3},
-            "rank 3 took 12.3 % of the step longer than its peers (compute), but in 1 step a slow rank cannot be told "
-            "from a slow moment: record at least 3 steps, better 10",
-        ),
-        (
-            "unmatched_collectives",
-            {"share_of_step": 0.5},
-            "of rank 3's step, 50.0 % went by in communication whose other members are not known; how much of it was "
-            "waiting cannot be told, and it counts as the rest",
-        ),
-        (
-            "nobody_waits",
-            {"share_of_step": 0.12, "waited_share": 0.002},
-            "rank 3 is slower than its peers by 12.0 % of the step, but they wait only 0.2 % of it for it: no "
-            "straggler",
-        ),
-        (
-            "replay_in_doubt",
-            {"share_of_step": 0.0, "waited_share": 0.217},
-            "rank 3 comes last to nearly all collectives, with kernels of its own that take 21.7 % of the step longer, "
-            "but a replay prices that at 0.0 %: the price is what its kernels take longer, the replay is in doubt",
-        ),
-        (
-            "simulation_error",
-            {"off": 0.12, "worst_step": 1200, "replayed_us": 1240.0, "recorded_us": 990.0},
-            "the replay is 12 % off the recording, most in step 1200 (1.24 ms instead of 990 µs): read the figures "
-            "with care",
-        ),
-        (
-            "too_many_workers",
-            {"ranks": 16384, "priced": 900, "others_at_most": 0.0111},
-            "of 16,384 ranks the 900 that exceed their peers most are priced one by one; none of the others makes a "
-            "step more than 1.2 % longer",
-        ),
-    ],
-)
-def test_a_warning_with_figures_is_told_in_their_units(code: str, figures: Mapping[str, float], sentence: str) -> None:
-    told = warning_in_words(KairWarning(code, figures=figures, ranks=(Rank(3),), about="compute"))
-    assert (told.code, told.message) == (code, sentence)
+@pytest.mark.parametrize("case", kept_cases("warnings"), ids=str)
+def test_a_warning_with_figures_is_told_in_their_units(case: KeptCase) -> None:
+    told = warning_in_words(KairWarning(**case.given, ranks=(Rank(3),), about="compute"))
+    assert told.code == case.given["code"]
+    case.assert_said(told.message)
 
 
 def test_each_warning_is_told_once() -> None:

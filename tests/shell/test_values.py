@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.cli_samples import kair
+from support.kept_cases import KeptCase, kept_cases
 from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES
@@ -197,96 +198,9 @@ def said_of(text: str) -> tuple[int, str, str | None]:
     return wrong.value.line, str(wrong.value), wrong.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message", "hint"),
-    [
-        (
-            "t = triage\n\nwhen $t.verdict == stragler: info",
-            3,
-            '$t.verdict is never "stragler" (did you mean straggler?)',
-            "it is straggler, job_wide, no_straggler or inconclusive",
-        ),
-        (
-            "t = triage\nexpect not ($t.findings contains comunication)",
-            2,
-            'what $t.findings holds is never "comunication" (did you mean communication?)',
-            None,
-        ),
-        (
-            "t = triage\nexpect comunication in $t.findings",
-            2,
-            'what $t.findings holds is never "comunication" (did you mean communication?)',
-            None,
-        ),
-        (
-            "t = triage\nwhen $t.findings.count > 0:\n    expect $t.findings[0].cause in (compute, inputt)",
-            3,
-            '$t.findings[0].cause is never "inputt" (did you mean input?)',
-            None,
-        ),
-        (
-            "t = triage\nx = $t.verdict\nexpect $x != healthy",
-            3,
-            '$x is never "healthy"',
-            "it is straggler, job_wide, no_straggler or inconclusive",
-        ),
-        (
-            "p = rank --rank 1\nexpect $p.parts.inptu.share < 0.1",
-            2,
-            "$p.parts.inptu.share: there is no entry 'inptu'",
-            "did you mean input?",
-        ),
-        (
-            "w = localize\nexpect $w.rank == '2'",
-            2,
-            '$w.rank is a whole number, and never "2"',
-            "without quotes it is no text: 2",
-        ),
-        ("w = localize\nexpect $w.host == 17", 2, "$w.host is text, and never 17", 'in quotes it is text: "17"'),
-        ("w = localize\nexpect not $w.flagged == yes", 2, '$w.flagged is true or false, and never "yes"', None),
-        (
-            "i = info\nexpect $i.missing_ranks == 0",
-            2,
-            "$i.missing_ranks is a list, and never 0",
-            None,
-        ),
-        (
-            "i = info\nexpect $i.missing_ranks < 1",
-            2,
-            "$i.missing_ranks is a list, which is neither less nor more",
-            "$i.missing_ranks.count is how many there are",
-        ),
-        (
-            "t = triage\nexpect $t.verdict",
-            2,
-            "$t.verdict is never empty: nothing is asked",
-            "it is straggler, job_wide, no_straggler or inconclusive",
-        ),
-        (
-            "expect straggler",
-            1,
-            '"straggler" is text, and no field: nothing is asked',
-            "a field is written $NAME.FIELD",
-        ),
-        (
-            "t = triage\nexpect verdict == straggler",
-            2,
-            '"verdict" is text, and no field: nothing is compared',
-            "a field is written $NAME.FIELD",
-        ),
-        (
-            "default wanted = stragler\nt = triage\nexpect $t.verdict != $wanted",
-            3,
-            '$t.verdict is never "stragler" ($wanted) (did you mean straggler?)',
-            "it is straggler, job_wide, no_straggler or inconclusive",
-        ),
-    ],
-)
-def test_what_is_wrong_is_told_in_one_line(text: str, line: int, message: str, hint: str | None) -> None:
-    found = said_of(text)
-    assert found[:2] == (line, message)
-    if hint is not None:
-        assert found[2] == hint
+@pytest.mark.parametrize("case", kept_cases("wrong_values"))
+def test_what_is_wrong_is_told_in_one_line(case: KeptCase) -> None:
+    case.assert_said(said_of(case.given["text"]))
 
 
 @pytest.mark.parametrize(
