@@ -104,14 +104,15 @@ _BETWEEN_LINES_S = 5.0
 
 
 class ProgressBar:
-    """What the engine reports to. Shows nothing until the work proves long."""
+    """What the engine reports to. Shows nothing until a piece of work proves long, and no bar once that is done."""
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
         self._quiet = quiet
         self._is_watched = is_terminal(sys.stderr) or "ipykernel" in sys.modules  # a notebook draws it, too
         self._ascii_only = ascii_only
         self._no_color = no_color
-        self._began = self._said = time.monotonic()
+        self._began: float | None = None
+        self._said = 0.0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
@@ -121,13 +122,18 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self.end()
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
         """Show how far the engine is."""
-        if self._quiet or time.monotonic() - self._began < _PATIENCE_S:
-            return
+        if self._began is None:
+            self._began = self._said = time.monotonic()
+        if not self._quiet and time.monotonic() - self._began >= _PATIENCE_S:
+            self._show(done, total, what)
+        if done >= total:
+            self.end()
+
+    def _show(self, done: int, total: int, what: str) -> None:
         if not self._is_watched:
             self._say(f"kair: {done} of {total}: {what}")
             return
@@ -136,6 +142,12 @@ class ProgressBar:
         if self._bar is not None and self._task is not None:
             label = clean(what, ascii_only=self._ascii_only)
             self._bar.update(self._task, completed=done, total=total, description=label)
+
+    def end(self) -> None:
+        """Take the bar away; the next piece of work has one of its own, once it proves long."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._began = None
 
     def _say(self, line: str) -> None:
         if time.monotonic() - self._said >= _BETWEEN_LINES_S:

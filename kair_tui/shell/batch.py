@@ -21,33 +21,9 @@ from kair_tui.shell.session import ShellState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kair_engine.trace.model import ImportOutcome
     from kair_tui.render.answer import PageOptions
     from kair_tui.shell.run_result import RunResult
     from kair_tui.shell.runbooks import Runbook
-
-
-class _Progress:
-    """A bar for each piece of long work, which ends with it."""
-
-    def __init__(self, presentation: Presentation, *, ascii_only: bool) -> None:
-        self._presentation = presentation
-        self._ascii_only = ascii_only
-        self._bar: ProgressBar | None = None
-
-    def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-        wanted = self._presentation
-        if self._bar is None:
-            self._bar = ProgressBar(quiet=wanted.quiet, ascii_only=self._ascii_only, no_color=wanted.no_color)
-        self._bar(done, total, what, outcome)
-        if done >= total:
-            self.end()
-
-    def end(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-            self._bar = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +36,7 @@ class BatchSession:
     """What stdout can show."""
     place: str
     """What statements come from, before the number of a line; empty where they were just typed."""
-    progress: _Progress
+    progress: ProgressBar
     debug: bool = False
 
     def printer(self, kind: type[StatementPrinter] = StatementPrinter) -> StatementPrinter:
@@ -92,7 +68,7 @@ class BatchSession:
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
     """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
-    progress = _Progress(presentation, ascii_only=look.ascii_only)
+    progress = ProgressBar(quiet=presentation.quiet, ascii_only=look.ascii_only, no_color=presentation.no_color)
 
     def note(text: str) -> None:
         if not presentation.quiet:

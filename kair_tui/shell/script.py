@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.failures import ExitCode, explained
@@ -13,39 +13,19 @@ from kair_tui.shell.runner import Outcome, run_one
 from kair_tui.shell.system import call_system, pipe_to
 
 if TYPE_CHECKING:
-    from kair_tui.render.answer import Document, PageOptions
+    from kair_tui.render.answer import Document
+    from kair_tui.shell.printers import StatementPrinter
     from kair_tui.shell.session import ShellState
 
 
 TRIAGE: Final = "triage"
 
 
-class StatementListener(Protocol):
-    """Who is told what happens, as it happens."""
-
-    look: "PageOptions"
-
-    def on_start(self, statement: Statement) -> None:
-        """Hear that a statement is about to run."""
-
-    def on_answer(self, outcome: Outcome) -> None:
-        """Hear that a command, a value or a focus is through."""
-
-    def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """Hear of a condition; `found` is what it found where it does not hold, else None."""
-
-    def on_error(self, line: int, error: BaseException) -> None:
-        """Hear that a statement went wrong, which ends the script."""
-
-    def on_fail(self, line: int, message: str) -> None:
-        """Hear that a `fail` ends the script."""
-
-
 class Script:
     """One run: what each statement did, and the exit status so far."""
 
     def __init__(
-        self, state: "ShellState", listener: StatementListener, *, documents: bool = False, keep_going: bool = False
+        self, state: "ShellState", listener: "StatementPrinter", *, documents: bool = False, keep_going: bool = False
     ) -> None:
         """`documents`: each answer is kept as JSON has it; `keep_going`: only `fail` ends it."""
         self._state = state
