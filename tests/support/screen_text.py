@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from importlib.metadata import version
 from itertools import count
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from rich.console import Console
 from support.places import ROOT
@@ -34,6 +34,7 @@ drawings = count()
 """A number for each time that the program drew something: `tui/conftest.py` takes them."""
 
 Arguments = ParamSpec("Arguments")
+Shown = TypeVar("Shown", bound=ViewScreen)
 
 
 def played(test: Callable[Arguments, Coroutine[Any, Any, None]]) -> Callable[Arguments, None]:
@@ -81,6 +82,15 @@ async def opened(
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: answered(app), turns=turns)
         yield app, pilot
+
+
+async def go(app: KairApp, pilot: Pilot[int], *keys: str, to: type[Shown] = ViewScreen) -> Shown:  # type: ignore[assignment]
+    """Presses keys, and waits for a screen of that kind with all its answers."""
+    await pilot.press(*keys)
+    await until(pilot, lambda: isinstance(app.screen, to) and answered(app))
+    screen = app.screen
+    assert isinstance(screen, to)
+    return screen
 
 
 async def type_line(pilot: Pilot[int], key: str, text: str) -> None:

@@ -14,6 +14,7 @@ from support.places import MEGATRON, SAMPLES
 from support.screen_text import (
     answered,
     assert_snapshot,
+    go,
     opened,
     played,
     screen_lines,
@@ -69,7 +70,7 @@ def tree(app: KairApp) -> BlameTree:
 def tree_lines(app: KairApp) -> list[str]:
     """Every line of the paths, in view or not."""
     shown = tree(app)
-    return ["".join(piece for piece, _ in shown.pieces(at)) for at in range(shown.virtual_size.height)]
+    return ["".join(piece for piece, _ in shown.line_of(item, shown.size.width)) for item in shown.items]
 
 
 def below(app: KairApp, heading: str) -> list[str]:
@@ -77,21 +78,6 @@ def below(app: KairApp, heading: str) -> list[str]:
     lines = screen_lines(app)
     at = next(at for at, line in enumerate(lines) if line.lstrip(" ▸>").startswith(heading))
     return lines[at + 1 : -2]
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "size", "look"),
-    [
-        ("blame_80x24", SLOW, (80, 24), Look()),
-        ("blame_160x50", PIPELINE, (160, 50), Look()),
-        ("blame_ascii", PIPELINE, (80, 24), Look(ascii_only=True)),
-        ("blame_no_colour", HEALTHY, (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with blamed(job, size, look) as (app, _, _):
-        assert_snapshot(app, name)
 
 
 @played
@@ -201,16 +187,13 @@ async def test_a_stop_leads_to_its_rank() -> None:
 async def test_one_step_at_a_time_and_after_the_last_all_again() -> None:
     async with blamed(SLOW) as (app, pilot, screen):
         for keys, step in (("right_square_bracket", 4), ("right_square_bracket", 5), ("left_square_bracket", 4)):
-            await pilot.press(keys)
-            await until(pilot, lambda: answered(app))
+            await go(app, pilot, keys)
             assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000 --step {step}"
             assert f"blame step {step}" in screen_lines(app)[0]
         assert "ranks together waited in\n step 4" in screen_text(app)
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "left_square_bracket")
         assert "waited in\n steps 4-15" in screen_text(app)
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "left_square_bracket")
         assert "blame step 15" in screen_lines(app)[0]
 
 
@@ -218,12 +201,10 @@ async def test_one_step_at_a_time_and_after_the_last_all_again() -> None:
 async def test_the_cursor_stays_with_its_cause_from_step_to_step() -> None:
     async with blamed(SLOW) as (app, pilot, _):
         causes = app.screen.query_one(Table)
-        await pilot.press("s", "s", "S", "right_square_bracket", "right_square_bracket")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "s", "s", "S", "right_square_bracket", "right_square_bracket")
         await pilot.press("end")
         key = key_of(causes.chosen)
-        await pilot.press("right_square_bracket")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "right_square_bracket")
         there = {key_of(causes.row(at)) for at in range(causes.count)}
         assert key_of(causes.chosen) == key if key in there else causes.at == 0
 
@@ -236,11 +217,9 @@ async def test_opened_for_a_rank_and_an_operator_it_says_so_and_goes_back_to_the
         assert screen.commands()[0] == command
         assert "only rank 2 and operators with 'kair_sample::mlp'" in screen_text(app)
         assert app.screen.query_one(Table).count == 1
-        await pilot.press("r")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "r")
         assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000 --step 8"
-        await pilot.press("r")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "r")
         assert screen.commands()[0] == f"kair blame {SLOW} --rank 2 --limit 1000 --step 8"
 
 

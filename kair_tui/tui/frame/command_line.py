@@ -29,8 +29,8 @@ from kair_tui.tui.frame.screen import BaseScreen, Program
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screen_registry import SCREENS
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.lists import Choices, Lines
-from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.lines import Piece
+from kair_tui.tui.widgets.lists import Choices
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -60,7 +60,7 @@ def run_command(screen: BaseScreen, line: str) -> None:
     if said in LEAVES:
         screen.action_quit_kair()
     elif said in HELPS:
-        screen.call_later(screen.action_help)
+        screen.call_later(screen.action_serve, "help")
     elif said:
         screen.kair.typed.append(said)
         screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
@@ -210,6 +210,16 @@ class Choice:
     do: Callable[[], object]
 
 
+class ChoiceList(Choices[Choice]):
+    """Choices, lit while one types above."""
+
+    LIT = True
+
+    def line_of(self, item: Choice, width: int) -> list[Piece]:  # noqa: ARG002
+        """Return its name, and what it is."""
+        return [(f" {item.name:<{_NAME_WIDTH}} ", self.text_styles.strong), (item.about, self.text_styles.dim)]
+
+
 class ChoiceLine(Input):
     """Where one types; its arrow keys move the cursor of the list."""
 
@@ -248,14 +258,13 @@ class ChoiceScreen(BaseScreen):
         line = ChoiceLine(placeholder="type to narrow, enter to choose", compact=True)
         line.cursor_blink = False
         yield line
-        yield Choices[Choice](self.look, self._draw, lit=True)
+        yield ChoiceList(self.look)
 
     def on_mount(self) -> None:
         """Everything, before something is typed."""
-        super().on_mount()
-        self.query_one(Choices).show(self._all)
+        self.query_one(ChoiceList).show(self._all)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+    def offers(self, action: str, of: str = "") -> bool:  # noqa: ARG002
         """Keys are typed here; only these still do something."""
         return action in ("back", "move")
 
@@ -263,7 +272,7 @@ class ChoiceScreen(BaseScreen):
         """Keep what has every word that was typed."""
         words = event.value.lower().split()
         kept = [one for one in self._all if all(word in f"{one.name} {one.about}".lower() for word in words)]
-        self.query_one(Choices).show(kept)
+        self.query_one(ChoiceList).show(kept)
 
     def on_input_submitted(self) -> None:
         """Do what the cursor is on."""
@@ -275,18 +284,14 @@ class ChoiceScreen(BaseScreen):
 
     def action_move(self, by: int) -> None:
         """The cursor of the list, while the keyboard stays with the line."""
-        self.query_one(Choices).action_move(by)
+        self.query_one(ChoiceList).action_move(by)
 
     def _take(self) -> None:
-        chosen = self.query_one(Choices).chosen
+        chosen = self.query_one(ChoiceList).chosen
         # Enter, twice in a row, chooses once: the second finds the list closed.
-        if isinstance(chosen, Choice) and self.is_current:
+        if chosen is not None and self.is_current:
             self.app.pop_screen()
             chosen.do()
-
-    def _draw(self, choice: Choice, width: int) -> Lines:  # noqa: ARG002
-        styles = styles_of(self.look)
-        return [[(f" {choice.name:<{_NAME_WIDTH}} ", styles.strong), (choice.about, styles.dim)]]
 
 
 async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]) -> None:

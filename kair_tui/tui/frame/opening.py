@@ -1,5 +1,6 @@
 """The screen while a job opens, and when it cannot be opened."""
 
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -73,14 +74,6 @@ class Progressed(Message, bubble=False):
     """More files were parsed."""
 
 
-class Opened(Message, bubble=False):
-    """The job is there, or the error that came instead."""
-
-    def __init__(self, session: Session | None, error: BaseException | None = None) -> None:
-        super().__init__()
-        self.session, self.error = session, error
-
-
 class OpeningScreen(BaseScreen):
     """A bar, and each rank as it arrives."""
 
@@ -118,21 +111,17 @@ class OpeningScreen(BaseScreen):
 
     def on_mount(self) -> None:
         """Begin once the screen is painted: what follows loads the engine."""
-        super().on_mount()
         self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def offers(self, action: str, of: str = "") -> bool:
         """Only what makes sense without a job; one that cannot be opened may still be run under kair mitigate."""
         if action == "go":
-            return self._over and parameters == ("mitigation",)
-        if action == "stop":
-            return not self._over
+            return self._over and of == "mitigation"
         if action == "back":
             return self._over and len(self.kair.framed_screens) > 1
-        if action == "retry":
-            return self._over
-        return action in ("help", "quit_kair", "copy")
+        offered = {"stop": not self._over, "retry": self._over}
+        return offered.get(action, action in ("help", "quit_kair", "copy"))
 
     def copied(self) -> str:
         """Return the complaint."""
@@ -163,21 +152,17 @@ class OpeningScreen(BaseScreen):
 
     def _begin(self) -> None:
         arrivals = self._arrivals
-        self.kair.in_thread(self, lambda: self._open(arrivals), group="open")
 
-    def _open(self, arrivals: Arrivals) -> None:
+        def then(session: Session | None, error: Exception | None) -> None:
+            if not (isinstance(error, Stopped) or (error is None and arrivals.stopped)):
+                self._opened(session, error)
+
+        self.work_out(partial(self._open, arrivals), then, group="open")
+
+    def _open(self, arrivals: Arrivals) -> Session:
         """In a thread."""
         self._committed_before = committed_at(str(self._wanted.job), self._wanted.store)
-        try:
-            source = locate(self._wanted.job, self._wanted.store, self._wanted.files)
-            session = self._session(source, arrivals)
-        except Stopped:
-            return
-        except Exception as error:
-            self.post_message(Opened(None, error))
-        else:
-            if not arrivals.stopped:
-                self.post_message(Opened(session))
+        return self._session(locate(self._wanted.job, self._wanted.store, self._wanted.files), arrivals)
 
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
         before = self.kair.session
@@ -201,16 +186,16 @@ class OpeningScreen(BaseScreen):
         self._list()
         self.set_timer(_REDRAW_S, lambda: arrivals.has_more_than(drawn) and self.post_message(Progressed()))
 
-    def on_opened(self, message: Opened) -> None:
+    def _opened(self, session: Session | None, error: Exception | None) -> None:
         """On to the overview, or what went wrong."""
-        if message.session is not None:
-            self.kair.opened(message.session)
+        if session is not None:
+            self.kair.opened(session)
             return
-        self.status_code = self.complain(message.error)
+        self.status_code = self.complain(error)
         arrived = len(self._arrivals.lines)
         self._show(f"what came of the files of {self.crumb}:" if arrived else f"nothing of {self.crumb} was read")
         self._end()
-        self._list(message.error)
+        self._list(error)
         self.set_timer(_LOOK_S, self._look_again)
 
     def _look_again(self) -> None:

@@ -48,7 +48,6 @@ class OutputScreen(BaseScreen):
 
     def on_mount(self) -> None:
         """Fill the page."""
-        super().on_mount()
         self.query_one(TextPage).show(self._lines)
 
     def commands(self) -> Sequence[str]:

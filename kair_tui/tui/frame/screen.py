@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -12,6 +12,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
+from kair_engine.cancelling import Cancelled
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
@@ -124,6 +125,9 @@ class TooSmall(Line):
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.text_styles.strong)]
 
 
+Worked = TypeVar("Worked")
+
+
 def _to_screen(entry: ScreenEntry) -> Binding:
     return Binding(entry.key, f"go('{entry.name}')", entry.name, show=False)
 
@@ -163,26 +167,28 @@ class BaseScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(_to_screen(entry) for entry in SCREENS),
         Binding("escape", "back", "back", key_display="esc"),
-        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("question_mark", "serve('help')", "help", key_display="?"),
         Binding("q", "quit_kair", "quit"),
         Binding("ctrl+c", "quit_kair", "quit", show=False),
         Binding("ctrl+z", "app.suspend_process", "to the shell, where fg leads back", show=False),
-        Binding("colon", "command_line", "type a kair command", key_display=":", show=False),
-        Binding("ctrl+p", "palette", "choose a screen, command or bookmark", show=False),
-        Binding("o", "show_commands", "the commands that print this", show=False),
-        Binding("y", "copy", "copy what is under the cursor", show=False),
-        Binding("e", "export", "save this view to a file", show=False),
+        Binding("colon", "serve('command line')", "type a kair command", key_display=":", show=False),
+        Binding("ctrl+p", "serve('palette')", "choose a screen, command or bookmark", show=False),
+        Binding("o", "serve('commands')", "the commands that print this", show=False),
+        Binding("y", "serve('copy')", "copy what is under the cursor", show=False),
+        Binding("e", "serve('export')", "save this view to a file", show=False),
         Binding("g", "go_to_rank", "go to a rank", show=False),
-        Binding("N", "note", "write a note on what is under the cursor", show=False),
-        Binding("m", "bookmark", "set or remove a bookmark", show=False),
+        Binding("N", "serve('note')", "write a note on what is under the cursor", show=False),
+        Binding("m", "serve('bookmark')", "set or remove a bookmark", show=False),
         Binding("f", "follow", "follow the job as it grows, or no more", show=False),
         Binding("ctrl+r", "reload", "read the job again", show=False),
-        Binding("R", "record", "record commands to a runbook", show=False),
+        Binding("R", "serve('recording')", "record commands to a runbook", show=False),
     ]
     of_job: ClassVar[bool] = True
     """Whether it is about the job that is open."""
     STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
     """Keys that come last in the footer, and stay where others have no room."""
+    FIRST: ClassVar[str] = ""
+    """The part that has the keyboard at first, as a selector."""
     COMMON: ClassVar[frozenset[str]] = frozenset({"filter", "sort"})
     """Actions of most screens, whose keys come behind those of a screen's own."""
 
@@ -213,7 +219,7 @@ class BaseScreen(Screen[None]):
     @property
     def crumb(self) -> str:
         """Return its name in the path at the top."""
-        raise NotImplementedError
+        return self.screen_name
 
     def body(self) -> ComposeResult:
         """Its widgets between the header and the status line."""
@@ -251,13 +257,13 @@ class BaseScreen(Screen[None]):
         # While there are no widgets yet: a class that comes later styles all of them anew.
         self.update_classes(self.room(self.app.size), update=False)
         yield TooSmall(self.look)
-        yield HeaderLine(self.look)
-        yield ScreensLine(self.look)
+        yield HeaderLine(self.look, id="header")
+        yield ScreensLine(self.look, id="screens")
         yield Paragraphs(self.look, id="problem")
         with Vertical(id="body") as self._body:
             yield from self.body()
-        yield StatusLine(self.look)
-        self._footer = FooterLine(self.look)
+        yield StatusLine(self.look, id="status")
+        self._footer = FooterLine(self.look, id="footer")
         yield self._footer
 
     @property
@@ -284,12 +290,14 @@ class BaseScreen(Screen[None]):
         return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
-        """Keep the footer true to what has the keyboard."""
+        """Give the keyboard to the first part, and keep the footer true to what has it."""
         self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys() if self.is_current else None)
+        if self.FIRST:
+            self.query_one(self.FIRST).focus()
         self.show_header()
         self.show_keys()
 
-    def on_screen_resume(self, _: events.ScreenResume) -> None:
+    def on_screen_resume(self) -> None:
         """The path may have changed meanwhile, and what the keys do."""
         self.show_header()
         self.show_keys()
@@ -297,6 +305,10 @@ class BaseScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Parts are arranged for the room that there is."""
         self.update_classes(self.room(event.size))
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Arrange what the styles cannot, for the room that there is now."""
 
     def room(self, size: Size) -> dict[str, bool]:
         """Classes for the styles, and whether they are true of a size; below the smallest one only that is said."""
@@ -307,7 +319,7 @@ class BaseScreen(Screen[None]):
         if self.is_mounted and self.query(HeaderLine):
             self.query_one(HeaderLine).show(*self.kair.header())
             there = [entry for entry in SCREENS if self.kair.session is not None or not entry.needs_job]
-            self.query_one(ScreensLine).show([(entry.key, entry.name) for entry in there], self.screen_name)
+            self.query_one(ScreensLine).show(tuple((entry.key, entry.name) for entry in there), self.screen_name)
 
     def show_keys(self) -> None:
         """The keys of the widget that has the keyboard, then the screen's."""
@@ -324,7 +336,7 @@ class BaseScreen(Screen[None]):
                 if binding.action in self.COMMON:
                     common.add(display)
         in_order = sorted(shown.values(), key=lambda key: (key.stays, key.key in common))
-        self._footer.show(tuple(in_order))
+        self._footer.show(*in_order)
 
     def say(self, text: str, *, alarm: bool = False) -> None:
         """A message above the footer, until the cursor moves on; without text none."""
@@ -344,6 +356,28 @@ class BaseScreen(Screen[None]):
         hints = [Paragraph(hint, styles.base, "hint: ")] if hint else []
         problem.show(Paragraph(f"kair: error: {text}", styles.alarm), *hints)
         return status
+
+    def work_out(
+        self, work: Callable[[], Worked], then: Callable[[Worked | None, Exception | None], object], *, group: str
+    ) -> None:
+        """Run `work` in a thread; `then` is given what came of it, or the error, unless the screen is left by then."""
+
+        def run() -> None:
+            done: Worked | None = None
+            error: Exception | None = None
+            try:
+                done = work()
+            except Cancelled:
+                return
+            except Exception as caught:
+                error = caught
+            self.call_later(lambda: then(done, error) if self.is_whole else None)
+
+        self.kair.in_thread(self, run, group=group)
+
+    def dotted(self, *parts: str) -> str:
+        """Return those that say something, in one line."""
+        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
 
     def record(self, command: str) -> None:
         """Add a line to the runbook, where one is recorded."""
@@ -414,29 +448,29 @@ class BaseScreen(Screen[None]):
         await self.mount(prompt, before=status)
         prompt.take_keys()
 
-    async def on_footer_line_chosen(self, message: FooterLine.Chosen) -> None:
-        """A click on a key is that key."""
-        active = self.active_bindings.get(message.key)
-        if active is not None:
+    async def action_press(self, key: str) -> None:
+        """Do what a key does, where it was clicked in the footer."""
+        if (active := self.active_bindings.get(key)) is not None:
             await self.app.run_action(active.binding.action, active.node)
 
-    def on_screens_line_chosen(self, message: ScreensLine.Chosen) -> None:
-        """A click on a screen's name is its key."""
-        self.kair.go_to_screen(message.name)
-
-    def on_header_line_chosen(self, message: HeaderLine.Chosen) -> None:
-        """Back along the path."""
-        self.kair.go_to_crumb(message.at)
+    def action_go_to_crumb(self, at: int) -> None:
+        """Go back along the path."""
+        self.kair.go_to_crumb(at)
 
     # The keys that work everywhere; the program does what they ask.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
+        """Offer a key that has something to act on, asked by its action, or by the service that it asks for."""
+        of = str(parameters[0]) if parameters else ""
+        return action in ("press", "go_to_crumb") or self.offers(of if action == "serve" else action, of)
+
+    def offers(self, action: str, of: str = "") -> bool:
+        """Return whether there is something to act on; `of` is the action's first parameter."""
         if action == "back":
             return self.kair.leads_back(self)
         if action in ("follow", "reload"):
             return self.kair.session is not None
-        entry = find_screen(str(parameters[0])) if action == "go" else None
+        entry = find_screen(of) if action == "go" else None
         return entry is None or not entry.needs_job or self.kair.session is not None
 
     def action_back(self) -> None:
@@ -447,29 +481,9 @@ class BaseScreen(Screen[None]):
         """Leaves."""
         self.app.exit(0)
 
-    async def action_help(self) -> None:
-        """All keys, screens and commands."""
-        await self.kair.serve(self, "help")
-
-    async def action_command_line(self) -> None:
-        """Any `kair` command."""
-        await self.kair.serve(self, "command line")
-
-    async def action_palette(self) -> None:
-        """Everything there is to choose from."""
-        await self.kair.serve(self, "palette")
-
-    async def action_show_commands(self) -> None:
-        """The commands that print what is on the screen."""
-        await self.kair.serve(self, "commands")
-
-    async def action_copy(self) -> None:
-        """To the terminal's clipboard, and to a file."""
-        await self.kair.serve(self, "copy")
-
-    async def action_export(self) -> None:
-        """Go to a file, in a format to choose."""
-        await self.kair.serve(self, "export")
+    async def action_serve(self, service: Service) -> None:
+        """Have the program do what is done in the same way on all screens."""
+        await self.kair.serve(self, service)
 
     def action_follow(self) -> None:
         """Read the job again whenever its files change, or no more."""
@@ -479,21 +493,9 @@ class BaseScreen(Screen[None]):
         """Read the job again now."""
         self.kair.job_watch.reload()
 
-    async def action_record(self) -> None:
-        """Start or stop a recording."""
-        await self.kair.serve(self, "recording")
-
     async def action_go_to_rank(self) -> None:
         """Ask which."""
         await self.ask_for("rank", self.kair.go_to_rank_named)
-
-    async def action_bookmark(self) -> None:
-        """This place."""
-        await self.kair.serve(self, "bookmark")
-
-    async def action_note(self) -> None:
-        """On what is under the cursor."""
-        await self.kair.serve(self, "note")
 
     def action_go(self, name: str) -> None:
         """Go to the screen of that name."""

@@ -21,21 +21,22 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.timer import Timer
 from textual.worker import Worker, get_current_worker
 
 from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
+from kair_tui.render.units import count, plural
 from kair_tui.render.written import Format
 from kair_tui.tui.filtering import Filter, parse_filter
 from kair_tui.tui.frame.screen import BaseScreen, Export
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.drawn import CursorMoved, RankOpened
 from kair_tui.tui.widgets.lines import Heading
+from kair_tui.tui.widgets.table import Table
 
 if TYPE_CHECKING:
     from kair_tui.tui.figure_words import Figures
@@ -48,6 +49,12 @@ class FilteredScreen(BaseScreen):
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     SORTS: ClassVar[tuple[str, ...]] = ()
+    LARGEST_FIRST: ClassVar[frozenset[str]] = frozenset()
+    """Those of SORTS whose largest is looked for at the top."""
+    MAIN: ClassVar[str] = ""
+    """The table that is filtered and sorted, as a selector; where that is empty, it is the FIRST part."""
+    ROWS: ClassVar[str] = "row"
+    """What its rows are."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("s", "sort", "sort"),
@@ -67,8 +74,18 @@ class FilteredScreen(BaseScreen):
         there = (heading for heading in self.query(Heading) if heading.of == of)
         return next(there, None) or Heading(self.look, "", of=of)
 
+    @property
+    def main(self) -> Table[Any]:
+        """Return the table that is filtered and sorted."""
+        return self.query_one(self.MAIN or self.FIRST, Table)
+
     def describe_cursor(self) -> None:
         """Describe in the status line what is under the cursor of the part that has the keyboard."""
+        self.describe(self.about_cursor())
+
+    def about_cursor(self) -> str:
+        """Return what there is to say of it."""
+        return ""
 
     @on(CursorMoved)
     def cursor_moved(self) -> None:
@@ -89,11 +106,14 @@ class FilteredScreen(BaseScreen):
 
     def filter_by(self, wanted: Filter) -> str:
         """Show what `wanted` lets through, and return how much that is: `3 of 128 ranks`."""
-        raise NotImplementedError
+        self.main.filter(wanted)
+        self.describe_cursor()  # now: what is said next is not to give way to it
+        return f"{count(self.main.count)} of {plural(self.main.total, self.ROWS)}"
 
     def sort_by(self, name: str, descending: bool) -> None:
         """Order what it shows by one of SORTS."""
-        raise NotImplementedError
+        self.main.sort(name, descending=descending != (name in self.LARGEST_FIRST))
+        self.describe_cursor()
 
     def apply_filter_and_order(self) -> None:
         """Apply filter and order to rows that are new."""
@@ -102,15 +122,13 @@ class FilteredScreen(BaseScreen):
         if self._sort is not None:
             self.sort_by(*self._sort)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
-        if action == "back" and self.filter:
-            return True
+    def offers(self, action: str, of: str = "") -> bool:
+        """Offer the filter where there are fields, and to leave it where there is one."""
         if action == "filter":
             return bool(self.FIELDS)
         if action in ("sort", "reverse"):
             return bool(self.SORTS)
-        return super().check_action(action, parameters)
+        return (action == "back" and bool(self.filter)) or super().offers(action, of)
 
     async def action_filter(self) -> None:
         """Ask for a filter."""
@@ -153,14 +171,6 @@ class FilteredScreen(BaseScreen):
         self._sort = (name, descending)
         self.sort_by(name, descending)
         self.say(f"sorted by {name}" + (", reversed" if descending else ""))
-
-
-class Answered(Message, bubble=False):
-    """A question has its answer, or the error that came instead."""
-
-    def __init__(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        super().__init__()
-        self.name, self.question, self.result, self.error = name, question, result, error
 
 
 class ViewScreen(FilteredScreen):
@@ -247,14 +257,21 @@ class ViewScreen(FilteredScreen):
 
     def on_mount(self) -> None:
         """Asks."""
-        super().on_mount()
         self.call_after_refresh(self.reask)
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def on_screen_resume(self) -> None:
         """Ask again if the steps were changed on another screen."""
-        super().on_screen_resume(event)
         if self._asked:
             self.reask()
+
+    def on_choices_chosen(self) -> None:
+        """Do what enter is for."""
+        self.open_rank()
+
+    def open_rank(self) -> None:
+        """Go to the screen of the rank under the cursor."""
+        if self.rank is not None:
+            self.kair.go_to_rank(self.rank)
 
     def reask(self) -> None:
         """Ask what changed of the questions. What is known is shown at once, the rest when it is there."""
@@ -307,23 +324,23 @@ class ViewScreen(FilteredScreen):
                 continue
             except Exception as caught:
                 error = caught
-            self.post_message(Answered(name, question, result, error))
+            self.call_later(self.answered, name, question, result, error)
 
     def _waits_for(self, name: str, question: Question) -> bool:
         """Not by its worker, whose place another one takes while this question is still the same."""
         return name in self.waiting and self._asked.get(name) == question and self.is_running
 
-    def on_answered(self, message: Answered) -> None:
-        """Show an answer that is still wanted."""
-        if self._asked.get(message.name) != message.question or not self.is_whole:
+    def answered(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
+        """Show an answer that is still wanted, or the error that came instead."""
+        if self._asked.get(name) != question or not self.is_whole:
             return
-        self.waiting.discard(message.name)
-        self._keep_cancelled({message.name})
+        self.waiting.discard(name)
+        self._keep_cancelled({name})
         self._say_waiting()
-        if message.error is not None:
-            self.complain(message.error)
-            return
-        self._show(message.name, message.question, message.result)
+        if error is not None:
+            self.complain(error)
+        else:
+            self._show(name, question, result)
 
     def _show(self, name: str, question: Question, result: Any) -> None:  # noqa: ANN401
         self.shown[name] = question
@@ -360,13 +377,13 @@ class ViewScreen(FilteredScreen):
 
     # What is waited for can be cancelled.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
+    def offers(self, action: str, of: str = "") -> bool:
+        """Offer to cancel what is waited for, or to ask it again."""
         if action == "cancel":
             return bool(self.waiting)
         if action == "ask_again":
             return bool(self._cancelled) and not self.waiting
-        return super().check_action(action, parameters)
+        return super().offers(action, of)
 
     def _keep_cancelled(self, answered: Set[str]) -> None:
         """Those that are still what the screen would ask, and have no answer."""

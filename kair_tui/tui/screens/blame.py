@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
@@ -27,7 +26,6 @@ from kair_tui.render.blame_paths import (
 from kair_tui.render.text import short_name
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
-from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.screens.who_waited import (
@@ -58,7 +56,6 @@ _FROM: Final = 0.4
 """Of the screen's height the root causes take no more, where the paths stand under them."""
 _AROUND_CAUSES: Final = 3
 """Lines besides the rows: a heading, the columns' titles and the bars."""
-_SMALLEST_FIRST: Final = frozenset({"rank", "operator", "cause"})
 
 
 class RootCauses(Table[RootCause]):
@@ -110,6 +107,8 @@ class BlameScreen(ViewScreen):
     ]
     FIELDS = ("rank", "operator", "cause", "blamed_us", "share", "synchronisations", "steps", "is_edge")
     SORTS = ("share", "rank", "operator", "cause", "synchronisations")
+    LARGEST_FIRST = frozenset({"share", "synchronisations"})
+    FIRST, ROWS = "#causes", "root cause"
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
@@ -156,14 +155,8 @@ class BlameScreen(ViewScreen):
                 yield BlameTree(look, id="tree")
             yield WhoWaited(look, id="around")
 
-    def on_mount(self) -> None:
-        """The keyboard begins with the root causes."""
-        super().on_mount()
-        self._causes.focus()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Bars go where there is room for them."""
-        super().on_resize(event)
+    def make_room(self) -> None:
+        """Give bars the room that there is."""
         self._give_room()
         self.call_after_refresh(self._say_paths)
 
@@ -263,8 +256,7 @@ class BlameScreen(ViewScreen):
             rows = (at for at in range(table.count) if key_of(table.row(at)) == self._return_to)
             table.move_to(next(rows, 0))
             self._return_to = None
-        shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
-        self.heading("causes").say([(shown, None)])
+        self.heading("causes").say([(table.counted(), None)])
         self._show_paths()
         self._show_around()
 
@@ -288,7 +280,7 @@ class BlameScreen(ViewScreen):
         if not self._every_path and cause is not None:
             waits = plural(cause.synchronisations, "wait")
             none = f"its {waits} are shorter than those that paths were made of (w shows who waited)"
-        self._tree.show(shown, result.waiting_us, none)
+        self._tree.show_paths(shown, result.waiting_us, none)
         self._say_paths()
 
     def _chosen_paths(self, result: BlameResult, cause: RootCause | None) -> Sequence[BlamePath]:
@@ -346,23 +338,6 @@ class BlameScreen(ViewScreen):
         if self._below != "paths" and self._blame is not None:
             self._who_waited.show(self._blame, self._causes.chosen, of_all=self._below == "ranks")
 
-    def on_choices_chosen(self) -> None:
-        """Go to the rank's screen."""
-        line = self._graph.chosen if self._below == "ranks" else self._neighbours.chosen
-        if line is not None and line.rank is not None:
-            self.kair.go_to_rank(line.rank)
-
-    def filter_by(self, wanted: Filter) -> str:
-        """Leave out the causes that do not match."""
-        self._causes.filter(wanted)
-        self.describe_cursor()  # now: what is said next is not to give way to it
-        return f"{count(self._causes.count)} of {plural(self._causes.total, 'root cause')}"
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """Sizes the largest first, names and numbers of ranks in their natural order."""
-        self._causes.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
-        self.describe_cursor()
-
     # What is under the cursor.
 
     @property
@@ -404,16 +379,15 @@ class BlameScreen(ViewScreen):
         if at is not None:
             table.move_to(at)
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
-            self.describe(about_stop(self._tree.path, self._tree.node, self.look))
-        elif self._neighbours.has_focus:
-            self.describe(about_neighbour(self._neighbours.chosen, self.look))
-        elif self._graph.has_focus:
-            self.describe(about_line(self._graph.chosen, self.look))
-        else:
-            self.describe(about_cause(self._causes.chosen, self.look))
+            return self.dotted(*about_stop(self._tree.path, self._tree.node))
+        if self._neighbours.has_focus:
+            return self.dotted(*about_neighbour(self._neighbours.chosen))
+        if self._graph.has_focus:
+            return self.dotted(*about_line(self._graph.chosen))
+        return self.dotted(*about_cause(self._causes.chosen))
 
     def copied(self) -> str:
         """Return the sum, what is under the cursor, the path to it, and the commands."""
@@ -456,11 +430,9 @@ class BlameScreen(ViewScreen):
         self.place = place
         self.reask()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
-        if action == "frequency":
-            return find_screen("frequency") is not None
-        return super().check_action(action, parameters)
+    def offers(self, action: str, of: str = "") -> bool:
+        """Offer how often an operator ran where there is a screen for it."""
+        return (action != "frequency" or find_screen("frequency") is not None) and super().offers(action, of)
 
     def action_frequency(self) -> None:
         """How often the operator under the cursor ran on each rank."""

@@ -18,18 +18,15 @@ from kair_tui.render.collectives import (
     products_text,
     rank_text,
 )
-from kair_tui.render.units import count, duration, plural
+from kair_tui.render.units import duration, plural
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 MOST_GROUPS: Final = 1000
 """That are listed: slow ones first, then those that take most time."""
-_LARGEST_FIRST: Final = frozenset({"slow", "transfer_us", "message_bytes", "calls"})
 
 
 class Groups(Table[GroupTransfers]):
@@ -54,12 +51,12 @@ class CollectivesScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
     SORTS = ("slow", "bus_gb_per_s", "ratio", "transfer_us", "message_bytes", "calls", "group")
+    LARGEST_FIRST = frozenset({"slow", "transfer_us", "message_bytes", "calls"})
+    FIRST, ROWS = "#groups", "group"
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._result: CollectivesResult | None = None
-        self._of: GroupTransfers | None = None
-        """The group whose ranks are listed; None for all ranks."""
+    _result: CollectivesResult | None = None
+    _of: GroupTransfers | None = None
+    """The group whose ranks are listed; None for all ranks."""
 
     def questions(self) -> Mapping[str, Question]:
         """Return all groups, and every rank."""
@@ -73,11 +70,6 @@ class CollectivesScreen(ViewScreen):
         yield Groups(look, COLUMNS, id="groups")
         yield Heading(look, "ranks", of="ranks")
         yield Ranks(look, RANK_COLUMNS, id="ranks")
-
-    def on_mount(self) -> None:
-        """The keyboard begins with the groups."""
-        super().on_mount()
-        self._groups.focus()
 
     @property
     def _groups(self) -> Groups:
@@ -113,10 +105,8 @@ class CollectivesScreen(ViewScreen):
         result, table = self._result, self._groups
         if result is None or message.table is not table:
             return
-        shown = f"{count(table.count)} of {count(result.total_groups)}"
-        shown = count(table.count) if table.count == result.total_groups else shown
         compared = f"{plural(result.compared, 'comparison')} " if result.compared else ""
-        self.heading("groups").say([(shown, None)], [(compared, None)])
+        self.heading("groups").say([(table.counted(result.total_groups), None)], [(compared, None)])
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
         """A group leads to its ranks, or to all again; a rank to its own screen."""
@@ -127,15 +117,6 @@ class CollectivesScreen(ViewScreen):
         elif message.table is self._ranks and (row := self._ranks.chosen) is not None:
             self.kair.go_to_rank(row.rank)
 
-    def filter_by(self, wanted: Filter) -> str:
-        """Leave out the groups that do not match."""
-        self._groups.filter(wanted)
-        return f"{count(self._groups.count)} of {plural(self._groups.total, 'group')}"
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """What is slow first: the lowest bandwidth, the longest transfer."""
-        self._groups.sort(name, descending=descending != (name in _LARGEST_FIRST))
-
     # What is under the cursor.
 
     @property
@@ -145,14 +126,11 @@ class CollectivesScreen(ViewScreen):
             return None if (row := self._ranks.chosen) is None else row.rank
         return None if (group := self._groups.chosen) is None else group.ranks[0]
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
         if self._ranks.has_focus:
-            row = self._ranks.chosen
-            self.describe("" if row is None else rank_text(row))
-            return
-        group = self._groups.chosen
-        self.describe("" if group is None else group_text(group))
+            return "" if (row := self._ranks.chosen) is None else rank_text(row)
+        return "" if (group := self._groups.chosen) is None else group_text(group)
 
     def copied(self) -> str:
         """Return the sum, the group under the cursor, and the command."""

@@ -20,7 +20,6 @@ from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.command_line import Choice, ChoiceScreen
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.pointers import led_elsewhere, where_else
-from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.frequency_heat import FrequencyHeat
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
@@ -43,18 +42,17 @@ class FrequencyScreen(ViewScreen):
     ]
     FIELDS = ("rank", "host", "state", "degraded", "operations")
     SORTS = ("degraded", "rank")
+    FIRST = "#frequency"
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._phase: str | None = None
-        self._scope: str | None = None
-        self._windows = _USUAL
-        self._result: FrequencyResult | None = None
-        self._operators: InfoResult | None = None
-        self._scopes: tuple[SubgraphTime, ...] | None = None
-        self._choosing = False
-        self._order: tuple[int, ...] = ()
-        self._kept: frozenset[int] | None = None
+    _phase: str | None = None
+    _scope: str | None = None
+    _windows = _USUAL
+    _result: FrequencyResult | None = None
+    _operators: InfoResult | None = None
+    _scopes: tuple[SubgraphTime, ...] | None = None
+    _choosing = False
+    _order: tuple[int, ...] = ()
+    _kept: frozenset[int] | None = None
 
     def questions(self) -> Mapping[str, Question]:
         """Return the counts; what there is to count once that is to be chosen."""
@@ -73,11 +71,6 @@ class FrequencyScreen(ViewScreen):
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "ranks", of="frequency")
         yield FrequencyHeat(self.look)
-
-    def on_mount(self) -> None:
-        """The keyboard is with the map."""
-        super().on_mount()
-        self._heat.focus()
 
     @property
     def crumb(self) -> str:
@@ -191,16 +184,8 @@ class FrequencyScreen(ViewScreen):
         """The cursor goes with the user."""
         self._heat.move_to(rank)
 
-    def on_heat_opened(self) -> None:
-        """Go to the rank's screen."""
-        if self.rank is not None:
-            self.kair.go_to_rank(self.rank)
-
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the cell under the cursor."""
-        self.describe(self._about_cell())
-
-    def _about_cell(self) -> str:
         heat, result = self._heat, self._result
         if heat.rank is None or result is None:
             return ""
@@ -218,12 +203,12 @@ class FrequencyScreen(ViewScreen):
             ]
             if low:
                 parts.append(f"{sign} {state}: {', '.join(low)}")
-        return f" {self.look.glyphs.dot} ".join(parts)
+        return self.dotted(*parts)
 
     def copied(self) -> str:
         """Return what was found, what is under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
-        return "\n".join([*said, self._about_cell(), *self.commands()])
+        return "\n".join([*said, self.about_cursor(), *self.commands()])
 
     # Filter and sort.
 

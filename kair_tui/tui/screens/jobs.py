@@ -5,10 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from kair.app.question import Question
 from kair_engine.results.store import JobsResult, ListedJob
@@ -39,14 +37,6 @@ _VERDICTS = ("straggler", "job_wide", "inconclusive", "no_straggler", None)
 """In the order in which they want to be looked at."""
 
 
-class StoreAnswered(Message, bubble=False):
-    """The store has answered, or there is the error that came instead."""
-
-    def __init__(self, answer: Document | None, error: BaseException | None = None) -> None:
-        super().__init__()
-        self.answer, self.error = answer, error
-
-
 class JobsScreen(FilteredScreen):
     """Where the program begins when no job is named."""
 
@@ -59,6 +49,7 @@ class JobsScreen(FilteredScreen):
     ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
+    FIRST = "#jobs"
     of_job = False
 
     def __init__(self) -> None:
@@ -74,29 +65,21 @@ class JobsScreen(FilteredScreen):
         self._news = ""
         """What is to be said once the list is there again."""
 
-    @property
-    def crumb(self) -> str:
-        """Return what it lists."""
-        return "jobs"
-
     def body(self) -> ComposeResult:
         """Which store, and its jobs."""
         yield Paragraphs(self.look, id="store")
         yield Heading(self.look, "jobs", of="jobs")
-        yield JobList(self.look)
+        yield JobList(self.look, id="jobs")
 
     def on_mount(self) -> None:
         """Ask once the screen is painted: the answer loads the engine."""
-        super().on_mount()
-        self.query_one(JobList).focus()
         self.query_one("#store", Paragraphs).show(
             Paragraph(f"reading the store {self.look.glyphs.ellipsis}", styles_of(self.look).dim)
         )
         self.call_after_refresh(self._ask)
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def on_screen_resume(self) -> None:
         """Jobs may have been triaged or imported meanwhile."""
-        super().on_screen_resume(event)
         if self._answer is not None and self.is_current:
             self._ask()
 
@@ -120,7 +103,7 @@ class JobsScreen(FilteredScreen):
 
     def _ask(self, question: Question = _JOBS) -> None:
         self.record(line_of(question, "", self._store))
-        self.kair.in_thread(self, partial(self._list, question), group="list")
+        self.work_out(partial(answer_of_store, question, self._store), self._answered, group="list")
 
     def action_whatif(self) -> None:
         """Work out what stragglers cost each job, where that is not known."""
@@ -128,22 +111,13 @@ class JobsScreen(FilteredScreen):
         self._news = "waste and cause are of all steps of a job"
         self._ask(_PRICED)
 
-    def _list(self, question: Question) -> None:
-        """In a thread."""
-        try:
-            answer = answer_of_store(question, self._store)
-        except Exception as error:
-            self.post_message(StoreAnswered(None, error))
-        else:
-            self.post_message(StoreAnswered(answer))
-
-    def on_store_answered(self, message: StoreAnswered) -> None:
+    def _answered(self, answer: Document | None, error: Exception | None) -> None:
         """Show what the store has."""
-        self.complain(message.error)
-        if message.answer is not None and message.answer != self._answer:
-            self._take(message.answer)
+        self.complain(error)
+        if answer is not None and answer != self._answer:
+            self._take(answer)
         if self._news:
-            self.say(self._news if message.error is None else "")
+            self.say(self._news if error is None else "")
             self._news = ""
 
     def _take(self, answer: Document) -> None:
@@ -202,15 +176,13 @@ class JobsScreen(FilteredScreen):
         """Remember the job, for another order."""
         self._choice = self.chosen.name if self.chosen else None
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the job under the cursor."""
         job = self.chosen
         if job is None:
-            self.describe("")
-            return
+            return ""
         triaged = f"triaged {minute(job.triaged_at)} UTC" if job.triaged_at else "not triaged yet"
-        parts = [job.name, plural(job.operations, "operation"), triaged]
-        self.describe(f" {self.look.glyphs.dot} ".join(parts))
+        return self.dotted(job.name, plural(job.operations, "operation"), triaged)
 
     def on_choices_chosen(self) -> None:
         """Open it."""
@@ -227,20 +199,10 @@ class JobsScreen(FilteredScreen):
         """Commands that name no job take it from now on."""
         if self.chosen is not None:
             question = Question.of("use", job=self.chosen.name)
-            self.kair.in_thread(self, partial(self._use, question, self.chosen.name), group="use")
+            then = partial(self._used, question, self.chosen.name)
+            self.work_out(partial(answer_of_store, question, self._store), then, group="use")
 
-    def _use(self, question: Question, name: str) -> None:
-        """In a thread."""
-        error = None
-        try:
-            answer_of_store(question, self._store)
-        except Exception as caught:
-            error = caught
-        self.app.call_from_thread(self._used, question, name, error)
-
-    def _used(self, question: Question, name: str, error: Exception | None) -> None:
-        if not self.is_whole:
-            return  # left meanwhile
+    def _used(self, question: Question, name: str, _: Document | None, error: Exception | None) -> None:
         if error is not None:
             self.complain(error)
             return
@@ -250,13 +212,13 @@ class JobsScreen(FilteredScreen):
 
     # Filter and sort.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def offers(self, action: str, of: str = "") -> bool:
         """Without jobs there is nothing to choose; without an open job there is none to act on."""
         if action in ("use", "whatif", "filter", "sort", "reverse", "export") and not self._jobs:
             return False
-        if action in ("go_to_rank", "record") and self.kair.session is None:
+        if action in ("go_to_rank", "recording") and self.kair.session is None:
             return False
-        return action != "bookmark" and super().check_action(action, parameters)
+        return action != "bookmark" and super().offers(action, of)
 
     def filter_by(self, wanted: Filter) -> str:
         """Return jobs that do not match are left out."""

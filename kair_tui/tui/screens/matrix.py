@@ -33,6 +33,7 @@ class MatrixScreen(ViewScreen):
     ]
     FIELDS = ("rank", "host", "mean")
     SORTS = ("distance", "host")
+    FIRST = "#matrix"
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
@@ -56,12 +57,7 @@ class MatrixScreen(ViewScreen):
         """What was found in a sentence, and the distances."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "distances", of="matrix")
-        yield DistanceMatrix(self.look) if self._has_cells else HostDistances(self.look)
-
-    def on_mount(self) -> None:
-        """The keyboard is with the distances."""
-        super().on_mount()
-        (self._matrix or self.query_one(HostDistances)).focus()
+        yield DistanceMatrix(self.look) if self._has_cells else HostDistances(self.look, id="matrix")
 
     def show(self, name: str, result: LocalizeResult) -> None:  # noqa: ARG002
         """To the matrix or the list."""
@@ -122,7 +118,7 @@ class MatrixScreen(ViewScreen):
     def rank(self) -> int | None:
         """Return the rank of the row; of a host the one with the highest score."""
         if self._matrix is not None:
-            return self._matrix.pair[0] if self._matrix.pair else None
+            return self._matrix.rank
         group = self._group
         of_host = frozenset(group.ranks) if group else frozenset()
         return next((row.rank for row in self._scores if row.rank in of_host), None)
@@ -144,23 +140,8 @@ class MatrixScreen(ViewScreen):
         if self._matrix is not None:
             self._matrix.move_to(rank)
 
-    def on_heat_opened(self) -> None:
-        """Go to the rank's screen."""
-        self._open()
-
-    def on_choices_chosen(self) -> None:
-        """Go to the screen of the host's farthest rank."""
-        self._open()
-
-    def _open(self) -> None:
-        if self.rank is not None:
-            self.kair.go_to_rank(self.rank)
-
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the cell under the cursor."""
-        self.describe(self._about())
-
-    def _about(self) -> str:
         dot, matrix = f" {self.look.glyphs.dot} ", self._matrix
         if matrix is None:
             group = self._group
@@ -181,7 +162,7 @@ class MatrixScreen(ViewScreen):
     def copied(self) -> str:
         """Return what was found, what is under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
-        return "\n".join([*said, self._about(), *self.commands()])
+        return "\n".join([*said, self.about_cursor(), *self.commands()])
 
     # What is compared.
 

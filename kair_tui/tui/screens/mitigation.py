@@ -9,40 +9,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeVar
+from typing import ClassVar, Final, Literal
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.message import Message
 
+from kair.app.places import store_root
 from kair.app.question import Question
+from kair.app.stores import OpenStore
 from kair_engine.errors import KairError
 from kair_engine.results.mitigate import MitigateResult, RankRate
 from kair_engine.results.store import ListedJob
-from kair_tui.commands.mitigate_status import NotMitigatedError
+from kair_tui.commands.mitigate_status import NotMitigatedError, rates
 from kair_tui.render.answer import Document, PageOptions
 from kair_tui.render.mitigate import PLANS, PROPOSALS, VIEW, RankSizes, ranks_of, sizes_text, what
 from kair_tui.render.units import count, plural
 from kair_tui.render.written import Format, written
-from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
 from kair_tui.tui.question import line_of
-from kair_tui.tui.screens.mitigation_asking import Looked, Rated, looked, ordered, rated
+from kair_tui.tui.screens.mitigation_asking import Looked, looked, ordered
 from kair_tui.tui.screens.mitigation_lines import evidence_lines, how_to_begin, shares, standing
 from kair_tui.tui.screens.mitigation_tables import (
+    JobTable,
     Plans,
     Proposals,
     Ranks,
     Row,
-    about_cursor,
     begins_of,
     end_of,
     rank_columns,
-    replace_rows,
-    row_under_cursor,
     strip,
 )
 from kair_tui.tui.session import Place
@@ -58,7 +55,6 @@ _REST: Final = 10
 _LOW: Final = 32
 """Lines below which the parts share the space."""
 _NO_SIZES: Final = "the job has not said yet how many ranks it has"
-AnyTable = TypeVar("AnyTable", Proposals, Ranks, Plans)
 
 
 class MitigationScreen(FilteredScreen):
@@ -83,6 +79,8 @@ class MitigationScreen(FilteredScreen):
     ]
     FIELDS = ("rank", "samples", "differs", "us_per_sample", "fixed_us")
     SORTS = ("us_per_sample", "samples", "differs", "rank")
+    LARGEST_FIRST = frozenset({"us_per_sample", "samples", "differs"})
+    FIRST, MAIN, ROWS = "#proposals", "#ranks", "rank"
     of_job = False
 
     def __init__(self) -> None:
@@ -102,11 +100,6 @@ class MitigationScreen(FilteredScreen):
         self._described: tuple[str | None, int | None] = (None, None)
         """The row that was under the cursor when that was last looked at."""
 
-    @property
-    def crumb(self) -> str:
-        """Return what it is about."""
-        return "mitigation"
-
     def body(self) -> ComposeResult:
         """Where the data stands, what is proposed, what each rank takes, what was ordered."""
         look = self.look
@@ -123,26 +116,21 @@ class MitigationScreen(FilteredScreen):
 
     def on_mount(self) -> None:
         """Look once the screen is painted, and then now and then: the answer loads the engine."""
-        super().on_mount()
         self._job = self._wanted_job()
-        self._table(Proposals).focus()
         self._set_out()
         about = f"looking at {self._job or 'the store'} {self.look.glyphs.ellipsis}"
         self.query_one("#about", Paragraphs).show(Paragraph(about, styles_of(self.look).dim))
         self.call_after_refresh(self._look)
         self.set_interval(_LOOK_S, self._look_now_and_then)
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
+    def on_screen_resume(self) -> None:
         """Much may have been ordered meanwhile."""
-        super().on_screen_resume(event)
         self._jobs = ()
         self._look_now_and_then()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Sizes over steps take the room that there is."""
-        super().on_resize(event)
-        if self.is_whole:
-            self._list(self._table(Ranks), self._rows, lambda row: row.rank, again=True)
+    def make_room(self) -> None:
+        """Give sizes over steps the room that there is."""
+        self._list(Ranks, self._rows, again=True)
 
     def room(self, size: Size) -> dict[str, bool]:
         """Parts stand close together where there are few lines."""
@@ -172,56 +160,48 @@ class MitigationScreen(FilteredScreen):
     def _look(self) -> None:
         if not self._is_looking and self.is_whole:
             self._is_looking = True
-            self._ask_apart("look", partial(looked, self._store, self._job, self._jobs))
+            self.work_out(partial(looked, self._store, self._job, self._jobs), self._looked, group="look")
 
     def _rate(self) -> None:
         if self._job is not None:
             self._is_rating = True
-            self._ask_apart("rates", partial(rated, self._store, self._job))
+            ask = partial(rates, OpenStore(store_root(self._store)), self._job)
+            self.work_out(ask, partial(self._rated, self._job, time.monotonic()), group="rates")
 
-    def _ask_apart(self, group: str, ask: Callable[[], Message]) -> None:
-        """In a thread; the answer is posted here."""
-
-        def work() -> None:
-            self.post_message(ask())
-
-        self.kair.in_thread(self, work, group=group)
-
-    def on_rated(self, message: Rated) -> None:
-        """Show them."""
-        self._is_rating, self._not_rated_before = False, time.monotonic() + _REST * message.took_s
-        if not self.is_whole or message.job != self._job or self._result is None:
+    def _rated(self, job: str, began: float, of: tuple[RankRate, ...] | None, error: Exception | None) -> None:
+        """Show what a sample takes, which is asked apart: it takes the longer the more steps there are."""
+        self._is_rating, self._not_rated_before = False, time.monotonic() + _REST * (time.monotonic() - began)
+        if job != self._job or self._result is None:
             return
-        if message.error is not None:
-            self.say(str(message.error), alarm=True)
-        elif message.of != self._rates:
-            self._rates = message.of
-            self._take(replace(self._result, rates=message.of))
+        if error is not None:
+            self.say(str(error), alarm=True)
+        elif of is not None and of != self._rates:
+            self._rates = of
+            self._take(replace(self._result, rates=of))
 
-    def on_looked(self, message: Looked) -> None:
+    def _looked(self, seen: Looked | None, _: Exception | None) -> None:
         """Show what was seen, unless another job, or what was ordered since, is to be shown."""
-        if not self.is_whole:
-            return
-        if not message.done:
+        assert seen is not None  # an error is part of it
+        if not seen.done:
             self._is_looking = False
-        if message.at < self._shown_at or (self._job is not None and message.job != self._job):
+        if seen.at < self._shown_at or (self._job is not None and seen.job != self._job):
             return
-        self._shown_at, self._job, self._jobs = message.at, message.job, message.jobs
-        if message.job is None or isinstance(message.error, NotMitigatedError):
+        self._shown_at, self._job, self._jobs = seen.at, seen.job, seen.jobs
+        if seen.job is None or isinstance(seen.error, NotMitigatedError):
             self._tell_how_to_begin()
-        elif isinstance(message.error, KairError) and message.done:
-            self.say(f"{message.error}" + (f" ({message.error.hint})" if message.error.hint else ""), alarm=True)
-        elif message.result is None:
-            self._tell(message.error)
+        elif isinstance(seen.error, KairError) and seen.done:
+            self.say(f"{seen.error}" + (f" ({seen.error.hint})" if seen.error.hint else ""), alarm=True)
+        elif seen.result is None:
+            self._tell(seen.error)
         else:
             self._tell(None)
-            is_first, result = self._result is None, replace(message.result, rates=self._rates)
+            is_first, result = self._result is None, replace(seen.result, rates=self._rates)
             if result != self._result:
                 self._take(result)
             if is_first:
                 self._look_now_and_then()
-            if message.done:
-                self.say(message.done)
+            if seen.done:
+                self.say(seen.done)
 
     def _tell(self, error: BaseException | None) -> None:
         """What was shown before stays; what is told already is not told again."""
@@ -237,11 +217,9 @@ class MitigationScreen(FilteredScreen):
         self._rows = ranks_of(result)
         self._set_out()
         self._show_data(result)
-        self._list(self._table(Proposals), result.proposals, lambda row: row.number, empty="nothing is proposed")
-        self._list(
-            self._table(Ranks), self._rows, lambda row: row.rank, empty="no such rank" if self._rows else _NO_SIZES
-        )
-        self._list(self._table(Plans), result.history, lambda row: row.version, empty="no plan was ordered")
+        self._list(Proposals, result.proposals, "nothing is proposed")
+        self._list(Ranks, self._rows, "no such rank" if self._rows else _NO_SIZES)
+        self._list(Plans, result.history, "no plan was ordered")
         still_open = sum(row.decision == "open" for row in result.proposals)
         said = f"said at {result.said_at[11:19]} UTC " if result.said_at else ""
         attempt = f"attempt {result.attempt}, " if result.attempt else ""
@@ -252,26 +230,19 @@ class MitigationScreen(FilteredScreen):
         self.describe_cursor()
         self.refresh_bindings()
         if before is None and self.focused is None:
-            self._table(Proposals).focus()
+            self.query_one(Proposals).focus()
         elif before is not None:
             known = {row.number for row in before.proposals}
             new = [row for row in result.proposals if row.number not in known and row.decision == "open"]
             for row in new[:1]:
                 self.say(f"proposal {row.number}: {what(row)}", alarm=True)
 
-    def _list(
-        self,
-        table: Table[Row],
-        rows: Sequence[Row],
-        name: Callable[[Row], int],
-        *,
-        empty: str = "",
-        again: bool = False,
-    ) -> None:
+    def _list(self, kind: type[JobTable[Row]], rows: Sequence[Row], empty: str = "", *, again: bool = False) -> None:
         """Replace rows that have changed."""
+        table = self.query_one(kind)
         if rows != self._listed.get(table.id) or again:
             self._listed[table.id] = rows
-            replace_rows(table, rows, name, empty)
+            table.replace(rows, empty)
 
     def _show_data(self, result: MitigateResult) -> None:
         self.query_one("#about", Paragraphs).show(*standing(result, self.look))
@@ -309,19 +280,15 @@ class MitigationScreen(FilteredScreen):
 
     # The cursor.
 
-    def _table(self, kind: type[AnyTable]) -> AnyTable:
-        return self.query_one(kind)
-
     @property
     def rank(self) -> int | None:
         """Return the one under the cursor."""
-        row = self._table(Ranks).chosen
+        row = self.query_one(Ranks).chosen
         return None if row is None else row.rank
 
     def on_table_moved(self) -> None:
         """Show the evidence for the proposal under the cursor."""
-        if self.is_whole:
-            self._show_evidence()
+        self._show_evidence()
 
     async def on_table_chosen(self, message: Table.Chosen) -> None:
         """A proposal is approved, a rank opened."""
@@ -334,7 +301,7 @@ class MitigationScreen(FilteredScreen):
                 self.kair.go_to_rank(self.rank)
 
     def _show_evidence(self) -> None:
-        lines = evidence_lines(self._table(Proposals).chosen, self.look)
+        lines = evidence_lines(self.query_one(Proposals).chosen, self.look)
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:
@@ -342,17 +309,25 @@ class MitigationScreen(FilteredScreen):
 
         What is new of the same row is no move of the cursor: a message, as of what became of an order, stands.
         """
-        if isinstance(self.focused, Table):
-            before, self._described = self._described, row_under_cursor(self.focused)
-            if before == self._described and self.query_one(StatusLine).is_message:
-                return
-            self.describe(f" {self.look.glyphs.dot} ".join(about_cursor(self.focused, self._result)))
+        table = self.focused
+        if isinstance(table, JobTable):
+            row = (table.id, None if table.chosen is None else table.number(table.chosen))
+            before, self._described = self._described, row
+            if before != row or not self.query_one(StatusLine).is_message:
+                super().describe_cursor()
+
+    def about_cursor(self) -> str:
+        """Return what there is to say of the row."""
+        table = self.focused
+        if not isinstance(table, JobTable) or table.chosen is None:
+            return ""
+        return self.dotted(*table.about(table.chosen, self._result))
 
     # What is ordered.
 
     async def action_decide(self, verb: Literal["approve", "deny"]) -> None:
         """Ask whether the proposal under the cursor is to be carried out, or not to be."""
-        row = self._table(Proposals).chosen
+        row = self.query_one(Proposals).chosen
         if row is None:
             return
         if row.decision != "open":
@@ -398,7 +373,7 @@ class MitigationScreen(FilteredScreen):
     def _do(self, question: Question, done: str) -> None:
         record = partial(self.app.call_from_thread, self.record)
         order = partial(ordered, question, self._store, self._job, self._jobs, record=record, done=done)
-        self._ask_apart("order", order)
+        self.work_out(order, self._looked, group="order")
 
     def action_job(self, by: int) -> None:
         """Another job that is run under kair mitigate."""
@@ -430,14 +405,13 @@ class MitigationScreen(FilteredScreen):
 
     def copied(self) -> str:
         """Return where the job stands, what is under the cursor, and the commands."""
-        about = ", ".join(about_cursor(self.focused, self._result))
-        said = [] if self._result is None else [VIEW.headline(self._result), about]
+        said = [] if self._result is None else [VIEW.headline(self._result), self.about_cursor()]
         return "\n".join([*filter(None, said), *self.commands()])
 
     # Filter and sort.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that have nothing to act on are not offered."""
+    def offers(self, action: str, of: str = "") -> bool:
+        """Offer what there is something to act on."""
         result = self._result
         offered = {
             "decide": result is not None and any(row.decision == "open" for row in result.proposals),
@@ -448,20 +422,8 @@ class MitigationScreen(FilteredScreen):
             "reverse": bool(self._rows),
             "export": result is not None,
             "go_to_rank": self.kair.session is not None,
-            "record": self.kair.session is not None,
+            "recording": self.kair.session is not None,
             "bookmark": False,
             "note": False,
         }
-        return offered.get(action, True) and super().check_action(action, parameters)
-
-    def filter_by(self, wanted: Filter) -> str:
-        """Leave out the ranks that do not match."""
-        ranks = self._table(Ranks)
-        ranks.filter(wanted)
-        self.describe_cursor()
-        return f"{count(ranks.count)} of {plural(ranks.total, 'rank')}"
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """Sizes the largest first, ranks in their order."""
-        self._table(Ranks).sort(name, descending=descending != (name != "rank"))
-        self.describe_cursor()
+        return offered.get(action, True) and super().offers(action, of)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, TypeVar
 
 from textual.binding import Binding, BindingType
-from textual.widget import Widget
 
 from kair_engine.results.mitigate import MitigateResult, MitigationPlan, MitigationProposal
 from kair_tui.render.answer import Column
@@ -19,7 +18,32 @@ _WIDEST: Final = 64
 Row = TypeVar("Row")
 
 
-class Proposals(Table[MitigationProposal]):
+class JobTable(Table[Row]):
+    """A table whose rows have numbers, by which the cursor stays on its row though the rows are others."""
+
+    KEEPS_TOP: ClassVar[bool] = True
+    """Whether the cursor on the first row stays with whichever is the newest."""
+
+    def number(self, row: Row) -> int:
+        """Return the number of a row."""
+        raise NotImplementedError
+
+    def about(self, row: Row, result: MitigateResult | None) -> tuple[str, ...]:
+        """Return what there is to say of a row."""
+        raise NotImplementedError
+
+    def replace(self, rows: Sequence[Row], empty: str) -> None:
+        """Show other rows; the cursor stays on its row, or with the newest, and in view what was."""
+        chosen, top = self.chosen, self.scroll_offset.y
+        stays = chosen is not None and not (self.KEEPS_TOP and self.at == 0)
+        self.show(rows, empty=empty)
+        if chosen is not None and stays:
+            found = (at for at in range(self.count) if self.number(self.row(at)) == self.number(chosen))
+            self.move_to(next(found, 0))
+            self.scroll_to(y=top, animate=False)
+
+
+class Proposals(JobTable[MitigationProposal]):
     """The newest first. They are decided here alone, where the cursor is seen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -28,17 +52,44 @@ class Proposals(Table[MitigationProposal]):
         Binding("enter", "choose", "approve", show=False),
     ]
 
+    def number(self, row: MitigationProposal) -> int:
+        """Return the proposal's number."""
+        return row.number
 
-class Ranks(Table[RankSizes]):
+    def about(self, row: MitigationProposal, result: MitigateResult | None) -> tuple[str, ...]:  # noqa: ARG002
+        """Return who decided what of it."""
+        by = f" by {row.decided_by}" if row.decided_by else ""
+        return f"proposal {row.number}", f"{row.decision}{by}", what(row)
+
+
+class Ranks(JobTable[RankSizes]):
     """Those first that differ."""
 
+    KEEPS_TOP = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
+    def number(self, row: RankSizes) -> int:
+        """Return the rank."""
+        return row.rank
 
-class Plans(Table[MitigationPlan]):
+    def about(self, row: RankSizes, result: MitigateResult | None) -> tuple[str, ...]:
+        """Return what it takes, and what a sample costs."""
+        cost = () if row.us_per_sample is None else (f"{duration(row.us_per_sample)} a sample",)
+        return f"rank {row.rank}", taken_in_words(row, begins_of(result)), *cost
+
+
+class Plans(JobTable[MitigationPlan]):
     """Plans that were ordered, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "its sizes", show=False)]
+
+    def number(self, row: MitigationPlan) -> int:
+        """Return the plan's version."""
+        return row.version
+
+    def about(self, row: MitigationPlan, result: MitigateResult | None) -> tuple[str, ...]:  # noqa: ARG002
+        """Return its sizes."""
+        return f"plan {row.version}", shares_text(row)
 
 
 def rank_columns(strip: Callable[[RankSizes], str]) -> tuple[Column[RankSizes], ...]:
@@ -73,39 +124,3 @@ def begins_of(result: MitigateResult | None) -> tuple[int, ...]:
 def end_of(result: MitigateResult | None) -> int:
     """Return the step that the job is at."""
     return (result.step if result is not None else None) or 0
-
-
-def replace_rows(table: Table[Row], rows: Sequence[Row], name: Callable[[Row], int], empty: str) -> None:
-    """Other rows; the cursor stays on its row, or with the newest, and in view what was."""
-    chosen, top = table.chosen, table.scroll_offset.y
-    is_newest = not isinstance(table, Ranks) and table.at == 0
-    table.show(rows, empty=empty)
-    if chosen is not None and not is_newest:
-        found = (at for at in range(table.count) if name(table.row(at)) == name(chosen))
-        table.move_to(next(found, 0))
-        table.scroll_to(y=top, animate=False)
-
-
-def row_under_cursor(focused: Widget | None) -> tuple[str | None, int | None]:
-    """Return which table has the keyboard, and the number of its row."""
-    match focused:
-        case Proposals(chosen=MitigationProposal(number=number)):
-            return focused.id, number
-        case Ranks(chosen=RankSizes(rank=number)):
-            return focused.id, number
-        case Plans(chosen=MitigationPlan(version=number)):
-            return focused.id, number
-    return None, None
-
-
-def about_cursor(focused: Widget | None, result: MitigateResult | None) -> list[str]:
-    """Return what there is to say of the row under the cursor of the table that has the keyboard."""
-    if isinstance(focused, Proposals) and (proposal := focused.chosen) is not None:
-        by = f" by {proposal.decided_by}" if proposal.decided_by else ""
-        return [f"proposal {proposal.number}", f"{proposal.decision}{by}", what(proposal)]
-    if isinstance(focused, Ranks) and (row := focused.chosen) is not None:
-        cost = [] if row.us_per_sample is None else [f"{duration(row.us_per_sample)} a sample"]
-        return [f"rank {row.rank}", taken_in_words(row, begins_of(result)), *cost]
-    if isinstance(focused, Plans) and (plan := focused.chosen) is not None:
-        return [f"plan {plan.version}", shares_text(plan)]
-    return []

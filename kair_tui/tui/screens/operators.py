@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
@@ -11,11 +10,10 @@ from textual.geometry import Size
 from kair.app.question import Question
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_tui.render.operators import COLUMNS, TYPE_COLUMNS, most_text, operator_text, operators_headline, type_name
-from kair_tui.render.units import count, duration, percent, plural
+from kair_tui.render.units import duration, percent
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Place, Session
+from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.heat import RankStrip
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
@@ -25,7 +23,6 @@ MOST_OPERATORS: Final = 100
 """That are listed: with what each of thousands of ranks spent on each."""
 _LOW: Final = 25
 _TYPES_IF_LOW: Final = 5
-_SMALLEST_FIRST: Final = frozenset({"operator", "type", "max_rank"})
 
 
 class Types(Table[TypeTime]):
@@ -55,12 +52,12 @@ class OperatorsScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
     FIELDS = tuple(column.key for column in COLUMNS if column.key)
     SORTS = ("total_us", "max_us", "median_us", "calls", "operator", "type", "max_rank")
+    LARGEST_FIRST = frozenset({"total_us", "max_us", "median_us", "calls"})
+    FIRST, ROWS = "#operators", "operator"
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._result: OperatorsResult | None = None
-        self._only: OperatorType | None = None
-        """The type whose operators are listed; None for all."""
+    _result: OperatorsResult | None = None
+    _only: OperatorType | None = None
+    """The type whose operators are listed; None for all."""
 
     def questions(self) -> Mapping[str, Question]:
         """Return all operators, with what every rank spent on each."""
@@ -77,21 +74,12 @@ class OperatorsScreen(ViewScreen):
         yield Heading(look, "across ranks", of="strip")
         yield RankStrip(look, id="strip")
 
-    def on_mount(self) -> None:
-        """The keyboard begins with the operators."""
-        super().on_mount()
-        self._operators.focus()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """A small screen is the operators'."""
-        super().on_resize(event)
-        self._give_room()
-
     def room(self, size: Size) -> dict[str, bool]:
         """Return whether it is a small one."""
         return {**super().room(size), "-low": size.height < _LOW}
 
-    def _give_room(self) -> None:
+    def make_room(self) -> None:
+        """Leave a small screen to the operators."""
         rows = self._types.total
         self._types.styles.height = 1 + (min(rows, _TYPES_IF_LOW) if self.has_class("-low") else rows)
 
@@ -115,7 +103,7 @@ class OperatorsScreen(ViewScreen):
         legend = f"per step of {duration(result.step_time_us)}: least, median and most of a rank "
         self.heading("types").say([], [(legend, None)])
         self._types.show(result.by_type)
-        self._give_room()
+        self.make_room()
         self._list_operators()
 
     def _list_operators(self) -> None:
@@ -128,10 +116,8 @@ class OperatorsScreen(ViewScreen):
         result, table = self._result, self._operators
         if result is None or message.table is not table:
             return
-        shown = f"{count(table.count)} of {count(result.total_operators)}"
-        shown = count(table.count) if table.count == result.total_operators else shown
         of_type = "" if self._only is None else f"  only {self._only.replace('_', ' ')}"
-        self.heading("operators").say([(f"{shown}{of_type}", None)])
+        self.heading("operators").say([(f"{table.counted(result.total_operators)}{of_type}", None)])
 
     def on_table_moved(self, message: Table.Moved) -> None:
         """Show on every rank what is under the cursor."""
@@ -155,15 +141,6 @@ class OperatorsScreen(ViewScreen):
         elif message.table is self._operators and (row := self._operators.chosen) is not None:
             self.kair.go_to_rank(row.max_rank)
 
-    def filter_by(self, wanted: Filter) -> str:
-        """Leave out the operators that do not match."""
-        self._operators.filter(wanted)
-        return f"{count(self._operators.count)} of {plural(self._operators.total, 'operator')}"
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """Sizes the largest first, names in their natural order."""
-        self._operators.sort(name, descending=descending != (name not in _SMALLEST_FIRST))
-
     # What is under the cursor.
 
     @property
@@ -178,15 +155,14 @@ class OperatorsScreen(ViewScreen):
         row = self._operators.chosen
         return super().moment if row is None else Place("timeline", row.max_rank, row.operator)
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
         row: TypeTime | OperatorTime | None = self._types.chosen if self._types.has_focus else self._operators.chosen
         if row is None:
-            self.describe("")
-            return
-        name = () if isinstance(row, TypeTime) or row.operator is None else (row.operator,)
-        parts = (type_name(row), most_text(row), f"{duration(row.total_us)}, {percent(row.share)} of all time", *name)
-        self.describe(f" {self.look.glyphs.dot} ".join(parts))
+            return ""
+        name = "" if isinstance(row, TypeTime) else row.operator or ""
+        share = f"{duration(row.total_us)}, {percent(row.share)} of all time"
+        return self.dotted(type_name(row), most_text(row), share, name)
 
     def action_frequency(self) -> None:
         """How often the operator under the cursor ran on each rank."""

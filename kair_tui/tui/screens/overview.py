@@ -7,11 +7,9 @@ from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
-from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, get_current_worker
 
@@ -29,7 +27,7 @@ from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Place, Session
+from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
@@ -51,16 +49,6 @@ _ROOM_FOR_BOTH: Final = 45
 _AHEAD_AFTER_S: Final = 0.5
 """After the verdict: what the user does first comes first."""
 _GIVES_WAY_S: Final = 0.05
-
-
-class MapKnown(Message, bubble=False):
-    """Who was late when is worked out for the steps that were chosen then, or the error that came instead."""
-
-    def __init__(
-        self, steps: tuple[int, ...] | None, late: Lateness | None, error: BaseException | None = None
-    ) -> None:
-        super().__init__()
-        self.steps, self.late, self.error = steps, late, error
 
 
 class OverviewScreen(ViewScreen):
@@ -85,21 +73,20 @@ class OverviewScreen(ViewScreen):
     ]
     FIELDS = ("rank", "host", "role", "score", "flagged", "own_us", "imposed_us")
     SORTS = ("rank", "score")
+    FIRST = "#grid"
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._triage: TriageInWords | None = None
-        self._by_position = False
-        self._worst_first = False
-        self._has_columns = False
-        """Whether the grid's columns have names."""
-        self._kept: frozenset[int] | None = None
-        self._groups: Sequence[Group] = ()
-        self._map_wanted: bool | None = None
-        """Who was late when; None for where there is room for it beside the ranks."""
-        self._asked_ahead_of: Trace | None = None
-        self._map_asked: tuple[Trace, tuple[int, ...] | None] | None = None
-        """The job and the steps that it was asked for last."""
+    _triage: TriageInWords | None = None
+    _by_position = False
+    _worst_first = False
+    _has_columns = False
+    """Whether the grid's columns have names."""
+    _kept: frozenset[int] | None = None
+    _groups: Sequence[Group] = ()
+    _map_wanted: bool | None = None
+    """Who was late when; None for where there is room for it beside the ranks."""
+    _asked_ahead_of: Trace | None = None
+    _map_asked: tuple[Trace, tuple[int, ...] | None] | None = None
+    """The job and the steps that it was asked for last."""
 
     def questions(self) -> Mapping[str, Question]:
         """Return the times of all steps; the whole investigation of the chosen ones."""
@@ -116,24 +103,21 @@ class OverviewScreen(ViewScreen):
         yield Heading(look, "later", of="late")
         yield LatenessMap(look)
         yield Heading(look, "steps", of="steps")
-        yield StepStrip(look)
+        yield StepStrip(look, id="steps")
         yield Heading(look, "findings", of="findings")
-        yield Findings(look)
+        yield Findings(look, id="findings")
 
     def on_mount(self) -> None:
-        """The keyboard begins with the grid."""
-        super().on_mount()
+        """Name the columns of the grid."""
         ruler = self.query_one(GridRuler)
         ruler.display = False
         ruler.measure(self._grid)
-        self._arrange()
-        self._grid.focus()
+        self._show_parts()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """The verdict is wrapped anew."""
-        super().on_resize(event)
+    def make_room(self) -> None:
+        """Wrap the verdict anew."""
         self._say_verdict()
-        self._arrange()
+        self._show_parts()
 
     def room(self, size: Size) -> dict[str, bool]:
         """Return a low screen does without empty lines."""
@@ -157,7 +141,7 @@ class OverviewScreen(ViewScreen):
         self._list_findings()
         steps = self.query_one(StepStrip)
         steps.choose(self.session.chosen_steps)
-        self._arrange()
+        self._show_parts()
         self._describe_again()
         self.set_timer(_AHEAD_AFTER_S, self._ask_ahead)
 
@@ -241,26 +225,25 @@ class OverviewScreen(ViewScreen):
         self._grid.move_to(rank)
         self._map.move_to(rank)
 
-    def on_choices_chosen(self) -> None:
+    def open_rank(self) -> None:
         """Go to the screen of the rank that the finding is about."""
-        if self.query_one(Findings).finding is not None and self.rank is not None:
-            self.kair.go_to_rank(self.rank)
+        if self.query_one(Findings).finding is not None:
+            super().open_rank()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
         """Everything is about these steps now."""
         self.narrow(message.steps)
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
         focused: Widget | None = self.focused
         if isinstance(focused, StepStrip):
-            self.describe(self._about_step(focused))
-        elif isinstance(focused, RankGrid):
-            self.describe(self._about_rank(focused))
-        elif isinstance(focused, LatenessMap):
-            self.describe(focused.about())
-        elif isinstance(focused, Findings):
-            self.describe(self._about_finding(focused))
+            return self._about_step(focused)
+        if isinstance(focused, RankGrid):
+            return self._about_rank(focused)
+        if isinstance(focused, LatenessMap):
+            return focused.about()
+        return self._about_finding(focused) if isinstance(focused, Findings) else self.described
 
     def _describe_again(self) -> None:
         """What is under the cursor has other figures now; what was said of something else stays."""
@@ -271,17 +254,15 @@ class OverviewScreen(ViewScreen):
         row = self._row(grid.rank)
         if row is None:
             return ""
-        dot = f" {self.look.glyphs.dot} "
         cell = f" (of {spans(grid.ranks)})" if len(grid.ranks) > 1 else ""
-        parts = [
+        return self.dotted(
             f"rank {row.rank}{cell}",
             row.host or "",
             place_in_words(row.rank, self.session.trace.job.layout) or ("" if row.role == "all" else row.role),
             f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
             f"self time {signed_duration(row.self_time_excess_us)} a step",
             f"others wait {duration(row.wait_imposed_us)}",
-        ]
-        return dot.join(part for part in parts if part)
+        )
 
     def _about_finding(self, findings: Findings) -> str:
         """Return how much of it there is to read below, or above."""
@@ -297,7 +278,7 @@ class OverviewScreen(ViewScreen):
             return ""
         slow = f" {self.look.glyphs.alarm} slow" if row.slow else ""
         text = f"step {row.step}: {duration(row.max_us)} on rank {row.slowest_rank}, median {duration(row.median_us)}"
-        return text + slow + (f" {self.look.glyphs.dot} range {spans(selected)}" if len(selected) > 1 else "")
+        return self.dotted(text + slow, f"range {spans(selected)}" if len(selected) > 1 else "")
 
     def _row(self, rank: int | None) -> RankedRank | None:
         ranking = self._triage.ranking if self._triage else ()
@@ -327,12 +308,12 @@ class OverviewScreen(ViewScreen):
 
     # How ranks are put together.
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return rows and columns only where the recording knows them."""
+    def offers(self, action: str, of: str = "") -> bool:
+        """Offer rows and columns only where the recording knows them."""
         if action == "regroup":
             layout = self.session.trace.job.layout
             return layout is not None and bool(layout.pipeline_stage or layout.dp_rank)
-        return super().check_action(action, parameters)
+        return super().offers(action, of)
 
     def action_regroup(self) -> None:
         """By host, or in rows and columns."""
@@ -358,7 +339,7 @@ class OverviewScreen(ViewScreen):
         styles, glyphs = styles_of(self.look), self.look.glyphs
         legend = level_legend(self.look, [f"{limit:g}" for limit in LIMITS])
         self._has_columns = bool(groups) and grouping != "host"
-        self._arrange()
+        self._show_parts()
         self.heading("grid").say(
             [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
         )
@@ -413,7 +394,7 @@ class OverviewScreen(ViewScreen):
     def action_lateness(self) -> None:
         """The map in the place of the ranks, or beside them where there is room; and away again."""
         self._map_wanted = not self.shows_map
-        self._arrange()
+        self._show_parts()
         self.set_focus(self._map if self._map_wanted else self._grid)
         self.describe_cursor()
 
@@ -423,11 +404,11 @@ class OverviewScreen(ViewScreen):
             super().action_go(name)
             return
         self._map_wanted = None
-        self._arrange()
+        self._show_parts()
         self.set_focus(self._grid)
         self.describe_cursor()
 
-    def _arrange(self) -> None:
+    def _show_parts(self) -> None:
         """Show the ranks, the map, or both."""
         if not self.is_whole:
             return
@@ -453,25 +434,17 @@ class OverviewScreen(ViewScreen):
             self._show_map(known)
             return
         self.heading("late").say([(f"working it out {self.look.glyphs.ellipsis}", None)])
-        self.kair.in_thread(self, partial(self._work_out_map, session.steps), group="lateness")
+        self.work_out(session.lateness, partial(self._map_known, session.steps), group="lateness")
 
-    def _work_out_map(self, steps: tuple[int, ...] | None) -> None:
-        """In the thread."""
-        try:
-            known = MapKnown(steps, self.session.lateness())
-        except Exception as error:
-            known = MapKnown(steps, None, error)
-        self.post_message(known)
-
-    def on_map_known(self, message: MapKnown) -> None:
+    def _map_known(self, steps: tuple[int, ...] | None, late: Lateness | None, error: Exception | None) -> None:
         """Show it where it is still wanted."""
-        if not self.is_whole or message.steps != self.session.steps:
+        if steps != self.session.steps:
             return
-        if message.error is not None:
+        if error is not None:
             self._map.show(None, ())
-            self.complain(message.error)
+            self.complain(error)
         else:
-            self._show_map(message.late)
+            self._show_map(late)
 
     def _show_map(self, late: Lateness | None) -> None:
         had_cursor = self._map.has_map
@@ -498,11 +471,6 @@ class OverviewScreen(ViewScreen):
         """Say who was how late; the cursor over the ranks goes along."""
         if (under := self._map.under) is not None and self._map.has_focus:
             self._grid.move_to(under[0])
-
-    def on_heat_opened(self) -> None:
-        """Go to the rank's screen."""
-        if (under := self._map.under) is not None:
-            self.kair.go_to_rank(under[0])
 
     # Filter and sort.
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -15,7 +14,6 @@ from kair_tui.render.query import VIEW, Row, cell_text, columns_of, fitting_colu
 from kair_tui.render.units import count, plural
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
@@ -36,6 +34,7 @@ class QueryScreen(ViewScreen):
     """What `kair query` answers; before a query is typed, the tables there are."""
 
     DEFAULT_CSS = "QueryScreen #about { margin: 1 0; }"
+    FIRST = "#rows"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "SQL"),
         Binding("left", "shift(-1)", "columns", key_display="left/right"),
@@ -43,14 +42,12 @@ class QueryScreen(ViewScreen):
         Binding("t", "tables", "tables"),
     ]
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._sql: str | None = None
-        """The query that is shown; None for the tables."""
-        self._queries: list[str] = []
-        self._result: QueryResult | None = None
-        self._first = 0
-        """The column that is shown first."""
+    _sql: str | None = None
+    """The query that is shown; None for the tables."""
+    _queries: tuple[str, ...] = ()
+    _result: QueryResult | None = None
+    _first = 0
+    """The column that is shown first."""
 
     def questions(self) -> Mapping[str, Question]:
         """Return the query, else what the tables are."""
@@ -63,14 +60,11 @@ class QueryScreen(ViewScreen):
         yield Rows(self.look, (), id="rows")
 
     def on_mount(self) -> None:
-        """The keyboard begins with the rows."""
-        super().on_mount()
+        """Say what can be typed."""
         self._say_query()
-        self._rows.focus()
 
-    def on_resize(self, event: events.Resize) -> None:
+    def make_room(self) -> None:
         """Show as many columns as fit now."""
-        super().on_resize(event)
         self._show_rows()
 
     @property
@@ -87,9 +81,7 @@ class QueryScreen(ViewScreen):
     def _ask_query(self, sql: str) -> None:
         if not sql.strip():
             return
-        if sql in self._queries:
-            self._queries.remove(sql)
-        self._queries.append(sql)
+        self._queries = (*(one for one in self._queries if one != sql), sql)
         self._show_query(sql)
 
     def action_tables(self) -> None:
@@ -155,9 +147,9 @@ class QueryScreen(ViewScreen):
         rank = None if row is None else row.get("rank")
         return rank if isinstance(rank, int) and rank in self.session.trace.job.ranks else None
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the whole row under the cursor."""
-        self.describe(self._row_in_words(f" {self.look.glyphs.dot} "))
+        return self._row_in_words(f" {self.look.glyphs.dot} ")
 
     def on_table_chosen(self) -> None:
         """Go to the rank of the row."""

@@ -21,7 +21,7 @@ from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.tui.asked_ahead import rank_questions
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.session import Place, Session
+from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.bars import CompletionCurve, StepParts
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.step_bar import StepBarLine
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LONGER = 1.01
 """Times what is usual among peers: what is less is drawn as 1.00 ×."""
-_LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
-"""What is looked for at the top of a list."""
 
 
 class Outliers(Table[AlikeOutliers]):
@@ -69,13 +67,13 @@ class RankScreen(ViewScreen):
     ]
     FIELDS = tuple(column.key for column in ALIKE_COLUMNS if column.key)
     SORTS = ("score", "count", "excess_us", "duration_us", "expected_duration_us", "start_us", "step", "operator")
+    LARGEST_FIRST = frozenset({"score", "count", "excess_us", "duration_us", "expected_duration_us"})
+    FIRST, ROWS = "#outliers", "outlier"
 
-    def __init__(self, session: Session, place: Place) -> None:
-        super().__init__(session, place)
-        self._profile: RankProfileResult | None = None
-        self._pinpoint: PinpointResult | None = None
-        self._ranking: tuple[RankedRank, ...] = ()
-        self._one_by_one = self._filtered = self._by_subgraph = False
+    _profile: RankProfileResult | None = None
+    _pinpoint: PinpointResult | None = None
+    _ranking: tuple[RankedRank, ...] = ()
+    _one_by_one = _filtered = _by_subgraph = False
 
     def questions(self) -> Mapping[str, Question]:
         """Return the ranking tells its score, and which rank comes next."""
@@ -95,11 +93,6 @@ class RankScreen(ViewScreen):
                 yield CompletionCurve(look, id="curve")
         yield Heading(look, "outliers", of="outliers")
         yield Outliers(look, ALIKE_COLUMNS, id="outliers")
-
-    def on_mount(self) -> None:
-        """The keyboard is with the table."""
-        super().on_mount()
-        self._table.focus()
 
     @property
     def _table(self) -> Outliers:
@@ -139,7 +132,7 @@ class RankScreen(ViewScreen):
             curve.say([(distance, styles_of(self.look).levels[3])], [(legend, None)])
 
     def _say_who(self) -> None:
-        styles, dot = styles_of(self.look), f" {self.look.glyphs.dot} "
+        styles = styles_of(self.look)
         row = next((row for row in self._ranking if row.rank == self.place.rank), None)
         who = [f"rank {self.place.rank}"]
         if self._profile is not None:
@@ -153,7 +146,7 @@ class RankScreen(ViewScreen):
         said = [] if self._profile is None else [Paragraph(outstanding(self._profile), styles.base)]
         if self._profile is not None and (ahead := lead_in_words(self._profile)) is not None:
             said.append(Paragraph(ahead, styles.dim))
-        self.query_one("#about", Paragraphs).show(Paragraph(dot.join(part for part in who if part), style), *said)
+        self.query_one("#about", Paragraphs).show(Paragraph(self.dotted(*who), style), *said)
 
     # Which rank.
 
@@ -205,10 +198,9 @@ class RankScreen(ViewScreen):
         self._one_by_one = not self._one_by_one
         self._list_outliers()
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the outlier under the cursor."""
-        row = self._table.chosen
-        self.describe("" if row is None else self._about(row))
+        return "" if (row := self._table.chosen) is None else self._about(row)
 
     def on_table_chosen(self) -> None:
         """Why it was late."""
@@ -233,7 +225,7 @@ class RankScreen(ViewScreen):
         if self._pinpoint is None:
             return
         table = self._table
-        shown = f"{count(table.count)} of {count(table.total)}" if table.count < table.total else count(table.total)
+        shown = table.counted()
         outliers = len(self._longer)
         if not self._single and outliers:
             shown = f"{count(outliers)} in {plural(table.total, 'operator')}"
@@ -245,14 +237,13 @@ class RankScreen(ViewScreen):
     def _about(self, row: AlikeOutliers) -> str:
         idle = (row.start_z or 0.0) > (row.duration_z or 0.0)
         longer = f"{duration(row.duration_us)} instead of {duration(row.expected_duration_us)}"
-        parts = [
+        return self.dotted(
             f"step {row.step}",
             row.phase or "",
             "idle before it" if idle else longer,
             f"{percent(row.score)} of the step",
             row.operator,
-        ]
-        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+        )
 
     def figures_under_cursor(self) -> "Figures":
         """Of the rank: beside its peers', and what its step adds up to."""
@@ -274,9 +265,4 @@ class RankScreen(ViewScreen):
         """Leave out what does not match."""
         self._filtered = bool(wanted.terms)
         self._list_outliers()
-        self._table.filter(wanted)
-        return f"{count(self._table.count)} of {plural(self._table.total, 'outlier')}"
-
-    def sort_by(self, name: str, descending: bool) -> None:
-        """Sizes the largest first, else in their natural order."""
-        self._table.sort(name, descending=descending != (name in _LARGEST_FIRST))
+        return super().filter_by(wanted)

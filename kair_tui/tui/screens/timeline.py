@@ -48,6 +48,7 @@ class TimelineScreen(ViewScreen):
     DEFAULT_CSS = """
     TimelineScreen #about { margin-bottom: 1; }
     """
+    FIRST = "#rows"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open"),
         Binding("plus,equals_sign", "zoom(0.5)", "zoom", key_display="+ -"),
@@ -135,11 +136,6 @@ class TimelineScreen(ViewScreen):
         yield Heading(self.look, "ranks", of="rows")
         yield TimelineRows(self.look)
         yield Legend(self.look, id="signs")
-
-    def on_mount(self) -> None:
-        """The keyboard is with the rows."""
-        super().on_mount()
-        self._rows.focus()
 
     @property
     def _rows(self) -> TimelineRows:
@@ -255,18 +251,15 @@ class TimelineScreen(ViewScreen):
             return next((one for one in found if one.lane == row.lane), None)
         return next(iter(found), None)
 
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Describe the cell under the cursor."""
-        self.describe(self._about_cell())
-
-    def _about_cell(self) -> str:
         row, one = self._rows.row, self._under
         if row is None:
             return ""
         time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
         parts = [f"{who(row)} {moment(time)}", *self._late_here(row.rank, time)]
         parts += ["nothing runs"] if one is None else [takes(one), short_name(one.operator), one.lane]
-        return f" {self.look.glyphs.dot} ".join(parts)
+        return self.dotted(*parts)
 
     def _late_here(self, rank: int, time_us: float) -> Iterator[str]:
         """The collectives that waited for the rank at that time."""
@@ -280,7 +273,7 @@ class TimelineScreen(ViewScreen):
     def copied(self) -> str:
         """Return the delay, what is under the cursor, and the command."""
         said = [] if self._result is None else [timeline_headline(self._result)]
-        return "\n".join([*filter(None, [self._fixed_line]), *said, self._about_cell(), *self.commands()])
+        return "\n".join([*filter(None, [self._fixed_line]), *said, self.about_cursor(), *self.commands()])
 
     # The view.
 

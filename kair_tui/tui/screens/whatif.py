@@ -8,11 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.geometry import Size
-from textual.message import Message
 
 from kair.app.candidates import MIN_COST, Worker, workers
-from kair.app.question import Question
-from kair_engine.cancelling import Cancelled
+from kair.app.question import Answer, Question
 from kair_engine.errors import KairError
 from kair_engine.results.whatif import FIX_KINDS, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
@@ -22,7 +20,7 @@ from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import WhatifInWords, absorbed_lines
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
-from kair_tui.tui.frame.view import Answered, ViewScreen
+from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import PriceBars, StepBars, prices_of
 from kair_tui.tui.widgets.fix_list import FixList, ListedFix, as_arguments, in_order, typed_fix
@@ -37,14 +35,6 @@ _SHORT, _WIDE = 32, 150
 _NOTABLE_STOPS = 0.001
 """Of the step: threads that stand still for less are not told of."""
 _FIX_EXAMPLE = "rank=3+kind=compute"
-
-
-class Tried(Message, bubble=False):
-    """A typed fix fits the recording, or the error that came instead."""
-
-    def __init__(self, fix: Fix, error: BaseException | None) -> None:
-        super().__init__()
-        self.fix, self.error = fix, error
 
 
 class WhatifScreen(ViewScreen):
@@ -81,6 +71,7 @@ class WhatifScreen(ViewScreen):
     ]
     FIELDS = ("fix", "origin", "saved_us", "chosen")
     SORTS = ("saved", "fix")
+    FIRST = "#fixes"
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
@@ -121,21 +112,16 @@ class WhatifScreen(ViewScreen):
         """The answer, the fixes, and beside or under them what they are made of."""
         look = self.look
         yield Paragraphs(look, id="verdict")
-        yield StepBars(look)
+        yield StepBars(look, id="step_bars")
         with Container(id="parts"):
             with Vertical(id="left"):
                 yield Heading(look, "fixes", of="fixes")
-                yield FixList(look)
+                yield FixList(look, id="fixes")
             with Vertical(id="right"):
                 yield Heading(look, "workers", of="workers")
                 yield WorkerHeat(look)
                 yield Heading(look, "prices", of="prices")
-                yield PriceBars(look)
-
-    def on_mount(self) -> None:
-        """The keyboard begins with the fixes."""
-        super().on_mount()
-        self.query_one(FixList).focus()
+                yield PriceBars(look, id="prices")
 
     def room(self, size: Size) -> dict[str, bool]:
         """Parts stand beside each other where there is room."""
@@ -164,10 +150,10 @@ class WhatifScreen(ViewScreen):
         self._list_fixes()
         self._go_on()
 
-    def on_answered(self, message: Answered) -> None:
+    def answered(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
         """Go on with what can be asked now."""
-        super().on_answered(message)
-        if message.error is not None:
+        super().answered(name, question, result, error)
+        if error is not None:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -263,29 +249,18 @@ class WhatifScreen(ViewScreen):
             self.say(str(error), alarm=True)
             return
         self.say(f"trying {fix_option(fix)} {self.look.glyphs.ellipsis}")
-        self.kair.in_thread(self, partial(self._try, fix, self._about([fix])), group="typed")
+        ask = partial(self.session.ask, self._about([fix]), lambda: self.is_running)
+        self.work_out(ask, partial(self._tried, fix), group="typed")
 
-    def _try(self, fix: Fix, question: Question) -> None:
-        """In a thread: whether it fits the recording."""
-        error = None
-        try:
-            self.session.ask(question, lambda: self.is_running)
-        except Cancelled:
+    def _tried(self, fix: Fix, _: Answer | None, error: Exception | None) -> None:
+        """List a fix that fits the recording, and choose it."""
+        if isinstance(error, KairError):
+            self.say(f"{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
             return
-        except Exception as caught:
-            error = caught
-        self.post_message(Tried(fix, error))
-
-    def on_tried(self, message: Tried) -> None:
-        """A fix that fits is listed and chosen."""
-        if isinstance(message.error, KairError):
-            hint = f" ({message.error.hint})" if message.error.hint else ""
-            self.say(f"{message.error}{hint}", alarm=True)
-            return
-        if message.error is not None:
-            raise message.error
+        if error is not None:
+            raise error
         self.say("")
-        self._fixes.add(message.fix)
+        self._fixes.add(fix)
         self._reprice()
 
     async def action_cost(self) -> None:
@@ -385,21 +360,16 @@ class WhatifScreen(ViewScreen):
         """The cursor goes with the user."""
         self.query_one(WorkerHeat).move_to(rank)
 
-    def on_choices_chosen(self) -> None:
-        """Go to the screen of the rank that is under the cursor."""
-        if self.rank is not None:
-            self.kair.go_to_rank(self.rank)
-
-    def describe_cursor(self) -> None:
+    def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
         if isinstance(self.focused, FixList):
-            self.describe(self._about_fix(self.focused.chosen))
-        elif isinstance(self.focused, WorkerHeat):
-            self.describe(self._about_worker(self.focused))
-        elif isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
-            price = self.focused.chosen
-            figures = "" if price.costs_us is None else f": {duration(price.costs_us)} of a step"
-            self.describe(f"{price.part}{figures}" + (f" ({percent(price.costs)})" if figures else ""))
+            return self._about_fix(self.focused.chosen)
+        if isinstance(self.focused, WorkerHeat):
+            return self._about_worker(self.focused)
+        if isinstance(self.focused, PriceBars) and (price := self.focused.chosen) is not None:
+            costs = "" if price.costs_us is None else f": {duration(price.costs_us)} of a step ({percent(price.costs)})"
+            return f"{price.part}{costs}"
+        return self.described
 
     def _about_fix(self, fix: ListedFix | None) -> str:
         if fix is None or not fix.fixes:
@@ -416,13 +386,12 @@ class WhatifScreen(ViewScreen):
         place += [f"dp {dp_ranks[row.rank]}"] if row.rank in dp_ranks else []
         cell = f" (of {spans(heat.ranks)})" if len(heat.ranks) > 1 else ""
         at_most = "" if row.exact else "at most "
-        parts = [
+        return self.dotted(
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
             f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
-        ]
-        return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
+        )
 
     def copied(self) -> str:
         """Return the verdict, the three bars, what is under the cursor, and the commands."""

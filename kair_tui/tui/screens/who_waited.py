@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.message import Message
 
 from kair.app.waiting_graph import cause_id
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
@@ -41,13 +40,6 @@ class WhoWaited(Vertical):
 
     class Shown(CursorMoved):
         """What was waited for is there."""
-
-    class GraphMade(Message, bubble=False):
-        """The graph of an answer is there."""
-
-        def __init__(self, result: BlameResult, graph: "DiGraph") -> None:
-            super().__init__()
-            self.result, self.graph = result, graph
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -91,7 +83,7 @@ class WhoWaited(Vertical):
             screen = self.screen
             assert isinstance(screen, BaseScreen)
             self._say(f"putting the graph together {self._look.glyphs.ellipsis}")
-            screen.kair.in_thread(self, partial(self._make_graph, result), group="graph")
+            screen.work_out(partial(_graph_of, result), partial(self._made, result), group="graph")
         else:
             self._show(result, cause, self._graph)
 
@@ -113,18 +105,21 @@ class WhoWaited(Vertical):
         legend = f"{'time':>{TIME}}{'share':>{SHARE}} "
         self.query_one(Heading).say([(said, styles_of(self._look).base)], [(legend, None)])
 
-    def _make_graph(self, result: BlameResult) -> None:
-        """In a thread: networkx takes its time to be imported."""
-        from kair_tui.render.blame_graph import graph
-
-        self.post_message(self.GraphMade(result, graph(result, "node-link")))
-
-    def on_who_waited_graph_made(self, message: GraphMade) -> None:
+    def _made(self, result: BlameResult, graph: "DiGraph | None", error: Exception | None) -> None:
         """Show it if it is still wanted."""
-        if message.result is self._result:
-            self._graph = message.graph
-            self._show(message.result, self._cause, message.graph)
+        if error is not None:
+            raise error
+        if graph is not None and result is self._result:
+            self._graph = graph
+            self._show(result, self._cause, graph)
             self.post_message(self.Shown())
+
+
+def _graph_of(result: BlameResult) -> "DiGraph":
+    """In a thread: networkx takes its time to be imported."""
+    from kair_tui.render.blame_graph import graph
+
+    return graph(result, "node-link")
 
 
 def about_answer(
@@ -157,25 +152,24 @@ def _narrowed(result: BlameResult, place: Place) -> str:
     return f"only {' and '.join(to)}{none} (r shows the whole job)"
 
 
-def about_cause(row: RootCause | None, look: Look) -> str:
-    """Return a root cause, in one line."""
+def about_cause(row: RootCause | None) -> tuple[str, ...]:
+    """Return what there is to say of a root cause."""
     if row is None:
-        return ""
-    parts = (
+        return ()
+    return (
         f"rank {row.rank}",
         cause_operator(row),
         spaced(row.cause),
         f"{duration(row.blamed_us)}, {percent(row.share)} of all waiting",
         f"{'step' if len(row.steps) == 1 else 'steps'} {spans(row.steps, 3)}",
     )
-    return dotted(parts, look)
 
 
-def about_stop(path: BlamePath | None, node: PathNode | None, look: Look) -> str:
-    """Return a stop of a path, in one line."""
+def about_stop(path: BlamePath | None, node: PathNode | None) -> tuple[str, ...]:
+    """Return what there is to say of a stop of a path."""
     if path is None or node is None:
-        return ""
-    parts = (
+        return ()
+    return (
         f"rank {node.rank}",
         node.operator,
         f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
@@ -183,25 +177,19 @@ def about_stop(path: BlamePath | None, node: PathNode | None, look: Look) -> str
         path_end(node, path) if node is path.chain[-1] else "",
         f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
     )
-    return dotted(parts, look)
 
 
-def about_neighbour(line: Neighbour | None, look: Look) -> str:
-    """Return what is around a root cause, in one line."""
+def about_neighbour(line: Neighbour | None) -> tuple[str, ...]:
+    """Return what there is to say of somebody around a root cause."""
     if line is None:
-        return ""
-    said = line.detail if line.role == "waited" else f"{line.text} {look.glyphs.dot} {line.detail}"
-    return dotted((said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
+        return ()
+    said = (line.detail,) if line.role == "waited" else (line.text, line.detail)
+    return (*said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting")
 
 
-def about_line(line: GraphLine | None, look: Look) -> str:
-    """Return a rank that was waited for, or an edge of it, in one line."""
+def about_line(line: GraphLine | None) -> tuple[str, ...]:
+    """Return what there is to say of a rank that was waited for, or of an edge of it."""
     if line is None:
-        return ""
+        return ()
     who = "" if line.edge is not None or line.of.rank is None else f"rank {line.of.rank}"
-    return dotted((who, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting"), look)
-
-
-def dotted(parts: tuple[str, ...], look: Look) -> str:
-    """Return those that say something, in one line."""
-    return f" {look.glyphs.dot} ".join(part for part in parts if part)
+    return (who, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting")

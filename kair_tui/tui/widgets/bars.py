@@ -24,12 +24,11 @@ from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.drawing import Layer, Picture, bar, draw
 from kair_tui.render.rank import axis
-from kair_tui.render.terminal import Look
 from kair_tui.render.text import clean, short_name
 from kair_tui.render.units import count, duration, gain, money, one_decimal, percent, plural, signed_duration, slowdown
 from kair_tui.tui.widgets.drawn import Drawn
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
-from kair_tui.tui.widgets.lists import Choices, Lines
+from kair_tui.tui.widgets.lists import Choices
 
 _NARROWEST, _WIDEST = 8, 50
 _TIME, _SHARE = 10, 9
@@ -53,10 +52,8 @@ class PriceBars(Choices[Price]):
 
     DEFAULT_CSS = "PriceBars { height: auto; }"
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, self._lines_of, id="prices")
-        self._label = 0
-        self._most = 0.0
+    _label = 0
+    _most = 0.0
 
     def show_prices(self, prices: Sequence[Price]) -> None:
         """In the order given; bars share one scale."""
@@ -68,10 +65,11 @@ class PriceBars(Choices[Price]):
         """Return a line for each."""
         return max(len(self.items), 1)
 
-    def _lines_of(self, item: Price, width: int) -> Lines:
+    def line_of(self, item: Price, width: int) -> list[Piece]:
+        """Return what it costs in figures, and a bar."""
         styles, glyphs = self.text_styles, self.look.glyphs
         if item.costs_us is None:
-            return [[(f" {self.safe(item.part)}", styles.dim)]]
+            return [(f" {self.safe(item.part)}", styles.dim)]
         room = max(min(width - self._label - _TIME - _SHARE - 6, _WIDEST), _NARROWEST)
         cells = round(room * item.costs / self._most) if self._most > 0 else 0
         style = styles.strong if item.whole else styles.base
@@ -79,13 +77,12 @@ class PriceBars(Choices[Price]):
         time = self.safe(duration(item.costs_us))
         part = self.safe(item.part)
         label = cut_in_the_middle(part, self._label, self.look)
-        pieces: list[Piece] = [
+        return [
             (f" {label:<{self._label}}", style),
             (f"{time:>{_TIME}}", style),
             (f"{percent(item.costs):>{_SHARE}}  ", style),
             (glyphs.full * max(cells, 1 if item.costs > 0 else 0), bar),
         ]
-        return [pieces]
 
 
 def prices_of(
@@ -112,9 +109,7 @@ class RankBars(Drawn):
 
     DEFAULT_CSS = "RankBars { height: 1; }"
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._ranks: Sequence[RankBlame] = ()
+    _ranks: Sequence[RankBlame] = ()
 
     def show(self, ranks: Sequence[RankBlame]) -> None:
         """Replace the bars."""
@@ -183,12 +178,10 @@ class StepBars(Drawn):
 
     DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="step_bars")
-        self._result: WhatifResult | None = None
-        self._chosen = 0
-        self._price: FixPrice | None = None
-        self._cost: float | None = None
+    _result: WhatifResult | None = None
+    _chosen = 0
+    _price: FixPrice | None = None
+    _cost: float | None = None
 
     def show(self, result: WhatifResult, cost_per_day: float | None) -> None:
         """The job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
@@ -280,10 +273,8 @@ class StepParts(Drawn):
 
     DEFAULT_CSS = "StepParts { height: 7; }"
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._rows: tuple[_Row, ...] = ()
-        self._what = "part"
+    _rows: tuple[_Row, ...] = ()
+    _what = "part"
 
     def show(self, result: RankProfileResult | None, *, subgraphs: bool = False) -> None:
         """Replace the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
@@ -350,11 +341,9 @@ class CompletionCurve(Drawn):
 
     DEFAULT_CSS = "CompletionCurve { height: 1fr; }"
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._result: RankProfileResult | None = None
-        self._picture: Picture | None = None
-        self._drawn_for = Size(0, 0)
+    _result: RankProfileResult | None = None
+    _picture: Picture | None = None
+    _drawn_for = Size(0, 0)
 
     def show(self, result: RankProfileResult | None) -> None:
         """Replace the curve."""

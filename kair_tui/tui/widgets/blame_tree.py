@@ -6,8 +6,6 @@ from typing import ClassVar, Final
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
-from textual.strip import Strip
 
 from kair_engine.results.blame import BlamePath, PathNode
 from kair_tui.render.blame_paths import (
@@ -22,10 +20,9 @@ from kair_tui.render.blame_paths import (
     stop_name,
     stops,
 )
-from kair_tui.render.terminal import Look
 from kair_tui.render.units import count, duration, percent, signed_duration, spans
-from kair_tui.tui.widgets.drawn import CursorMoved, RankOpened, RowCursor
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
+from kair_tui.tui.widgets.lists import Choices
 
 TIME, LATE, SHARE = 9, 10, 9
 """Columns of the figures at the end of a line."""
@@ -47,45 +44,35 @@ class _Line:
     hops: int = 0
 
 
-class BlameTree(RowCursor, can_focus=True):
+class BlameTree(Choices[_Line]):
     """Paths under each other, the first unfolded; only lines in view are made into text."""
 
-    DEFAULT_CSS = "BlameTree { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open rank"),
+        Binding("enter", "choose", "open rank"),
         Binding("space", "fold", "fold"),
         Binding("left,h", "out", "fold, or to the root of the path", show=False),
         Binding("right,l", "into", "unfold, or to the next stop", show=False),
         Binding("z", "fold_all", "fold all", show=False),
     ]
 
-    class Moved(CursorMoved):
-        """The cursor is on another line."""
-
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._paths: Sequence[MergedPath] = ()
-        self._waiting_us = 0.0
-        self._empty = ""
-        self._accused: frozenset[int] = frozenset()
-        self._ends_differ = self._steps_differ = False
-        self._folded: set[int] = set()
-        self._whole: set[int] = set()
-        """Paths of which every stop is shown."""
-        self._lines: list[_Line] = []
-        """All that are not folded away."""
+    _paths: Sequence[MergedPath] = ()
+    _waiting_us = 0.0
+    _accused: frozenset[int] = frozenset()
+    _ends_differ = _steps_differ = False
+    _folded: frozenset[int] = frozenset()
+    _whole: frozenset[int] = frozenset()
+    """Paths of which every stop is shown."""
 
     # What is shown.
 
-    def show(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
+    def show_paths(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
         """Replace the paths; shares are of `waiting_us`. Without any, `empty` says why."""
-        self._paths, self._waiting_us, self._empty, self.at = paths, waiting_us, empty, 0
+        self._paths, self._waiting_us = paths, waiting_us
         # Asked about one root cause, all lead to it.
         self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
         self._steps_differ = len({step for one in paths for step in one.steps}) > 1
-        self._folded, self._whole = set(range(1, len(paths))), set()
-        self._lay_out()
-        self.scroll_to(y=0, animate=False)
+        self._folded, self._whole = frozenset(range(1, len(paths))), frozenset()
+        self.show(self._all_lines(), empty)
 
     def accuse(self, ranks: frozenset[int]) -> None:
         """Ranks that a test of triage accuses: only those are marked."""
@@ -95,7 +82,7 @@ class BlameTree(RowCursor, can_focus=True):
     @property
     def merged(self) -> MergedPath | None:
         """Return the alike paths under the cursor."""
-        return self._paths[self._lines[self.at].path] if self._lines else None
+        return None if self.chosen is None else self._paths[self.chosen.path]
 
     @property
     def path(self) -> BlamePath | None:
@@ -105,7 +92,7 @@ class BlameTree(RowCursor, can_focus=True):
     @property
     def node(self) -> PathNode | None:
         """Return the stop under the cursor; of stops that are folded away the first."""
-        return self._node(self._lines[self.at]) if self._lines else None
+        return None if self.chosen is None else self._node(self.chosen)
 
     def _node(self, line: _Line) -> PathNode:
         path = self._paths[line.path].path
@@ -125,35 +112,19 @@ class BlameTree(RowCursor, can_focus=True):
                 found.append(_Line(at, place + 1, len(found)))
         return found
 
-    def _lay_out(self) -> None:
-        self._lines = [line for at in range(len(self._paths)) for line in self._lines_of(at)]
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
-        self.refresh()
+    def _all_lines(self) -> list[_Line]:
+        return [line for at in range(len(self._paths)) for line in self._lines_of(at)]
 
     # Drawing.
 
-    def render_line(self, y: int) -> Strip:
-        """Return one line of what is in view."""
-        styles, width = self.text_styles, self.scrollable_content_region.width
-        at = y + self.scroll_offset.y
-        if at >= len(self._lines):
-            said = self.safe(self._empty) if not self._lines and y == 0 else ""
-            return fitted([(f"  {said}", styles.dim)], width, styles.base, self.look)
-        pieces = self.pieces(at)
-        if self.has_focus and at == self.at:
-            pieces = [(text, styles.base + styles.cursor) for text, _ in pieces]
-        return fitted(pieces, width, pieces[-1][1], self.look)
-
-    def pieces(self, at: int) -> list[Piece]:
+    def line_of(self, item: _Line, width: int) -> list[Piece]:  # noqa: ARG002
         """Return a line of those that are not folded away, in view or not."""
-        line = self._lines[at]
-        figures = self._figures(line)
+        figures = self._figures(item)
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
-        text = self._symptom(line.path, room) if line.depth == 0 else self._stop(line, room)
+        text = self._symptom(item.path, room) if item.depth == 0 else self._stop(item, room)
         strip = fitted(text, room, self.text_styles.base, self.look)
-        pieces = [(segment.text, segment.style or self.text_styles.base) for segment in strip]
-        return [*pieces, *figures]
+        return [*((segment.text, segment.style or self.text_styles.base) for segment in strip), *figures]
 
     def _symptom(self, at: int, room: int) -> list[Piece]:
         styles, glyphs, merged = self.text_styles, self.look.glyphs, self._paths[at]
@@ -239,91 +210,69 @@ class BlameTree(RowCursor, can_focus=True):
         """Return a name as it fits: what follows it says more than its end."""
         return cut_in_the_middle(self.safe(name), max(room, _SHORTEST_NAME), self.look)
 
-    # The cursor.
-
-    @property
-    def count(self) -> int:
-        """Return how many lines are not folded away."""
-        return len(self._lines)
-
-    def on_resize(self) -> None:
-        """Keep the cursor in view."""
-        self.bring_into_view()
-
-    def post_moved(self) -> None:
-        """Say that the cursor is on another line."""
-        self.post_message(self.Moved())
-
     # Folding.
 
     def action_fold(self) -> None:
         """Show stops that are folded away; elsewhere fold the path under the cursor, or unfold it."""
-        if not self._lines:
-            return
-        line = self._lines[self.at]
-        if line.hops:
-            self._whole.add(line.path)
+        line = self.chosen
+        if line is not None and line.hops:
+            self._whole |= {line.path}
             self._fold_to(self._folded)
-        else:
-            self._whole.discard(line.path)
+        elif line is not None:
+            self._whole -= {line.path}
             self._fold_to(self._folded ^ {line.path})
 
     def action_fold_all(self) -> None:
         """Fold all paths, or unfold them where all are folded."""
-        if self._lines:
-            every = set(range(len(self._paths)))
-            self._fold_to(set() if self._folded == every else every)
+        every = frozenset(range(len(self._paths)))
+        self._fold_to(frozenset() if self._folded == every else every)
 
     def action_out(self) -> None:
         """From a stop to its path's root; from there folds."""
-        if not self._lines:
-            return
-        line = self._lines[self.at]
-        if line.depth:
-            self.move_to(self._lines.index(_Line(line.path)))
-        elif line.path not in self._folded:
+        line = self.chosen
+        if line is not None and line.depth:
+            self.move_to(self.items.index(_Line(line.path)))
+        elif line is not None and line.path not in self._folded:
             self.action_fold()
 
     def action_into(self) -> None:
         """Unfold a path or the stops in its middle, then go along it."""
-        if not self._lines:
-            return
-        line = self._lines[self.at]
-        if line.path in self._folded or line.hops:
+        line = self.chosen
+        if line is not None and (line.path in self._folded or line.hops):
             self.action_fold()
-        elif line.depth < len(stops(self._paths[line.path].path)):
+        elif line is not None and line.depth < len(stops(self._paths[line.path].path)):
             self.move_to(self.at + 1)
 
-    def _fold_to(self, folded: set[int]) -> None:
+    def _fold_to(self, folded: frozenset[int]) -> None:
         """The cursor stays with its path, and with its stop where that is shown."""
-        line = self._lines[self.at]
+        line, top = self.chosen, self.scroll_offset.y
+        if line is None:
+            return
         self._folded = folded
-        self._lay_out()
-        of_path = [at for at, other in enumerate(self._lines) if other.path == line.path]
-        self.at = next((at for at in of_path if self._lines[at].depth == line.depth), of_path[0])
+        self.show(self._all_lines())
+        of_path = [at for at, other in enumerate(self.items) if other.path == line.path]
+        self.at = next((at for at in of_path if self.items[at].depth == line.depth), of_path[0])
+        self.scroll_to(y=top, animate=False)
         self.bring_into_view()
         self.post_moved()
 
     # What the cursor is on.
 
-    def action_open(self) -> None:
+    def action_choose(self) -> None:
         """Ask for the rank's screen; on a folded path shows its stops first."""
-        if not self._lines:
-            return
-        line = self._lines[self.at]
-        if line.path in self._folded or line.hops:
+        line = self.chosen
+        if line is not None and (line.path in self._folded or line.hops):
             self.action_fold()
-        elif self.node is not None:
-            self.post_message(RankOpened(self.node.rank))
+        else:
+            super().action_choose()
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the line under the mouse; fold a path or open a stop where it already was."""
-        at = event.y + self.scroll_offset.y
-        if at >= len(self._lines):
-            return
-        if at != self.at:
+        event.prevent_default()
+        at = self.item_at(event.y + self.scroll_offset.y)
+        if at is not None and at != self.at:
             self.move_to(at)
-        elif self._lines[at].depth == 0:
+        elif at is not None and self.items[at].depth == 0:
             self.action_fold()
-        else:
-            self.action_open()
+        elif at is not None:
+            self.action_choose()

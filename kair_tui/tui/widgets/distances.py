@@ -13,7 +13,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, score, spans
 from kair_tui.tui.widgets.heat import Axis, Heat
 from kair_tui.tui.widgets.lines import Piece
-from kair_tui.tui.widgets.lists import Choices, Lines
+from kair_tui.tui.widgets.lists import Choices
 
 TIMES_USUAL: Final = (1.25, 1.5, 1.75, 2.0)
 """Multiples of the median rank's mean distance from which a cell is one level darker."""
@@ -120,6 +120,11 @@ class DistanceMatrix(Heat):
     def pair(self) -> tuple[int, int] | None:
         """Return the ranks of the row and of the column."""
         return (self._ranks[self.row], self._ranks[self.column]) if self._ranks else None
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank of the row."""
+        return self.pair[0] if self.pair else None
 
     def distance(self, one: int, other: int) -> float:
         """Between two ranks."""
@@ -243,9 +248,8 @@ class DistanceMatrix(Heat):
 class HostDistances(Choices[GroupScore]):
     """Mean distances of hosts, the farthest first."""
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, self._line_of, id="matrix")
-        self._largest = 0.0
+    _largest = 0.0
+    _host_width = 0
 
     def show_hosts(self, groups: Sequence[GroupScore]) -> None:
         """The scores summed up by host."""
@@ -256,17 +260,16 @@ class HostDistances(Choices[GroupScore]):
     def _host(self, group: GroupScore) -> str:
         return self.safe(group.group)[:_HOST]
 
-    def _line_of(self, group: GroupScore, width: int) -> Lines:  # noqa: ARG002
+    def line_of(self, item: GroupScore, width: int) -> list[Piece]:  # noqa: ARG002
+        """Return the host's mean distance with a bar, and whose is the highest."""
         styles, glyphs = self.text_styles, self.look.glyphs
-        share = group.mean_score / self._largest if self._largest else 0.0
+        share = item.mean_score / self._largest if self._largest else 0.0
         bar = glyphs.full * round(share * _BAR)
-        ranks = f"{'rank' if len(group.ranks) == 1 else 'ranks'} {spans(group.ranks, 3)}"
+        ranks = f"{'rank' if len(item.ranks) == 1 else 'ranks'} {spans(item.ranks, 3)}"
         return [
-            [
-                (f" {self._host(group):<{self._host_width}}  ", styles.base),
-                (f"{score(group.mean_score):>12}  ", styles.strong),
-                (f"{bar:<{_BAR}}  ", styles.dim),
-                (f"highest {score(group.max_score):>12}  ", styles.base),
-                (self.safe(f"{plural(len(group.ranks), 'rank')}: {ranks}"), styles.dim),
-            ]
+            (f" {self._host(item):<{self._host_width}}  ", styles.base),
+            (f"{score(item.mean_score):>12}  ", styles.strong),
+            (f"{bar:<{_BAR}}  ", styles.dim),
+            (f"highest {score(item.max_score):>12}  ", styles.base),
+            (self.safe(f"{plural(len(item.ranks), 'rank')}: {ranks}"), styles.dim),
         ]

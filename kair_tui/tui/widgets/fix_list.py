@@ -15,11 +15,10 @@ from textual.message import Message
 from kair_engine.errors import UsageError
 from kair_engine.results.fixes import fix_text, parse_fix, parse_scale
 from kair_engine.results.whatif import Fix, FixPrice
-from kair_tui.render.terminal import Look
 from kair_tui.render.triage import fix_option
 from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.widgets.lines import Paragraph, Piece
-from kair_tui.tui.widgets.lists import Choices, Lines
+from kair_tui.tui.widgets.lists import Lines, LongChoices
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
 _ORIGIN = 14
@@ -54,7 +53,7 @@ class ListedFix:
         return self.fixes[0].ranks if self.fixes else ()
 
 
-class FixList(Choices[ListedFix]):
+class FixList(LongChoices[ListedFix]):
     """Space chooses the one under the cursor."""
 
     DEFAULT_CSS = "FixList { scrollbar-gutter: stable; }"
@@ -71,9 +70,7 @@ class FixList(Choices[ListedFix]):
             super().__init__()
             self.fix = fix
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, self._lines_of, id="fixes")
-        self._chosen: frozenset[tuple[Fix, ...]] = frozenset()
+    _chosen: frozenset[tuple[Fix, ...]] = frozenset()
 
     def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[Fix, ...]]) -> None:
         """The cursor stays on its fix, or at the top where it was not moved: prices change the order."""
@@ -99,7 +96,8 @@ class FixList(Choices[ListedFix]):
         if self.chosen is not None and self.chosen.fixes:
             self.post_message(self.Toggled(self.chosen))
 
-    def _lines_of(self, item: ListedFix, width: int) -> Lines:
+    def lines_of(self, item: ListedFix, width: int) -> Lines:
+        """Return the fix with its figures, and why it is listed."""
         styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
         if not item.fixes and item.step_time_us is None:
             note = Paragraph(item.text, styles.dim, " ")

@@ -3,52 +3,46 @@
 Textual's `Footer` and `Tabs` make a widget for each key and scroll; these drop whole keys, and keep `esc ? q`.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.style import Style
-from textual import events
 from textual.geometry import Region
-from textual.message import Message
 
-from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.lines import Line, Piece
 
 _MOST_KEYS = 8
 _APART = 3
-_PIECES_OF_KEY = 3
-_BRAND = 2
-"""Pieces of the path before its first crumb."""
 
 
-class HeaderLine(Line):
-    """The path of screens that led here on the left, what is open on the right."""
+class BarLine(Line):
+    """A bar across the screen; a piece that does something when it is clicked says so in its style."""
 
-    class Chosen(Message):
-        """A crumb was clicked: its place in the path."""
+    shown: Any = ()
 
-        def __init__(self, at: int) -> None:
-            super().__init__()
-            self.at = at
+    def on_mount(self) -> None:
+        """Draw what can be clicked as all else."""
+        self.auto_links = False
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="header")
-        self._crumbs: tuple[str, ...] = ()
-        self._about = ""
-        self._alarm = ""
-        self._left_out = 0
-        """Crumbs at the beginning for which there was no room."""
-
-    def show(self, crumbs: tuple[str, ...], about: str, alarm: str = "") -> None:
+    def show(self, *shown: object) -> None:
         """Redraw where something changed."""
-        if (crumbs, about, alarm) != (self._crumbs, self._about, self._alarm):
-            self._crumbs, self._about, self._alarm = crumbs, about, alarm
+        if shown != self.shown:
+            self.shown = shown
             self.refresh()
 
     def fill(self) -> Style:
-        """Return a bar across the screen."""
+        """Return the style of the bar."""
         return self.text_styles.bar
+
+
+def _doing(action: str) -> Style:
+    return Style(meta={"@click": f"screen.{action}"})
+
+
+class HeaderLine(BarLine):
+    """The path of screens that led here on the left, what is open on the right."""
+
+    shown: Any = ((), "", "")
 
     def pieces(self, width: int) -> list[Piece]:
         """`kair  job › overview › rank 3        12 steps`.
@@ -56,97 +50,72 @@ class HeaderLine(Line):
         Where there is little room what is open goes first, then the path from its beginning on; where one is, and what
         must not be overlooked, stay.
         """
-        styles, about = self.text_styles, self.safe(self._about)
-        alarm: list[Piece] = [(f"  {self.safe(self._alarm)}", styles.bar_strong)] if self._alarm else []
-        most = max(len(self._crumbs) - 1, 0)
-        for left_out, right in [(0, [(about, styles.bar), *alarm]), *((at, alarm) for at in range(most + 1))]:
+        styles, (crumbs, about, alarming) = self.text_styles, self.shown
+        alarm: list[Piece] = [(f"  {self.safe(alarming)}", styles.bar_strong)] if alarming else []
+        most = max(len(crumbs) - 1, 0)
+        for left_out, right in [
+            (0, [(self.safe(about), styles.bar), *alarm]),
+            *((at, alarm) for at in range(most + 1)),
+        ]:
             path = self._path(left_out)
             gap = width - _length(path) - _length(right) - 1
             if gap > 0:
                 break
-        self._left_out = left_out
         return [*path, (" " * gap, styles.bar), *right, (" ", styles.bar)]
 
     def _path(self, left_out: int) -> list[Piece]:
-        """Return the brand and the crumbs, a piece each, without so many of the first."""
+        """Return the brand and the crumbs, each of which leads to its screen, without so many of the first."""
         styles, glyphs = self.text_styles, self.look.glyphs
-        crumbs = [self.safe(crumb) for crumb in self._crumbs[left_out:]]
         cut = f" {glyphs.ellipsis} {glyphs.crumb} " if left_out else " "
         path: list[Piece] = [(" kair ", styles.bar_strong), (cut, styles.bar)]
-        path += [(f"{crumb} {glyphs.crumb} ", styles.bar) for crumb in crumbs[:-1]]
-        return path + [(crumb, styles.bar_strong) for crumb in crumbs[-1:]]
-
-    def on_click(self, event: events.Click) -> None:
-        """Lead to the screen of the crumb under the mouse."""
-        at = _piece_at(self._path(self._left_out), event.x)
-        if at is not None and at >= _BRAND:
-            self.post_message(self.Chosen(at - _BRAND + self._left_out))
+        crumbs = list(enumerate(self.shown[0]))[left_out:]
+        for at, crumb in crumbs:
+            is_last = at == crumbs[-1][0]
+            text = self.safe(crumb) if is_last else f"{self.safe(crumb)} {glyphs.crumb} "
+            path.append((text, (styles.bar_strong if is_last else styles.bar) + _doing(f"go_to_crumb({at})")))
+        return path
 
 
-class ScreensLine(Line):
+class ScreensLine(BarLine):
     """The screens with their keys, the one in front lit: `1 overview 2 rank 3 blame ... 8 M F Q D`."""
 
-    class Chosen(Message):
-        """A screen was clicked."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="screens")
-        self._screens: tuple[tuple[str, str], ...] = ()
-        self._front = ""
-
-    def show(self, screens: Sequence[tuple[str, str]], front: str) -> None:
-        """Keys and names, and the name of the screen in front; redraws where something changed."""
-        if (tuple(screens), front) != (self._screens, self._front):
-            self._screens, self._front = tuple(screens), front
-            self.refresh()
-
-    def fill(self) -> Style:
-        """Return a bar across the screen."""
-        return self.text_styles.bar
+    shown: Any = ((), "")
 
     def pieces(self, width: int) -> list[Piece]:
         """Return every key; the last ones without their names where there is no room for those."""
         pieces: list[Piece] = []
-        for (key, name), is_named in zip(self._screens, self._named(width), strict=True):
-            is_front = name == self._front
-            style = self.text_styles.bar_strong if is_front else self.text_styles.bar
-            pieces.append((f" {key}", self.text_styles.bar_strong))
-            pieces.append((f" {name}" if is_named else "", style))
+        screens, front = self.shown
+        for (key, name), is_named in zip(screens, self._named(width), strict=True):
+            style, lead = (
+                self.text_styles.bar_strong if name == front else self.text_styles.bar,
+                _doing(f"go({name!r})"),
+            )
+            pieces.append((f" {key}", self.text_styles.bar_strong + lead))
+            pieces.append((f" {name}" if is_named else "", style + lead))
         return pieces
 
     def _named(self, width: int) -> list[bool]:
         """Of which screens there is room for the name; the one in front keeps its own as long as any has."""
-        names = sorted(self._screens, key=lambda screen: screen[1] != self._front)
+        screens, front = self.shown
+        names = sorted(screens, key=lambda screen: screen[1] != front)
         named: set[str] = set()
-        room = width - sum(len(f" {key}") for key, _ in self._screens)
+        room = width - sum(len(f" {key}") for key, _ in screens)
         for _, name in names:
             if len(f" {name}") > room:
                 break
             room -= len(f" {name}")
             named.add(name)
-        return [name in named for _, name in self._screens]
-
-    def on_click(self, event: events.Click) -> None:
-        """Lead to the screen under the mouse."""
-        at = _piece_at(self.pieces(self.size.width), event.x)
-        if at is not None:
-            self.post_message(self.Chosen(self._screens[at // 2][1]))
+        return [name in named for _, name in screens]
 
 
 class StatusLine(Line):
     """What is under the cursor; a message takes its place until the cursor moves."""
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="status")
-        self._text = ""
-        self._about = ""
-        self._alarming = False
-        self.is_message = False
-        """Whether what it says is no description of what is under the cursor."""
+    _text = ""
+    _about = ""
+    _alarming = False
+    is_message = False
+    """Whether what it says is no description of what is under the cursor."""
 
     @property
     def text(self) -> str:
@@ -202,68 +171,32 @@ class FooterKey(NamedTuple):
     """What is pressed by a click, as Textual calls it."""
 
 
-class FooterLine(Line):
+class FooterLine(BarLine):
     """The keys that matter here."""
-
-    class Chosen(Message):
-        """A key was clicked."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="footer")
-        self._keys: tuple[FooterKey, ...] = ()
-
-    def show(self, keys: tuple[FooterKey, ...]) -> None:
-        """Redraw where the keys changed."""
-        if keys != self._keys:
-            self._keys = keys
-            self.refresh()
-
-    def fill(self) -> Style:
-        """Return a bar across the screen."""
-        return self.text_styles.bar
 
     def pieces(self, width: int) -> list[Piece]:
         """Return the keys that there is room for."""
         pieces: list[Piece] = [(" ", self.text_styles.bar)]
         for key in self._shown(width):
             gap = " " * _APART if len(pieces) > 1 else ""
+            press = _doing(f"press({key.press!r})")
             pieces += [
-                (gap, self.text_styles.bar),
-                (key.key, self.text_styles.bar_strong),
-                (f" {key.does}", self.text_styles.bar),
+                (gap, self.text_styles.bar + press),
+                (key.key, self.text_styles.bar_strong + press),
+                (f" {key.does}", self.text_styles.bar + press),
             ]
         return pieces
 
     def _shown(self, width: int) -> list[FooterKey]:
         """As many whole keys as there is room for; the last of those that need not stay go first."""
-        keys = list(self._keys)
+        keys: list[FooterKey] = list(self.shown)
         while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
             keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
         return keys
 
-    def on_click(self, event: events.Click) -> None:
-        """Press the key under the mouse."""
-        at = _piece_at(self.pieces(self.size.width), event.x)
-        if at is not None and at > 0:
-            self.post_message(self.Chosen(self._shown(self.size.width)[(at - 1) // _PIECES_OF_KEY].press))
-
 
 def _length(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
-
-
-def _piece_at(pieces: list[Piece], x: int) -> int | None:
-    """Return which of the pieces of a line is in a column."""
-    end = 0
-    for at, (text, _) in enumerate(pieces):
-        end += cell_len(text)
-        if x < end:
-            return at
-    return None
 
 
 def _needed(keys: list[FooterKey]) -> int:

@@ -13,12 +13,11 @@ from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
-from textual.message import Message
 from textual.strip import Strip
 
 from kair_tui.render.drawing import RAMP, RAMP_ASCII, level, resampled
 from kair_tui.render.terminal import Look
-from kair_tui.tui.widgets.drawn import CELL_MOVES, CursorMoved, Drawn, DrawnScroll
+from kair_tui.tui.widgets.drawn import CELL_MOVES, CursorMoved, Drawn, DrawnScroll, RankOpened
 from kair_tui.tui.widgets.lines import Piece, fitted
 
 _KEPT: Final = 500
@@ -74,9 +73,6 @@ class Heat(DrawnScroll, can_focus=True):
     class Moved(CursorMoved):
         """Another cell is under the cursor."""
 
-    class Opened(Message):
-        """Enter was pressed, or the cell under the cursor was clicked."""
-
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
         super().__init__(look, id=id)
         self.rows = self.columns = Axis()
@@ -89,6 +85,11 @@ class Heat(DrawnScroll, can_focus=True):
         self._strips: dict[int, Strip] = {}
 
     # What a kind of map says.
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank of the row under the cursor."""
+        raise NotImplementedError
 
     def lay_out(self, width: int, height: int) -> None:
         """Set `rows`, `columns`, `left`, `right` for cells in so much room, and the cursor's row and column."""
@@ -247,8 +248,8 @@ class Heat(DrawnScroll, can_focus=True):
 
     def action_open(self) -> None:
         """Ask for the row's rank."""
-        if self.rows.count:
-            self.post_message(self.Opened())
+        if self.rank is not None:
+            self.post_message(RankOpened(self.rank))
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor there; a second click opens."""
@@ -301,11 +302,9 @@ class RankStrip(Drawn):
 
     DEFAULT_CSS = "RankStrip { height: 1; }"
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._ranks: Sequence[int] = ()
-        self._values: Sequence[float] = ()
-        self._usual = 0.0
+    _ranks: Sequence[int] = ()
+    _values: Sequence[float] = ()
+    _usual = 0.0
 
     def show(self, ranks: Sequence[int], values: Sequence[float], usual: float) -> None:
         """Replace the figures, one for each of `ranks`; `usual` is their median."""

@@ -115,6 +115,11 @@ class LatenessMap(Heat):
         row, step = self._at
         return int(self._late.ranks[row]), int(self._late.steps[step]), float(self._late.late_us[row, step])
 
+    @property
+    def rank(self) -> int | None:
+        """Return the rank."""
+        return None if self.under is None else self.under[0]
+
     def about(self) -> str:
         """`rank 2 · step 8 · 22.3 ms late, 23.4 % of the step`, and of how many it is the latest."""
         under, late = self.under, self._late

@@ -69,14 +69,15 @@ Remark = Sequence[tuple[str, Style | None]]
 class Heading(Line):
     """`ranks  by host                 score · <2 ▲ slow`; lit while the part has the keyboard."""
 
+    _left: Remark = ()
+    _right: Remark = ()
+    _lit = False
+
     def __init__(self, look: Look, title: str, *, of: str) -> None:
         super().__init__(look)
         self._title = title
         self.of = of
         """The id of the widget that it stands over."""
-        self._left: Remark = ()
-        self._right: Remark = ()
-        self._lit = False
 
     def say(self, left: Remark, right: Remark = ()) -> None:
         """Replace the remark and the legend; the legend goes first where there is no room."""
@@ -119,9 +120,7 @@ _GAP = " "
 class Legend(Line):
     """Signs with their words, set apart."""
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._told: Sequence[Piece] = ()
+    _told: Sequence[Piece] = ()
 
     def show(self, told: Sequence[Piece]) -> None:
         """Replace them."""
@@ -160,11 +159,9 @@ class Paragraphs(Drawn):
 
     DEFAULT_CSS = "Paragraphs { height: auto; width: 1fr; }"
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._paragraphs: tuple[Paragraph, ...] = ()
-        self._lines: list[Piece] = []
-        self._width = -1
+    _paragraphs: tuple[Paragraph, ...] = ()
+    _lines: Sequence[Piece] = ()
+    _width = -1
 
     def show(self, *paragraphs: Paragraph) -> None:
         """Redraw where the text changed."""
@@ -183,7 +180,7 @@ class Paragraphs(Drawn):
         pieces = [(" " * _SIDES, styles.base), lines[y]] if y < len(lines) else []
         return fitted(pieces, width, styles.base, self.look)
 
-    def _wrapped(self, width: int) -> list[Piece]:
+    def _wrapped(self, width: int) -> Sequence[Piece]:
         if width != self._width:
             room = width - 2 * _SIDES
             self._lines = [
@@ -199,9 +196,7 @@ _WIDTH = 40
 class Bar(Line):
     """Draw a bar and two figures, or nothing before there are any; Textual's `ProgressBar` is not ASCII."""
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look)
-        self._done = self._total = 0
+    _done = _total = 0
 
     def show(self, done: int, total: int) -> None:
         """`done` of `total`."""
@@ -234,9 +229,7 @@ class TextPage(DrawnScroll, can_focus=True):
         Binding("G", "scroll_end", "end", show=False),
     ]
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look)
-        self._lines: list[Piece] = []
+    _lines: Sequence[Piece] = ()
 
     def show(self, lines: Sequence[Piece]) -> None:
         """Replace the text; lines are made safe here."""

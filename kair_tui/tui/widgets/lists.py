@@ -1,16 +1,18 @@
 """Lists to choose from: any, the findings of a triage, the jobs of the store."""
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, Generic, TypeVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.strip import Strip
 
 from kair_engine.results.store import ListedJob
 from kair_tui.render.store import minute
-from kair_tui.render.terminal import Look
 from kair_tui.render.triage import FindingInWords, facts, part_lines, sentences, title
 from kair_tui.render.units import plural
 from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text
@@ -29,10 +31,12 @@ Lines = list[list[Piece]]
 
 
 class Choices(RowCursor, Generic[Item], can_focus=True):
-    """Items of one or more lines each, one of them under the cursor. `draw` gives an item's lines at a width."""
+    """Items of a line each, one of them under the cursor; only those in view are made into text."""
 
     DEFAULT_CSS = "Choices { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open")]
+    LIT: ClassVar[bool] = False
+    """Whether the cursor is seen though the keyboard is elsewhere."""
 
     class Moved(CursorMoved):
         """The cursor is on another item."""
@@ -40,22 +44,12 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
     class Chosen(Moved):
         """Enter was pressed, or the item was clicked."""
 
-    def __init__(
-        self,
-        look: Look,
-        draw: Callable[[Item, int], Lines],
-        *,
-        id: str | None = None,  # noqa: A002
-        lit: bool = False,
-    ) -> None:
-        """With `lit` the cursor is seen though the keyboard is elsewhere."""
-        super().__init__(look, id=id)
-        self._lit = lit
-        self._draw = draw
-        self.items: tuple[Item, ...] = ()
-        self._lines: list[list[Piece]] = []
-        self._tops: list[int] = [0]
-        self._width = -1
+    items: tuple[Item, ...] = ()
+    _empty = ""
+
+    def line_of(self, item: Item, width: int) -> list[Piece]:
+        """Return an item's line."""
+        raise NotImplementedError
 
     @property
     def count(self) -> int:
@@ -71,38 +65,91 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         """Return the item under the cursor."""
         return self.items[self.at] if self.items else None
 
-    def show(self, items: Sequence[Item]) -> None:
-        """Replace the items; the cursor goes to the first."""
-        self.items, self.at, self._width = tuple(items), 0, -1
-        self._lines, self._tops = [], [0]
-        self._lay_out()
+    def show(self, items: Sequence[Item], empty: str = "") -> None:
+        """Replace the items; the cursor goes to the first. `empty` stands where there is none."""
+        self.items, self.at, self._empty = tuple(items), 0, empty
+        self.lay_out()
         self.scroll_home(animate=False)
         self.refresh()
 
-    def on_resize(self) -> None:
-        """Lines are made for the width."""
-        self._lay_out()
+    def lay_out(self) -> None:
+        """Set how much there is to scroll through."""
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self.items))
 
-    def _lay_out(self) -> None:
-        width = self.scrollable_content_region.width
-        if width == self._width or not width:
-            return
-        self._width, self._lines, self._tops = width, [], [0]
-        for item in self.items:
-            self._lines += self._draw(item, width)
-            self._tops.append(len(self._lines))
-        self.virtual_size = Size(width, len(self._lines))
+    def on_resize(self) -> None:
+        """Keep the cursor in view."""
+        self.lay_out()
+        self.bring_into_view()
+
+    def drawn(self, line: int, width: int) -> tuple[list[Piece], bool]:
+        """Return what is on a line, and whether the cursor is."""
+        if line >= len(self.items):
+            said = self.safe(self._empty) if not self.items and not line else ""
+            return [(f"  {said}", self.text_styles.dim)], False
+        return self.line_of(self.items[line], width), line == self.at
 
     def render_line(self, y: int) -> Strip:
         """Return one line of what is in view."""
-        styles, at, width = self.text_styles, y + self.scroll_offset.y, self.scrollable_content_region.width
-        if at >= len(self._lines):
-            return Strip.blank(width, styles.base)
-        if (self.has_focus or self._lit) and at == self._tops[self.at]:
+        styles, width = self.text_styles, self.scrollable_content_region.width
+        pieces, is_cursor = self.drawn(y + self.scroll_offset.y, width)
+        if is_cursor and (self.has_focus or self.LIT):
             # In the colours of ordinary text: reversed, a culprit's would be a block of red.
-            pieces = [(text, styles.strong if style.bold else styles.base) for text, style in self._lines[at]]
+            pieces = [(text, styles.strong if style.bold else styles.base) for text, style in pieces]
             return fitted(pieces, width, styles.base, self.look).apply_style(styles.cursor)
-        return fitted(self._lines[at], width, styles.base, self.look)
+        return fitted(pieces, width, styles.base, self.look)
+
+    def action_choose(self) -> None:
+        """Take the item under the cursor."""
+        if self.items:
+            self.post_message(self.Chosen())
+
+    def item_at(self, line: int) -> int | None:
+        """Return which item is on a line."""
+        return line if line < len(self.items) else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Take the item under the mouse."""
+        if (item := self.item_at(event.y + self.scroll_offset.y)) is not None:
+            self.move_to(item)
+            self.action_choose()
+
+
+class LongChoices(Choices[Item]):
+    """Items of several lines each, which may be more than there is room for: the cursor reads on within one."""
+
+    _lines: Sequence[list[Piece]] = ()
+    _tops: Sequence[int] = (0,)
+    _width = -1
+
+    def lines_of(self, item: Item, width: int) -> Lines:
+        """Return an item's lines at a width."""
+        raise NotImplementedError
+
+    def show(self, items: Sequence[Item], empty: str = "") -> None:
+        """Replace the items; the cursor goes to the first."""
+        self._lines, self._tops, self._width = (), (0,), -1
+        super().show(items, empty)
+
+    def bring_into_view(self) -> None:
+        """Leave the reader where they are, amid an item perhaps."""
+
+    def lay_out(self) -> None:
+        """Make lines for the width, where that is another."""
+        width = self.scrollable_content_region.width
+        if width == self._width or not width:
+            return
+        drawn = [self.lines_of(item, width) for item in self.items]
+        self._width, self._lines = width, [line for lines in drawn for line in lines]
+        self._tops = [0, *accumulate(map(len, drawn))]
+        self.virtual_size = Size(width, len(self._lines))
+
+    def drawn(self, line: int, width: int) -> tuple[list[Piece], bool]:  # noqa: ARG002
+        """Return what is on a line, and whether it is the first of the item under the cursor."""
+        return (self._lines[line], line == self._tops[self.at]) if line < len(self._lines) else ([], False)
+
+    def item_at(self, line: int) -> int | None:
+        """Return which item is on a line."""
+        return bisect_right(self._tops, line) - 1 if line < len(self._lines) else None
 
     def action_move(self, by: int) -> None:
         """Move the cursor by so many items; of one that goes on beyond the view first by so many lines."""
@@ -185,19 +232,6 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
     def _scroll_lines_to(self, line: int) -> None:
         self.scroll_to(y=max(line, 0), animate=False, immediate=True)
 
-    def action_choose(self) -> None:
-        """Take the item under the cursor."""
-        if self.items:
-            self.post_message(self.Chosen())
-
-    def on_click(self, event: object) -> None:
-        """Take the item under the mouse."""
-        line = getattr(event, "y", 0) + self.scroll_offset.y
-        for item, (top, end) in enumerate(zip(self._tops, self._tops[1:], strict=False)):
-            if top <= line < end:
-                self.move_to(item)
-                self.action_choose()
-
 
 @dataclass(frozen=True)
 class ListedFinding:
@@ -208,13 +242,10 @@ class ListedFinding:
     text: str = ""
 
 
-class Findings(Choices[ListedFinding]):
+class Findings(LongChoices[ListedFinding]):
     """The costliest first; then what costs nothing, and what the reader of them should know."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, self._lines_of, id="findings")
 
     def show_findings(
         self,
@@ -232,7 +263,8 @@ class Findings(Choices[ListedFinding]):
         """Return the one under the cursor."""
         return self.chosen.finding if self.chosen else None
 
-    def _lines_of(self, item: ListedFinding, width: int) -> Lines:
+    def lines_of(self, item: ListedFinding, width: int) -> Lines:
+        """Return a finding with what it rests on, or something to be read."""
         styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
         finding = item.finding
         if finding is None:
@@ -252,38 +284,37 @@ class Findings(Choices[ListedFinding]):
 _WIDEST_NAME = 40
 
 
-class JobList(Choices[ListedJob]):
+class JobList(LongChoices[ListedJob]):
     """Two lines for each job."""
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, self._lines_of, id="jobs")
-        self._name_width = 0
+    _name_width = 0
 
-    def show(self, items: Sequence[ListedJob]) -> None:
+    def show(self, items: Sequence[ListedJob], empty: str = "") -> None:
         """Replace the jobs; their verdicts stand under each other."""
         self._name_width = min(max((len(job.name) for job in items), default=0), _WIDEST_NAME) + 2
-        super().show(items)
+        super().show(items, empty)
 
-    def _lines_of(self, job: ListedJob, width: int) -> Lines:  # noqa: ARG002
+    def lines_of(self, item: ListedJob, width: int) -> Lines:  # noqa: ARG002
+        """Return its verdict, then what it costs and what there is of it."""
         styles, glyphs = self.text_styles, self.look.glyphs
-        sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(job.last_verdict or "", " ")
-        style = styles.dim if job.last_verdict is None else verdict_style(job.last_verdict, self.look)
-        verdict = job.last_summary or "not triaged yet"
-        ranks = plural(job.ranks, "rank") if job.ranks == job.world_size else f"{job.ranks}/{job.world_size} ranks"
+        sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(item.last_verdict or "", " ")
+        style = styles.dim if item.last_verdict is None else verdict_style(item.last_verdict, self.look)
+        verdict = item.last_summary or "not triaged yet"
+        ranks = plural(item.ranks, "rank") if item.ranks == item.world_size else f"{item.ranks}/{item.world_size} ranks"
         about = [
-            self._cost(job),
-            "in use" if job.in_use else "",
+            self._cost(item),
+            "in use" if item.in_use else "",
             ranks,
-            plural(job.steps, "step"),
-            f"imported {minute(job.imported_at)} UTC",
-            job.source,
+            plural(item.steps, "step"),
+            f"imported {minute(item.imported_at)} UTC",
+            item.source,
         ]
-        name = f"{self.safe(job.name):<{self._name_width}} "
+        name = f"{self.safe(item.name):<{self._name_width}} "
         return [
             [
                 (f" {sign} ", style),
                 (name, styles.strong),
-                (self.safe(verdict), style if sign != " " or job.last_verdict is None else styles.base),
+                (self.safe(verdict), style if sign != " " or item.last_verdict is None else styles.base),
             ],
             [(_INDENT, styles.dim), (self.safe(f" {glyphs.dot} ".join(part for part in about if part)), styles.dim)],
         ]

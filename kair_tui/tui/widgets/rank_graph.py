@@ -12,10 +12,9 @@ from textual.binding import Binding, BindingType
 
 from kair_tui.render.blame_graph import Awaited, Edge, Neighbour
 from kair_tui.render.drawing import bar
-from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration, percent
 from kair_tui.tui.widgets.lines import Piece, fitted
-from kair_tui.tui.widgets.lists import Choices, Item, Lines
+from kair_tui.tui.widgets.lists import Choices, Item
 
 TIME, SHARE = 9, 9
 """Columns of the figures at the end of a line."""
@@ -84,15 +83,13 @@ class RankGraph(Accusing[GraphLine]):
         Binding("z", "fold_all", "fold all", show=False),
     ]
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, self._lines_of, id=id)
-        self._graph: Sequence[Awaited] = ()
-        self._unfolded: set[Awaited] = set()
+    _graph: Sequence[Awaited] = ()
+    _unfolded: frozenset[Awaited] = frozenset()
 
     def show_graph(self, graph: Sequence[Awaited]) -> None:
         """Replace it."""
         self._graph = graph
-        self._unfolded = set([one for one in graph if one.rank is not None][:_UNFOLDED])
+        self._unfolded = frozenset([one for one in graph if one.rank is not None][:_UNFOLDED])
         self.show(tuple(self._all_lines()))
 
     @property
@@ -120,9 +117,9 @@ class RankGraph(Accusing[GraphLine]):
 
     def action_fold_all(self) -> None:
         """Fold all ranks, or unfold them where all are folded."""
-        every = {one for one in self._graph if one.rank is not None}
+        every = frozenset(one for one in self._graph if one.rank is not None)
         if self.chosen is not None:
-            self._fold_to(set() if self._unfolded else every, self.chosen.of)
+            self._fold_to(frozenset() if self._unfolded else every, self.chosen.of)
 
     def action_follow(self) -> None:
         """Unfold the rank under the cursor; from an edge goes to the rank at its other end, if it was waited for."""
@@ -146,7 +143,7 @@ class RankGraph(Accusing[GraphLine]):
         elif line is not None and line.of in self._unfolded:
             self.action_fold()
 
-    def _fold_to(self, unfolded: set[Awaited], to: Awaited) -> None:
+    def _fold_to(self, unfolded: frozenset[Awaited], to: Awaited) -> None:
         """The cursor is on `to` then, or on what that is folded into."""
         self._unfolded = unfolded
         self.show(tuple(self._all_lines()))
@@ -159,20 +156,21 @@ class RankGraph(Accusing[GraphLine]):
 
     # Drawing.
 
-    def _lines_of(self, line: GraphLine, width: int) -> Lines:  # noqa: ARG002
+    def line_of(self, item: GraphLine, width: int) -> list[Piece]:  # noqa: ARG002
+        """Return what it says, a bar and its figures."""
         styles = self.text_styles
         # The last column is the scroll bar's, or blank.
         whole = self.size.width - 1
-        figures = f"{self.safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
+        figures = f"{self.safe(duration(item.time_us)):>{TIME}}{percent(item.share):>{SHARE}}"
         columns = 2 * BAR if whole >= _WIDE else BAR if whole >= _NARROW else 0
         peak = self._peak
-        drawn = bar(line.share, None, peak, columns, ascii_only=self.look.ascii_only) if line.rank is not None else ""
+        drawn = bar(item.share, None, peak, columns, ascii_only=self.look.ascii_only) if item.rank is not None else ""
         drawn = drawn.ljust(columns)
         room = whole - len(figures) - columns - 1
-        strip = fitted(self._text(line), room, styles.base, self.look)
+        strip = fitted(self._text(item), room, styles.base, self.look)
         text = [(segment.text, segment.style or styles.base) for segment in strip]
-        of_bar = styles.levels[1] if line.edge is not None else styles.levels[2]
-        return [[*text, (" ", styles.base), (drawn, of_bar), (figures, styles.base)]]
+        of_bar = styles.levels[1] if item.edge is not None else styles.levels[2]
+        return [*text, (" ", styles.base), (drawn, of_bar), (figures, styles.base)]
 
     @property
     def _peak(self) -> float:
@@ -212,17 +210,15 @@ class Neighbours(Accusing[Neighbour]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
-    def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(look, self._lines_of, id=id)
-
-    def _lines_of(self, line: Neighbour, width: int) -> Lines:  # noqa: ARG002
+    def line_of(self, item: Neighbour, width: int) -> list[Piece]:  # noqa: ARG002
+        """Return what it says, and its figures."""
         styles = self.text_styles
-        figures = f"{self.safe(duration(line.time_us)):>{TIME}}{percent(line.share):>{SHARE}}"
+        figures = f"{self.safe(duration(item.time_us)):>{TIME}}{percent(item.share):>{SHARE}}"
         # The last column is the scroll bar's, or blank.
         room = max(self.size.width - 1 - len(figures), _SHORTEST)
-        strip = fitted(self._text(line), room, styles.base, self.look)
+        strip = fitted(self._text(item), room, styles.base, self.look)
         text = [(segment.text, segment.style or styles.base) for segment in strip]
-        return [[*text, (figures, self._style_of_cause(line) if line.role == "cause" else styles.base)]]
+        return [*text, (figures, self._style_of_cause(item) if item.role == "cause" else styles.base)]
 
     def _style_of_cause(self, line: Neighbour) -> Style:
         styles = self.text_styles

@@ -12,7 +12,6 @@ from textual.message import Message
 from textual.strip import Strip
 
 from kair_engine.results.views import StepSummary
-from kair_tui.render.terminal import Look
 from kair_tui.tui.widgets.drawn import CursorMoved, Drawn, RefreshedByFocus
 
 _LEFT = 1
@@ -47,12 +46,10 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
             super().__init__()
             self.steps = steps
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, id="steps")
-        self._summary: tuple[StepSummary, ...] = ()
-        self._chosen: frozenset[int] = frozenset()
-        self._at = 0
-        self._anchor: int | None = None
+    _summary: tuple[StepSummary, ...] = ()
+    _chosen: frozenset[int] = frozenset()
+    _at = 0
+    _anchor: int | None = None
 
     def show(self, summary: Sequence[StepSummary]) -> None:
         """All complete steps."""

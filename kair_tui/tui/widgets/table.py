@@ -14,6 +14,7 @@ from textual.worker import Worker, get_current_worker
 
 from kair_tui.render.answer import ALARM, DIM, GAP, SHORTEST_NAME, Cell, Column, Styled, fitting, shrinks
 from kair_tui.render.terminal import Look
+from kair_tui.render.units import count
 from kair_tui.tui.filtering import Filter, Ordering, ordered
 from kair_tui.tui.widgets.drawn import CursorMoved, RowCursor
 from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
@@ -94,6 +95,11 @@ class Table(RowCursor, Generic[Row], can_focus=True):
     def count(self) -> int:
         """Return rows shown."""
         return len(self._all) if self._places is None else len(self._places)
+
+    def counted(self, total: int | None = None) -> str:
+        """Return how many are shown, and where that is not all, of how many: `3 of 8`."""
+        total = self.total if total is None else total
+        return count(total) if self.count == total else f"{count(self.count)} of {count(total)}"
 
     @property
     def chosen(self) -> Row | None:
