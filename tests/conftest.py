@@ -21,6 +21,7 @@ LONGEST = (
     "mitigate/test_restart.py",
     "deploy/test_schedulers.py",
     "mitigate/test_simulation.py",
+    "tui/test_pictures.py",
     "tui/test_terminal.py",
     "tui/test_tasks_at_scale.py",
     "tui/test_ways.py",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from support.screen_text import go, opened, played, screen_lines, screen_text
 
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, PathPart, RankBlame, RoleInPath, RootCause
@@ -53,9 +53,7 @@ def deep(end_rank: int = 2) -> BlameResult:
 @played
 async def test_a_long_path_is_read_at_80x24_from_its_root_to_where_it_began() -> None:
     async with opened(SLOW) as (app, pilot):
-        await pilot.press("3")
-        await until(pilot, lambda: isinstance(app.screen, BlameScreen) and answered(app))
-        assert isinstance(app.screen, BlameScreen)
+        await go(app, pilot, "3", to=BlameScreen)
         app.screen.show("blame", deep())
         await pilot.pause()
         shown = screen_text(app)
@@ -82,9 +80,7 @@ async def test_a_long_path_is_read_at_80x24_from_its_root_to_where_it_began() ->
 @played
 async def test_only_whom_triage_accuses_is_marked() -> None:
     async with opened(SLOW, size=(160, 50)) as (app, pilot):
-        await pilot.press("3")
-        await until(pilot, lambda: isinstance(app.screen, BlameScreen) and answered(app))
-        assert isinstance(app.screen, BlameScreen)
+        await go(app, pilot, "3", to=BlameScreen)
         app.screen.show("blame", deep(end_rank=1))
         await pilot.pause()
         lines = screen_lines(app)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from support.cli_samples import kair
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_text, type_line, until
+from support.screen_text import answered, go, opened, played, screen_text, type_line, until
 
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.render.terminal import Look
@@ -155,8 +155,7 @@ async def _bookmarked_twice(job: str) -> None:
     async with opened(job) as (app, pilot):
         assert app.session is not None
         assert app.session.steps is None
-        await pilot.press("ctrl+p", *"bookm", "enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "ctrl+p", *"bookm", "enter")
         assert "only steps 5-6" in screen_text(app)
 
 

@@ -8,8 +8,7 @@ import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
 from support.screen_text import (
-    answered,
-    assert_snapshot,
+    go,
     opened,
     played,
     screen_lines,
@@ -38,27 +37,8 @@ pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> tuple[ViewScreen, FrequencyHeat]:
-    await pilot.press(*keys)
-    await until(pilot, lambda: answered(app))
-    screen = app.screen
-    assert isinstance(screen, ViewScreen)
+    screen = await go(app, pilot, *keys)
     return screen, screen.query_one(FrequencyHeat)
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "size", "look"),
-    [
-        ("frequency_80x24", INPUT, (80, 24), Look()),
-        ("frequency_160x50", HOST, (160, 50), Look()),
-        ("frequency_ascii", STALL, (80, 24), Look(ascii_only=True)),
-        ("frequency_no_colour", BUSY, (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with opened(job, size=size, look=look) as (app, pilot):
-        await shown(app, pilot, "F")
-        assert_snapshot(app, name)
 
 
 @played

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, played, screen_lines, screen_text, type_line, until
+from support.screen_text import answered, assert_snapshot, go, played, screen_lines, screen_text, type_line, until
 from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
@@ -116,8 +116,7 @@ async def test_the_job_in_use_is_preselected_and_can_be_chosen_here() -> None:
 @played
 async def test_enter_opens_a_job_and_esc_leads_back_to_the_list() -> None:
     async with listed() as (app, pilot):
-        await pilot.press("end", "enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "end", "enter")
         assert isinstance(app.screen, OverviewScreen)
         assert "jobs › night › overview" in screen_text(app)
         first = app.session
@@ -181,8 +180,7 @@ async def test_a_recording_goes_on_with_the_next_job() -> None:
         app.session.recorder.start(runbook, "night")
         await pilot.press("8")
         await until(pilot, lambda: is_listed(app))
-        await pilot.press("home", "enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "home", "enter")
         assert f"● {runbook.name}" in screen_text(app)
     assert runbook.read_text().splitlines()[2:] == ["kair jobs", "kair steps calm", "kair triage calm"]
 
@@ -299,8 +297,7 @@ def test_the_environment_names_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 @played
 async def test_steps_that_were_chosen_with_the_command_are_those_of_the_first_job() -> None:
     async with listed(JobWanted(step="5-7")) as (app, pilot):
-        await pilot.press("end", "enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "end", "enter")
         assert app.session is not None
         assert app.session.steps == (5, 6, 7)
         await pilot.press("8", "home", "enter")

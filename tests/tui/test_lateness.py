@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, type_line, until
+from support.screen_text import answered, go, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.results.lateness import Lateness, darkest
 from kair_engine.stats import role_medians
@@ -120,8 +120,7 @@ async def test_who_was_late_when_is_two_keys_away_and_leads_to_the_moment() -> N
         await until(pilot, lambda: "late, " in screen_lines(app)[-2])
         assert screen_lines(app)[-2].strip().startswith("rank 2 · step ")
         step = int(screen_lines(app)[-2].split(" · step ")[1].split()[0])
-        await pilot.press("4")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "4")
         assert f"timeline rank 2 step {step}" in screen_lines(app)[0]
         await pilot.press("escape", "H")
         assert "score ·" in screen_text(app) and "later  " not in screen_text(app)

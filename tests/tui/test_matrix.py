@@ -4,20 +4,15 @@ import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
 from support.screen_text import (
-    answered,
-    assert_snapshot,
+    go,
     opened,
     played,
     screen_lines,
     screen_text,
     type_line,
-    until,
 )
-from textual.pilot import Pilot
 
-from kair_tui.render.terminal import Look
 from kair_tui.tui.frame.app import KairApp
-from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screens import matrix
 from kair_tui.tui.widgets.distances import DistanceMatrix
 from kair_tui.tui.widgets.header_and_footer import StatusLine
@@ -33,39 +28,15 @@ PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
-async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> ViewScreen:
-    await pilot.press(*keys)
-    await until(pilot, lambda: answered(app))
-    screen = app.screen
-    assert isinstance(screen, ViewScreen)
-    return screen
-
-
 def rows(app: KairApp) -> list[list[str]]:
     """The words of the lines that begin with a rank."""
     return [line.split() for line in screen_lines(app)[2:-2] if line.split() and line.split()[0].isdigit()]
 
 
-@pytest.mark.parametrize(
-    ("name", "job", "size", "look"),
-    [
-        ("matrix_80x24", INPUT, (80, 24), Look()),
-        ("matrix_160x50", TWO_HOSTS, (160, 50), Look()),
-        ("matrix_ascii", HOST, (80, 24), Look(ascii_only=True)),
-        ("matrix_no_colour", BUSY, (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with opened(job, size=size, look=look) as (app, pilot):
-        await shown(app, pilot, "D")
-        assert_snapshot(app, name)
-
-
 @played
 async def test_its_figures_are_the_commands() -> None:
     async with opened(INPUT) as (app, pilot):
-        screen = await shown(app, pilot, "D")
+        screen = await go(app, pilot, "D")
         assert screen.commands() == [f"kair localize {INPUT} --method paper --matrix"]
         answer = printed(screen.commands()[0])
         scores = {row["rank"]: f"{row['score']:,.3f}" for row in answer["scores"]}
@@ -78,7 +49,7 @@ async def test_its_figures_are_the_commands() -> None:
 @played
 async def test_the_cursor_begins_on_the_farthest_rank_and_tells_of_its_pair() -> None:
     async with opened(TWO_HOSTS, size=(110, 30)) as (app, pilot):
-        screen = await shown(app, pilot, "D")
+        screen = await go(app, pilot, "D")
         answer, cells = printed(screen.commands()[0]), screen.query_one(DistanceMatrix)
         status = screen.query_one(StatusLine)
         assert status.text.startswith("ranks 5 on node1 and 0 on node0 · distance 126.8 · means 124.029, 43.214")
@@ -96,7 +67,7 @@ async def test_the_cursor_begins_on_the_farthest_rank_and_tells_of_its_pair() ->
 @played
 async def test_hosts_stand_apart_until_the_farthest_rank_is_wanted_first() -> None:
     async with opened(TWO_HOSTS) as (app, pilot):
-        screen = await shown(app, pilot, "D")
+        screen = await go(app, pilot, "D")
         assert [int(row[0]) for row in rows(app)] == list(range(8))
         assert "┼" in screen_text(app)
         await pilot.press("s")
@@ -108,7 +79,7 @@ async def test_hosts_stand_apart_until_the_farthest_rank_is_wanted_first() -> No
 @played
 async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
     async with opened(INPUT) as (app, pilot):
-        screen = await shown(app, pilot, "D", "percent_sign", "W")
+        screen = await go(app, pilot, "D", "percent_sign", "W")
         assert screen.commands() == [f"kair localize {INPUT} --method paper --whole-run --normalized --matrix"]
         assert f"{printed(screen.commands()[0])['matrix'][1][0]:.4f}" in screen_text(app)
         assert "over the run, shares" in screen_text(app)
@@ -117,7 +88,7 @@ async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
 @played
 async def test_a_filter_leaves_ranks_out_on_both_sides() -> None:
     async with opened(TWO_HOSTS) as (app, pilot):
-        screen = await shown(app, pilot, "D")
+        screen = await go(app, pilot, "D")
         await type_line(pilot, "slash", "host:node1")
         assert "4 of 8 ranks" in screen_text(app)
         cells = screen.query_one(DistanceMatrix)
@@ -134,7 +105,7 @@ async def test_a_filter_leaves_ranks_out_on_both_sides() -> None:
 async def test_enter_goes_to_the_rank_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[int] = []
     async with opened(INPUT) as (app, pilot):
-        await shown(app, pilot, "D")
+        await go(app, pilot, "D")
         monkeypatch.setattr(app, "go_to_rank", gone.append)
         await pilot.press("enter")
         assert gone == [1]
@@ -145,7 +116,7 @@ async def test_of_too_many_ranks_the_hosts_are_shown(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(matrix, "RANKS_IN_A_MATRIX", 4)
     gone: list[int] = []
     async with opened(TWO_HOSTS) as (app, pilot):
-        screen = await shown(app, pilot, "D")
+        screen = await go(app, pilot, "D")
         assert screen.commands() == [f"kair localize {TWO_HOSTS} --method paper --by host"]
         text = screen_text(app)
         assert "8 ranks have 64 distances: shown for up to 4 ranks" in text
@@ -173,8 +144,7 @@ def test_cells_have_their_places_between_borders() -> None:
 @played
 async def test_ranks_are_compared_within_their_role_until_all_are_asked_for() -> None:
     async with opened(PIPELINE) as (app, pilot):
-        await pilot.press("D")
-        await until(pilot, lambda: isinstance(app.screen, matrix.MatrixScreen) and answered(app))
+        await go(app, pilot, "D", to=matrix.MatrixScreen)
         assert "rank 4 lies farthest from its role stage 1" in screen_text(app)
         cells = app.screen.query_one(DistanceMatrix)
         worst = cells.scores[0]

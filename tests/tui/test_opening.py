@@ -10,7 +10,7 @@ import pytest
 from support import kineto_builder as kb
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_text, until
+from support.screen_text import answered, go, opened, played, screen_text, until
 from support.terminals import full_screen, terminal_environment
 
 from kair.app.jobs import JobSource
@@ -90,8 +90,7 @@ async def _stopped(job: Path, go_on: Event) -> None:
         go_on.set()
         await until(pilot, lambda: not app.is_busy)
         assert isinstance(app.screen, OpeningScreen)
-        await pilot.press("r")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "r")
         assert "3 ranks · 3 steps" in screen_text(app)
 
 
@@ -245,8 +244,7 @@ def test_a_retry_sees_what_was_mended(tmp_path: Path) -> None:
             await until(pilot, lambda: "kair: error: " in screen_text(app))
             for file in (SAMPLES / "healthy").glob("*.gz"):
                 shutil.copy(file, job)
-            await pilot.press("r")
-            await until(pilot, lambda: answered(app))
+            await go(app, pilot, "r")
             assert "kair: error" not in screen_text(app)
 
     play()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.answers import triaged
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_lines, screen_text, type_line, until
+from support.screen_text import go, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.ranks import Rank
 from kair_tui.render.terminal import Look
@@ -16,7 +16,6 @@ from kair_tui.tui.frame.output import help_lines
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.grid import RankGrid
 from kair_tui.tui.widgets.header_and_footer import StatusLine
-from kair_tui.tui.widgets.lateness_map import LatenessMap
 from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import verdict_style
@@ -28,26 +27,6 @@ PIPELINE = str(SAMPLES / "pipeline_slow_operator")
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "size", "look"),
-    [
-        ("overview_80x24", SLOW, (80, 24), Look()),
-        ("overview_160x50", TWO_HOSTS, (160, 50), Look()),
-        ("overview_smallest", TWO_HOSTS, (60, 20), Look()),
-        ("overview_ascii", TWO_HOSTS, (80, 24), Look(ascii_only=True)),
-        ("overview_no_colour", HEALTHY, (80, 24), Look(colours="none")),
-        ("overview_pipeline", PIPELINE, (80, 24), Look()),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with opened(job, size=size, look=look) as (app, pilot):
-        late = app.screen.query_one(LatenessMap)
-        # It is worked out once the verdict is there, where there is room for it.
-        await until(pilot, lambda: late.has_map or not late.display)
-        assert_snapshot(app, name)
 
 
 @played
@@ -74,14 +53,12 @@ async def test_a_range_of_steps_narrows_everything_until_all_are_wanted_again() 
         strip.action_move(1)
         strip.action_anchor()
         strip.action_move(4)
-        await pilot.press("enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "enter")
         assert screen.session.steps == (5, 6, 7, 8, 9)
         assert "only steps 5-9" in screen_text(app)
         assert "persistent, steps 5-9" in screen_text(app)
         assert screen.commands()[1] == f"kair triage {SLOW} --step 5-9"
-        await pilot.press("A")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "A")
         assert "persistent, steps 4-15" in screen_text(app)
         assert "only steps" not in screen_text(app)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from support.screen_text import go, opened, played, screen_lines, screen_text
 
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.pointers import accused_ranks, where_else
@@ -31,8 +31,7 @@ async def test_who_is_accused_elsewhere_is_named_with_the_screens_that_show_it()
 @played
 async def test_a_ranking_that_begins_with_others_says_so_and_has_the_cursor_on_the_accused(key: str) -> None:
     async with opened(str(SAMPLES / "pipeline_slow_operator")) as (app, pilot):
-        await pilot.press(key)
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, key)
         assert "nothing here shows rank 1, which triage accuses: look at 2 rank or 3 blame" in screen_text(app)
         assert re.match(r" ranks? 1\b", screen_lines(app)[-2])
 
@@ -40,8 +39,7 @@ async def test_a_ranking_that_begins_with_others_says_so_and_has_the_cursor_on_t
 @played
 async def test_a_view_that_shows_them_leads_nowhere_else() -> None:
     async with opened(str(SAMPLES / "slow_input")) as (app, pilot):
-        await pilot.press("D")
-        await until(pilot, lambda: isinstance(app.screen, MatrixScreen) and answered(app))
+        await go(app, pilot, "D", to=MatrixScreen)
         assert "nothing here shows" not in screen_text(app)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+from support.screen_text import assert_snapshot, go, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -17,11 +17,6 @@ from kair_tui.tui.screens.rank import RankScreen
 SLOW = str(SAMPLES / "slow_operator")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
-
-
-async def shown(app: KairApp, pilot: Pilot[int]) -> None:
-    await pilot.press("Q")
-    await until(pilot, lambda: isinstance(app.screen, QueryScreen) and answered(app))
 
 
 async def asked(app: KairApp, pilot: Pilot[int], sql: str) -> None:
@@ -46,7 +41,7 @@ async def asked(app: KairApp, pilot: Pilot[int], sql: str) -> None:
 @played
 async def test_it_looks_like_its_picture(name: str, size: tuple[int, int], look: Look, sql: str | None) -> None:
     async with opened(SLOW, size=size, look=look) as (app, pilot):
-        await shown(app, pilot)
+        await go(app, pilot, "Q", to=QueryScreen)
         if sql is not None:
             await asked(app, pilot, sql)
         assert_snapshot(app, name)
@@ -56,7 +51,7 @@ async def test_it_looks_like_its_picture(name: str, size: tuple[int, int], look:
 async def test_a_query_is_typed_seen_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with opened(SLOW) as (app, pilot):
-        await shown(app, pilot)
+        await go(app, pilot, "Q", to=QueryScreen)
         await asked(app, pilot, "SELECT rank, name, duration_us FROM operations")
         assert "10,000 rows of 17,952: an export has all" in screen_text(app)
         for form in ("csv", "parquet"):
@@ -74,7 +69,7 @@ async def test_a_query_is_typed_seen_and_saved(tmp_path: Path, monkeypatch: pyte
 @played
 async def test_an_error_leaves_no_rows_of_another_query() -> None:
     async with opened(SLOW) as (app, pilot):
-        await shown(app, pilot)
+        await go(app, pilot, "Q", to=QueryScreen)
         await asked(app, pilot, "SELECT rank AS who, host FROM ranks")
         assert "node0" in screen_text(app)
         await asked(app, pilot, "SELECT rnk FROM ranks")
@@ -86,28 +81,26 @@ async def test_an_error_leaves_no_rows_of_another_query() -> None:
         await pilot.press("up")
         assert isinstance(app.focused, Input)
         assert app.focused.value == "SELECT rank AS who, host FROM ranks"
-        await pilot.press("escape", "t")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "escape", "t")
         assert "6 tables: operations, steps" in screen_text(app)
 
 
 @played
 async def test_columns_go_by_and_a_row_leads_to_its_rank() -> None:
     async with opened(SLOW, size=(80, 24)) as (app, pilot):
-        await shown(app, pilot)
+        await go(app, pilot, "Q", to=QueryScreen)
         await asked(app, pilot, "SELECT * FROM steps WHERE rank = 2")
         assert "columns 1-" in screen_text(app) and " of 16" in screen_text(app)
         await pilot.press(*["right"] * 20)
         assert "-16 of 16" in screen_text(app)
-        await pilot.press(*["left"] * 20, "enter")
-        await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
+        await go(app, pilot, *["left"] * 20, "enter", to=RankScreen)
         assert isinstance(app.screen, RankScreen) and app.screen.place.rank == 2
 
 
 @played
 async def test_words_are_completed() -> None:
     async with opened(SLOW) as (app, pilot):
-        await shown(app, pilot)
+        await go(app, pilot, "Q", to=QueryScreen)
         await pilot.press("i")
         await until(pilot, lambda: isinstance(app.focused, Input))
         assert isinstance(app.focused, Input)

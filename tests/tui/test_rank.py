@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_tui.render.terminal import Look
@@ -41,21 +41,6 @@ async def rank_screen(
 
 def app_of(screen: RankScreen) -> KairApp:
     return screen.kair
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "rank", "size", "look"),
-    [
-        ("rank_80x24", INPUT, 1, (80, 24), Look()),
-        ("rank_160x50", PIPELINE, 1, (160, 50), Look()),
-        ("rank_ascii", INPUT, 0, (80, 24), Look(ascii_only=True)),
-        ("rank_no_colour", HEALTHY, 2, (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, rank: int, size: tuple[int, int], look: Look) -> None:
-    async with rank_screen(job, rank, size=size, look=look) as (screen, _):
-        assert_snapshot(app_of(screen), name)
 
 
 @played

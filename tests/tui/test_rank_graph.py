@@ -3,7 +3,7 @@
 import networkx as nx
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from support.screen_text import go, opened, played, screen_lines, screen_text, until
 
 from kair_tui.render.blame_graph import Awaited, rank_graph
 from kair_tui.tui.screens.blame import BlameScreen
@@ -58,8 +58,7 @@ def test_lesser_ranks_are_put_together_by_who_made_them_late_and_nothing_is_lost
 @played
 async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
     async with opened(str(SAMPLES / "pipeline_slow_operator")) as (app, pilot):
-        await pilot.press("3")
-        await until(pilot, lambda: isinstance(app.screen, BlameScreen) and answered(app))
+        await go(app, pilot, "3", to=BlameScreen)
         await pilot.press("v")
         graph = app.screen.query_one(RankGraph)
         await until(pilot, lambda: bool(graph.items))

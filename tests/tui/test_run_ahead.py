@@ -7,7 +7,7 @@ from support.answers import answered_once
 from support.cli_samples import store_variables
 from support.places import SAMPLES
 from support.run_ahead_builder import LEAD, write_run_ahead
-from support.screen_text import answered, opened, played, screen_text, type_line, until
+from support.screen_text import go, opened, played, screen_text, type_line, until
 
 from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.screens.timeline import TimelineScreen
@@ -49,31 +49,26 @@ async def test_the_first_screen_says_what_is_absorbed_and_whose_steps_these_are(
 @played
 async def test_a_rank_has_its_lead(tiny: str) -> None:
     async with opened(tiny, size=(100, 30)) as (app, pilot):
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
+        await go(app, pilot, "enter", to=RankScreen)
         assert "host: 1.32 ms ahead of its device at least; it could take 609 µs a step longer" in said(app)
 
 
 @played
 async def test_a_timeline_goes_back_to_what_hosts_did_before_the_step(tiny: str) -> None:
     async with opened(tiny, size=(100, 30)) as (app, pilot):
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
-        await pilot.press("4")
-        await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
+        await go(app, pilot, "enter", to=RankScreen)
+        await go(app, pilot, "4", to=TimelineScreen)
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         assert screen._result is not None
         assert screen._result.begin_us == screen._result.earliest_us == -LEAD
         assert "1.50 ms before the step: 150 µs instead of 30.0 µs" in said(app)
         assert "hosts run ahead: the step is the devices', from 0 on" in said(app)
-        await pilot.press("W")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "W")
         assert (screen._result.begin_us, screen._result.end_us) == (0, screen._result.step_us)
         # Half a view earlier, and again, is before the step; further back there is nothing.
         for _ in range(5):
-            await pilot.press("less_than_sign")
-            await until(pilot, lambda: answered(app))
+            await go(app, pilot, "less_than_sign")
         assert screen._result.begin_us == -LEAD
         assert " before the step" in app.screen.query_one(StatusLine).text
 
@@ -81,8 +76,7 @@ async def test_a_timeline_goes_back_to_what_hosts_did_before_the_step(tiny: str)
 @played
 async def test_a_fix_that_the_host_absorbs_is_told(tiny: str) -> None:
     async with opened(tiny, size=(100, 30)) as (app, pilot):
-        await pilot.press("5")
-        await until(pilot, lambda: isinstance(app.screen, WhatifScreen) and answered(app))
+        await go(app, pilot, "5", to=WhatifScreen)
         await type_line(pilot, "plus", "rank=1+kind=input")
         await until(
             pilot, lambda: "absorbed: with rank=1+kind=input a step takes as long: rank 1's host is" in said(app)
@@ -93,12 +87,10 @@ async def test_a_fix_that_the_host_absorbs_is_told(tiny: str) -> None:
 async def test_nothing_of_it_is_said_of_other_jobs() -> None:
     async with opened(SYNCHRONISED, size=(100, 30)) as (app, pilot):
         assert "hosts run ahead" not in said(app)
-        await pilot.press("4")
-        await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
+        await go(app, pilot, "4", to=TimelineScreen)
         screen = app.screen
         assert isinstance(screen, TimelineScreen)
         assert "hosts run ahead" not in said(app)
-        await pilot.press("W", "less_than_sign")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "W", "less_than_sign")
         assert screen._result is not None
         assert screen._result.begin_us == 0

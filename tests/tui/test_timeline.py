@@ -3,11 +3,10 @@
 import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_text, until
+from support.screen_text import answered, go, opened, played, screen_text, until
 from textual.pilot import Pilot
 
 from kair_engine.results.whatif import Fix
-from kair_tui.render.terminal import Look
 from kair_tui.render.units import duration
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.timeline import TimelineScreen
@@ -21,27 +20,8 @@ pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 
 
 async def shown(app: KairApp, pilot: Pilot[int], *keys: str) -> tuple[TimelineScreen, TimelineRows]:
-    await pilot.press(*keys)
-    await until(pilot, lambda: isinstance(app.screen, TimelineScreen) and answered(app))
-    screen = app.screen
-    assert isinstance(screen, TimelineScreen)
+    screen = await go(app, pilot, *keys, to=TimelineScreen)
     return screen, screen.query_one(TimelineRows)
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "look"),
-    [
-        ("timeline_80x24", (80, 24), Look()),
-        ("timeline_160x50", (160, 50), Look()),
-        ("timeline_ascii", (80, 24), Look(ascii_only=True)),
-        ("timeline_no_colour", (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, size: tuple[int, int], look: Look) -> None:
-    async with opened(JOB, size=size, look=look) as (app, pilot):
-        await shown(app, pilot, "4")
-        assert_snapshot(app, name)
 
 
 @played
@@ -83,15 +63,13 @@ async def test_it_is_reached_from_a_finding_an_outlier_and_a_stop_of_a_path() ->
         await pilot.press("tab", "tab")
         screen, _ = await shown(app, pilot, "4")
         assert screen.place == Place("timeline", 2, "kair_sample::mlp", 15)
-        await pilot.press("escape", "2")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "escape", "2")
         screen, _ = await shown(app, pilot, "4")
         place = screen.place
         assert (place.rank, place.operator) == (2, "kair_sample::mlp")
         answer = printed(screen.commands()[0])["around"]["operation"]
         assert answer["start_us"] == pytest.approx(place.at_us)
-        await pilot.press("escape", "3")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "escape", "3")
         await pilot.press("tab", "down")
         screen, _ = await shown(app, pilot, "4")
         assert screen.place.rank == 2

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, type_line, until
+from support.screen_text import answered, go, opened, played, screen_lines, screen_text, type_line, until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -41,8 +41,7 @@ def path(app: KairApp) -> str:
 async def test_screens_with_numbers_stand_side_by_side() -> None:
     async with opened(SLOW) as (app, pilot):
         for key in "35D":
-            await pilot.press(key)
-            await until(pilot, lambda: answered(app))
+            await go(app, pilot, key)
         assert path(app) == "slow_operator › overview › matrix"
         assert isinstance(app.screen, MatrixScreen)
         await pilot.press("escape")
@@ -52,8 +51,7 @@ async def test_screens_with_numbers_stand_side_by_side() -> None:
 @played
 async def test_path_and_footer_take_the_mouse() -> None:
     async with opened(SLOW) as (app, pilot):
-        await pilot.press("enter", "3")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "enter", "3")
         assert isinstance(app.screen, BlameScreen)
         await pilot.click("#header", offset=(screen_lines(app)[0].index("overview"), 0))
         assert isinstance(app.screen, OverviewScreen)
@@ -70,8 +68,7 @@ async def test_where_one_is_and_what_is_left_out_stay_on_a_narrow_screen() -> No
         await pilot.press("right")
         assert screen_lines(app)[0].startswith(" kair  slow_operator › overview ")
         assert screen_lines(app)[0].endswith("filter rank:1-3")
-        await pilot.press("3")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "3")
         await type_line(pilot, "slash", "operator:kair_sample !idle")
         assert screen_lines(app)[0].startswith(" kair  … › blame ")
         assert screen_lines(app)[0].endswith("filter operator:kair_sample !idle")
@@ -117,8 +114,7 @@ async def test_what_is_answered_late_waits_and_takes_no_key(monkeypatch: pytest.
     held = lambda *of: go_on.wait() and run_line(*of)  # noqa: E731
     monkeypatch.setattr("kair_tui.shell.runner.run_line", held)
     async with opened(SLOW) as (app, pilot):
-        await pilot.press("enter")
-        await until(pilot, lambda: answered(app))
+        await go(app, pilot, "enter")
         await type_line(pilot, "colon", "steps")
         await pilot.press("escape", "slash", *"ra")
         go_on.set()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.cli_samples import printed
 from support.places import BYTEDANCE, SAMPLES
-from support.screen_text import answered, assert_snapshot, opened, played, screen_text, type_line, until
+from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_engine.errors import UsageError
@@ -47,24 +47,6 @@ def settled(app: KairApp) -> bool:
     """Whether nothing is left to ask."""
     screen = app.screen
     return isinstance(screen, WhatifScreen) and answered(app) and screen.shown == dict(screen.questions())
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "size", "look"),
-    [
-        ("whatif_80x24", HOSTS, (80, 24), Look()),
-        ("whatif_160x50", STAGES, (160, 50), Look()),
-        ("whatif_ascii", STAGES, (80, 24), Look(ascii_only=True)),
-        ("whatif_no_colour", HEALTHY, (80, 24), Look(colours="none")),
-    ],
-)
-@played
-async def test_it_looks_like_its_picture(name: str, job: str, size: tuple[int, int], look: Look) -> None:
-    async with whatif(job, size=size, look=look) as (app, pilot, _):
-        if name != "whatif_no_colour":
-            await pilot.press("space")
-            await until(pilot, lambda: settled(app))
-        assert_snapshot(app, name)
 
 
 @played
