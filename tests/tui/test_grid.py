@@ -40,7 +40,7 @@ def test_tensor_parallel_ranks_stand_together_and_their_place_is_told() -> None:
     assert position_words(groups) == "pp x dp x tp"
     assert [place_in_words(rank, layout) for rank in (0, 3)] == ["pp 0 dp 0 tp 0", "pp 0 dp 1 tp 1"]
     arrangement = Arrangement(groups, Zoom(1), 80, 10, aligned=True)
-    assert [spot.x for spot in arrangement.line(0)] == [6, 7, 9, 10]
+    assert [arrangement.label_width + arrangement.columns.start(column) for column in range(4)] == [6, 7, 9, 10]
 
 
 def job(hosts: int, each: int) -> tuple[Group, ...]:
@@ -50,10 +50,11 @@ def job(hosts: int, each: int) -> tuple[Group, ...]:
 def drawn(arrangement: Arrangement) -> list[str]:
     """Each line with the first rank of each cell at its place."""
     lines = []
-    for y in range(arrangement.height):
-        line = arrangement.label(y).ljust(arrangement.label_width)
-        for spot in arrangement.line(y):
-            line = line.ljust(spot.x) + str(arrangement.ranks_in(spot)[0])
+    for row in range(arrangement.rows.count):
+        line = arrangement.label(row).ljust(arrangement.label_width)
+        for column in arrangement.cells_of(row):
+            start = arrangement.label_width + arrangement.columns.start(column)
+            line = line.ljust(start) + str(arrangement.ranks_in(row, column)[0])
         lines.append(line)
     return lines
 
@@ -79,9 +80,9 @@ def test_rows_of_a_table_stay_under_each_other_however_long() -> None:
 def test_a_cell_can_stand_for_several_ranks() -> None:
     arrangement = Arrangement(job(2, 5), Zoom(1, 2), 80, 10)
     assert drawn(arrangement) == ["h0  024", "h1  579"]
-    spot = arrangement.spot_of(8)
-    assert spot is not None
-    assert arrangement.ranks_in(spot) == (7, 8)
+    place = arrangement.place_of(8)
+    assert place is not None
+    assert arrangement.ranks_in(*place) == (7, 8)
 
 
 @pytest.mark.parametrize(("hosts", "each", "height"), [(1, 1, 3), (3, 4, 2), (5, 3, 9), (2048, 8, 22)])
@@ -89,17 +90,18 @@ def test_a_cell_can_stand_for_several_ranks() -> None:
 def test_every_rank_is_found_where_it_is_drawn(hosts: int, each: int, height: int, zoom: Zoom) -> None:
     arrangement = Arrangement(job(hosts, each), zoom, 76, height)
     for rank in range(0, hosts * each, max(hosts * each // 50, 1)):
-        spot = arrangement.spot_of(rank)
-        assert spot is not None
-        assert rank in arrangement.ranks_in(spot)
-        assert arrangement.at(spot.x, spot.y) == spot
-    assert arrangement.spot_of(hosts * each) is None
+        place = arrangement.place_of(rank)
+        assert place is not None
+        assert rank in arrangement.ranks_in(*place)
+        assert place[1] in arrangement.cells_of(place[0])
+        assert arrangement.columns.at(arrangement.columns.start(place[1])) == place[1]
+    assert arrangement.place_of(hosts * each) is None
 
 
 def test_the_cursor_goes_on_in_the_next_line_and_stops_at_the_ends() -> None:
     arrangement = Arrangement(job(2, 2), Zoom(2), 80, 10)
-    spots = [spot for rank in range(4) if (spot := arrangement.spot_of(rank)) is not None]
-    assert [arrangement.beside(spot, 1, 0) for spot in spots] == [spots[1], spots[2], spots[3], spots[3]]
-    assert [arrangement.beside(spot, -1, 0) for spot in spots] == [spots[0], spots[0], spots[1], spots[2]]
-    assert [arrangement.beside(spot, 0, 1) for spot in spots] == [spots[2], spots[3], spots[2], spots[3]]
-    assert [arrangement.beside(spot, 0, -9) for spot in spots] == [spots[0], spots[1], spots[0], spots[1]]
+    at = [place for rank in range(4) if (place := arrangement.place_of(rank)) is not None]
+    assert [arrangement.beside(*place, 1, 0) for place in at] == [at[1], at[2], at[3], at[3]]
+    assert [arrangement.beside(*place, -1, 0) for place in at] == [at[0], at[0], at[1], at[2]]
+    assert [arrangement.beside(*place, 0, 1) for place in at] == [at[2], at[3], at[2], at[3]]
+    assert [arrangement.beside(*place, 0, -9) for place in at] == [at[0], at[1], at[0], at[1]]

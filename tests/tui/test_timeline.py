@@ -35,7 +35,7 @@ async def test_keys_move_the_view_and_the_cursor_and_o_prints_the_same() -> None
         assert "last in gloo:all_reduce, all waited" in said.text
         await shown(app, pilot, "plus", "plus", "greater_than_sign", "up")
         answer = printed(screen.commands()[0])
-        row, at = rows.row, rows.time_us
+        row, at = rows.timeline_row, rows.time_us
         assert row is not None
         assert answer["begin_us"] < at < answer["end_us"] < answer["step_us"]
         assert [one["windows"] for one in answer["rows"]] == [one.windows for one in screen._result.rows]

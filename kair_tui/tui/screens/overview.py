@@ -28,7 +28,7 @@ from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place
-from kair_tui.tui.widgets.grid import LIMITS, GridRuler, RankGrid
+from kair_tui.tui.widgets.grid import LIMITS, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lateness_map import LatenessMap
@@ -78,8 +78,6 @@ class OverviewScreen(ViewScreen):
     _triage: TriageInWords | None = None
     _by_position = False
     _worst_first = False
-    _has_columns = False
-    """Whether the grid's columns have names."""
     _kept: frozenset[int] | None = None
     _groups: Sequence[Group] = ()
     _map_wanted: bool | None = None
@@ -98,7 +96,6 @@ class OverviewScreen(ViewScreen):
         yield Paragraphs(look, id="verdict")
         yield StepBarLine(look, id="bar")
         yield Heading(look, "ranks", of="grid")
-        yield GridRuler(look, id="ruler")
         yield RankGrid(look)
         yield Heading(look, "later", of="late")
         yield LatenessMap(look)
@@ -108,10 +105,7 @@ class OverviewScreen(ViewScreen):
         yield Findings(look, id="findings")
 
     def on_mount(self) -> None:
-        """Name the columns of the grid."""
-        ruler = self.query_one(GridRuler)
-        ruler.display = False
-        ruler.measure(self._grid)
+        """Begin with the parts that there is room for."""
         self._show_parts()
 
     def make_room(self) -> None:
@@ -338,7 +332,6 @@ class OverviewScreen(ViewScreen):
         self._group_map()
         styles, glyphs = styles_of(self.look), self.look.glyphs
         legend = level_legend(self.look, [f"{limit:g}" for limit in LIMITS])
-        self._has_columns = bool(groups) and grouping != "host"
         self._show_parts()
         self.heading("grid").say(
             [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
@@ -418,7 +411,6 @@ class OverviewScreen(ViewScreen):
         shown |= {self._grid: with_grid, self.heading("grid"): with_grid}
         for part, is_shown in shown.items():
             part.display = is_shown
-        self.query_one(GridRuler).display = with_grid and self._has_columns
         if with_map:
             self._ask_map()
 

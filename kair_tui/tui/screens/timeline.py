@@ -134,7 +134,7 @@ class TimelineScreen(ViewScreen):
         """The delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
-        yield TimelineRows(self.look)
+        yield TimelineRows(self.look, id="rows")
         yield Legend(self.look, id="signs")
 
     @property
@@ -216,7 +216,7 @@ class TimelineScreen(ViewScreen):
     @property
     def rank(self) -> int | None:
         """Return the rank that is drawn under the cursor."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         return self.place.rank if row is None else row.rank
 
     @property
@@ -229,7 +229,7 @@ class TimelineScreen(ViewScreen):
 
     def on_timeline_rows_moved(self) -> None:
         """Read what is there."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is not None:
             self._cursor = row.rank, row.lane, self._rows.time_us
             self.reask()
@@ -246,14 +246,14 @@ class TimelineScreen(ViewScreen):
     def _under(self) -> TimelineOperation | None:
         """Of the thread or stream under the cursor, else what its rank is drawn with."""
         found = () if self._result is None else self._result.under
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is not None and row.lane is not None:
             return next((one for one in found if one.lane == row.lane), None)
         return next(iter(found), None)
 
     def about_cursor(self) -> str:
         """Describe the cell under the cursor."""
-        row, one = self._rows.row, self._under
+        row, one = self._rows.timeline_row, self._under
         if row is None:
             return ""
         time = one.begin_us if self._cursor is None and one is not None else self._rows.time_us
@@ -299,7 +299,7 @@ class TimelineScreen(ViewScreen):
         length = min(length, end - first)
         begin = min(max(begin, first), end - length)
         self._range = round(begin, 3), round(begin + length, 3)
-        row, time = self._rows.row, self._rows.time_us
+        row, time = self._rows.timeline_row, self._rows.time_us
         if row is not None:
             self._cursor = row.rank, row.lane, min(max(time, begin), begin + length)
         self.reask()
@@ -356,7 +356,7 @@ class TimelineScreen(ViewScreen):
 
     def action_open(self) -> None:
         """Of a row of several its ranks by themselves, else the rank's screen."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is None:
             return
         if row.ranks == 1:
@@ -372,7 +372,7 @@ class TimelineScreen(ViewScreen):
 
     def action_unfold(self) -> None:
         """Threads and streams of the rank under the cursor, or of none."""
-        row = self._rows.row
+        row = self._rows.timeline_row
         if row is None:
             return
         known = self._unfold or ()

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kair_engine.trace.model import Layout
-
-_GAP = 1
+from kair_tui.tui.widgets.heat import Axis
 
 
 @dataclass(frozen=True)
@@ -80,103 +79,81 @@ class Zoom:
     ranks: int = 1
 
 
-@dataclass(frozen=True)
-class Spot:
-    """Where a cell is: its line and column, and the group and the cell of it."""
-
-    x: int
-    y: int
-    group: int
-    cell: int
-
-
 class Arrangement:
-    """The cells of groups in lines of at most `width` columns.
+    """The cells of groups in rows of at most `width` columns of the screen.
 
-    Each group begins a line of its own, unless there are more of them than fit `height` lines: then they stand beside
-    each other as often as needed. With `aligned` each has one line, however long, so that the cells of all groups stand
+    Each group begins a row of its own, unless there are more of them than fit `height` rows: then they stand beside
+    each other as often as needed. With `aligned` each has one row, however long, so that the cells of all groups stand
     under each other.
     """
 
     def __init__(self, groups: Sequence[Group], zoom: Zoom, width: int, height: int, *, aligned: bool = False) -> None:
-        self.groups = groups
-        self.zoom = zoom
+        self.groups, self.zoom = groups, zoom
         self.label_width = max((len(group.label) for group in groups), default=0) + 2
-        largest = max((self.cells(group) for group in range(len(groups))), default=1)
+        largest = max(map(self._cells, groups), default=1)
         room = max((width - self.label_width) // zoom.width, 1)
-        self.columns = largest if aligned else min(largest, room)
-        """Cells in a line of one group."""
-        self._rows = -(-largest // self.columns)
-        together = max((_apart(group) for group in groups), default=1) if aligned else 1
-        self._together = max(together // zoom.ranks, 1) if together > 1 else 0
-        """Cells between two gaps; 0 for no gap."""
-        block = self._offset(self.columns) - (1 if self._together and self.columns % self._together == 0 else 0) + _GAP
-        most = 1 if aligned else max((width - self.label_width + _GAP) // block, 1)
-        self.abreast = min(most, max(-(-len(groups) * self._rows // max(height, 1)), 1))
+        self._across = largest if aligned else min(largest, room)
+        """Cells in a row of one group."""
+        self._down = -(-largest // self._across)
+        """Rows of one group."""
+        together = max((_apart(group) for group in groups), default=1) // zoom.ranks if aligned else 0
+        block = Axis(self._across, zoom.width, tuple(range(together, self._across, together)) if together > 1 else ())
+        most = 1 if aligned else max((width - self.label_width + 1) // (block.length + 1), 1)
+        self.abreast = min(most, max(-(-len(groups) * self._down // max(height, 1)), 1))
         """Groups beside each other."""
-        self._block = block
-        self.height = -(-len(groups) // self.abreast) * self._rows
-        self.width = self.label_width + min(self.abreast, max(len(groups), 1)) * block - _GAP
-
-    def _offset(self, column: int) -> int:
-        """Return where a cell of a line begins."""
-        return column * self.zoom.width + (column // self._together if self._together else 0)
+        beside = range(self._across, self.abreast * self._across, self._across)
+        self.columns = Axis(
+            min(self.abreast, max(len(groups), 1)) * self._across, zoom.width, (*block.borders, *beside)
+        )
+        self.rows = Axis(-(-len(groups) // self.abreast) * self._down)
 
     @cached_property
     def _place(self) -> dict[int, tuple[int, int]]:
         """Return each rank's group, and its place in it."""
         return {rank: (g, at) for g, group in enumerate(self.groups) for at, rank in enumerate(group.ranks)}
 
-    def cells(self, group: int) -> int:
-        """Return how many cells the group has."""
-        return -(-len(self.groups[group].ranks) // self.zoom.ranks)
+    @property
+    def width(self) -> int:
+        """Return columns of the screen, the labels' among them."""
+        return self.label_width + self.columns.length
 
-    def ranks_in(self, spot: Spot) -> tuple[int, ...]:
-        """Return the ranks of a cell."""
-        first = spot.cell * self.zoom.ranks
-        return self.groups[spot.group].ranks[first : first + self.zoom.ranks]
+    def _cells(self, group: Group) -> int:
+        return -(-len(group.ranks) // self.zoom.ranks)
 
-    def spot_of(self, rank: int) -> Spot | None:
-        """Return the cell of a rank."""
-        place = self._place.get(rank)
-        return None if place is None else self._spot(place[0], place[1] // self.zoom.ranks)
+    def ranks_in(self, row: int, column: int) -> tuple[int, ...]:
+        """Return the ranks of a cell; none where there is no cell."""
+        beside, across = divmod(column, self._across)
+        group, first = self._group(row) + beside, ((row % self._down) * self._across + across) * self.zoom.ranks
+        return self.groups[group].ranks[first : first + self.zoom.ranks] if group < len(self.groups) else ()
 
-    def label(self, y: int) -> str:
-        """Return what stands before line `y`: the first group of it."""
-        block, row = divmod(y, self._rows)
-        return self.groups[block * self.abreast].label if row == 0 else ""
+    def _group(self, row: int) -> int:
+        """Return the first group of a row."""
+        return row // self._down * self.abreast
 
-    def line(self, y: int) -> list[Spot]:
-        """Return the cells of line `y`, from left to right."""
-        block, row = divmod(y, self._rows)
-        spots = []
-        for group in range(block * self.abreast, min((block + 1) * self.abreast, len(self.groups))):
-            first = row * self.columns
-            last = min(first + self.columns, self.cells(group))
-            spots += [self._spot(group, cell) for cell in range(first, last)]
-        return spots
+    def place_of(self, rank: int) -> tuple[int, int] | None:
+        """Return the row and the column of a rank's cell."""
+        if rank not in self._place:
+            return None
+        group, at = self._place[rank]
+        down, across = divmod(at // self.zoom.ranks, self._across)
+        return group // self.abreast * self._down + down, group % self.abreast * self._across + across
 
-    def at(self, x: int, y: int) -> Spot | None:
-        """Return the cell at a place of the screen, if there is one."""
-        return next((spot for spot in self.line(y) if spot.x <= x < spot.x + self.zoom.width), None)
+    def label(self, row: int) -> str:
+        """Return what stands before a row: its first group, where that begins there."""
+        return self.groups[self._group(row)].label if row % self._down == 0 else ""
 
-    def beside(self, spot: Spot, dx: int, dy: int) -> Spot:
-        """Return the next cell in a direction; the same one at the edge. Sideways goes on in the next line."""
+    def cells_of(self, row: int) -> list[int]:
+        """Return the columns of a row in which there is a cell."""
+        return [column for column in range(self.columns.count) if self.ranks_in(row, column)]
+
+    def beside(self, row: int, column: int, dx: int, dy: int) -> tuple[int, int]:
+        """Return the next cell in a direction; the same one at the edge. Sideways goes on in the next row."""
         if dy:
-            y = min(max(spot.y + dy, 0), self.height - 1)
-            return min(self.line(y), key=lambda other: abs(other.x - spot.x), default=spot)
-        line = self.line(spot.y)
-        at = line.index(spot) + dx
-        if 0 <= at < len(line):
-            return line[at]
-        y = spot.y + (1 if dx > 0 else -1)
-        if not 0 <= y < self.height:
-            return spot
-        neighbours = self.line(y)
-        return neighbours[0 if dx > 0 else -1] if neighbours else spot
-
-    def _spot(self, group: int, cell: int) -> Spot:
-        row, column = divmod(cell, self.columns)
-        line, beside = divmod(group, self.abreast)
-        x = self.label_width + beside * self._block + self._offset(column)
-        return Spot(x, line * self._rows + row, group, cell)
+            row = min(max(row + dy, 0), self.rows.count - 1)
+            return row, min(self.cells_of(row), key=lambda other: abs(other - column), default=column)
+        line = self.cells_of(row)
+        at, after = line.index(column) + dx, row + (1 if dx > 0 else -1)
+        if 0 <= at < len(line) or abs(dx) > 1:
+            return row, line[min(max(at, 0), len(line) - 1)]
+        beyond = self.cells_of(after) if 0 <= after < self.rows.count else []
+        return (after, beyond[0 if dx > 0 else -1]) if beyond else (row, column)

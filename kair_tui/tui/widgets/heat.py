@@ -67,7 +67,11 @@ class Heat(DrawnScroll, can_focus=True):
         Binding("ctrl+home", "move(-1000000, 0)", "first row", show=False),
         Binding("ctrl+end,G", "move(1000000, 0)", "last row", show=False),
     ]
-    HEADER: ClassVar[int] = 1
+    LIT: ClassVar[bool] = False
+    """Whether the cursor is seen though the keyboard is elsewhere."""
+    HAS_BORDERS: ClassVar[bool] = True
+    """Whether what sets cells apart is drawn, or blank."""
+    HEADER = 1
     """Lines over the cells, which stay when they scroll."""
 
     class Moved(CursorMoved):
@@ -119,10 +123,10 @@ class Heat(DrawnScroll, can_focus=True):
             return
         self._strips.clear()
         shown, height = self.scrollable_content_region.width, max(self.size.height - self.HEADER, 1)
-        self._width = shown + (1 if self.show_vertical_scrollbar else 0)
+        self._width = shown + self.scrollbar_size_vertical
         self.lay_out(self._width, height)
-        if self.rows.length > height:
-            self._width -= 1
+        if self.rows.length > height and (bar := self.styles.scrollbar_size_vertical):
+            self._width -= bar
             self.lay_out(self._width, height)
         self._bordered = frozenset(self.columns.borders)
         self.virtual_size = Size(self.left + self.columns.length + self.right, self.rows.length + self.HEADER)
@@ -191,11 +195,8 @@ class Heat(DrawnScroll, can_focus=True):
         """Return those in view of one line of a row; None for the border between two rows."""
         columns, offset, glyphs = self.columns, self.scroll_offset.x, self.look.glyphs
         shown = columns.within(offset, offset + self._room)
-        border = (
-            glyphs.vertical.ljust(columns.gap)
-            if row is not None
-            else glyphs.cross.ljust(columns.gap, glyphs.horizontal)
-        )
+        between, sign = (glyphs.horizontal, glyphs.cross) if row is None else (" ", glyphs.vertical)
+        border = (sign if self.HAS_BORDERS else " ").ljust(columns.gap, between)
         pieces: list[Piece] = []
         for column in shown:
             if pieces and column in self._bordered:
@@ -205,7 +206,7 @@ class Heat(DrawnScroll, can_focus=True):
                 if row is None
                 else self.cell(row, column, line)
             )
-            if row == self.row and column == self.column and self.has_focus:
+            if row == self.row and column == self.column and (self.has_focus or self.LIT):
                 style += self.text_styles.cursor
             if pieces and pieces[-1][1] is style:
                 pieces[-1] = (pieces[-1][0] + text, style)
@@ -236,15 +237,18 @@ class Heat(DrawnScroll, can_focus=True):
 
     def point(self, row: int, column: int) -> None:
         """Put the cursor on a cell, the nearest that there is, and redraw the two that change."""
-        if not self.rows.count:
-            return
-        row, column = min(max(row, 0), self.rows.count - 1), min(max(column, 0), self.columns.count - 1)
+        if self.rows.count:
+            self.put(row, column)
+            self.post_message(self.Moved())
+
+    def put(self, row: int, column: int) -> None:
+        """Do so without saying it."""
         before = self.row, self.column
-        self.row, self.column = row, column
-        for changed in (before, (row, column)):
+        self.row = min(max(row, 0), self.rows.count - 1)
+        self.column = min(max(column, 0), self.columns.count - 1)
+        for changed in (before, (self.row, self.column)):
             self._redraw(*changed)
         self._follow()
-        self.post_message(self.Moved())
 
     def action_open(self) -> None:
         """Ask for the row's rank."""

@@ -8,18 +8,16 @@ from functools import cache
 from typing import ClassVar, Final
 
 from rich.style import Style
-from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
 from textual.message import Message
-from textual.strip import Strip
 
 from kair_engine.results.timeline import TimelineKind, TimelineResult, TimelineRow
 from kair_tui.render.terminal import Look
 from kair_tui.render.timeline_drawing import DrawnLine, Ink, Signs, axis, column_of, draw_rows, label, row_of, signs
 from kair_tui.render.units import duration
-from kair_tui.tui.widgets.drawn import CELL_MOVES, Drawn, RefreshedByFocus
-from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
+from kair_tui.tui.widgets.drawn import CELL_MOVES
+from kair_tui.tui.widgets.heat import Axis, Heat
+from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle
 from kair_tui.tui.widgets.styles import styles_of
 
 LABEL: Final = 18
@@ -30,10 +28,9 @@ _SMALLEST: Final = 10
 _SHORTEST_LABEL: Final = 4
 
 
-class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
-    """Ranks down, time to the right; the cursor is on a row and a cell."""
+class TimelineRows(Heat, inherit_bindings=False):
+    """Ranks down, time to the right; the cursor is on a row and a cell. Two rows can share a line."""
 
-    DEFAULT_CSS = "TimelineRows { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         *CELL_MOVES,
         Binding("pageup", "page(-1)", "page up", show=False),
@@ -58,31 +55,27 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
     class Resized(Message):
         """There is other room for cells."""
 
-    def __init__(self, look: Look, *, id: str = "rows") -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._result: TimelineResult | None = None
-        self._lines: list[DrawnLine] = []
-        self._labels: list[str] = []
-        self._drawn: dict[int, Strip] = {}
-        self._left = _SHORTEST_LABEL
-        """Columns before the cells."""
-        self._top = 0
-        """The first line in view."""
-        self.at = 0
-        """The row under the cursor, as a place in the result's rows."""
-        self.column = 0
+    _result: TimelineResult | None = None
+    _lines: Sequence[DrawnLine] = ()
+    _label_width = _SHORTEST_LABEL
+    at = 0
+    """The row under the cursor, as a place in the result's rows."""
+
+    def on_mount(self) -> None:
+        """Do without a scroll bar: the cells would be fewer than they were asked for."""
+        self.styles.scrollbar_size_vertical = 0
 
     # The room there is.
 
     @property
     def cells(self) -> int:
         """Return cells of a row."""
-        return max(self.size.width - self._left - FIGURE, _SMALLEST)
+        return max(self.size.width - self._label_width - FIGURE, _SMALLEST)
 
     @property
     def height(self) -> int:
         """Return lines for rows, under the axis."""
-        return max(self.size.height - 1, 1)
+        return max(self.size.height - self.HEADER, 1)
 
     def two_a_line(self, ranks: int) -> bool:
         """Return whether so many ranks have to share lines."""
@@ -93,8 +86,7 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
         return signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")
 
     def on_resize(self) -> None:
-        """Pictures are of the size that they are drawn for."""
-        self._draw()
+        """Have windows asked for, as many as there are cells."""
         self.post_message(self.Resized())
 
     # What is shown.
@@ -105,23 +97,31 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
         self._result = result
         if not same:
             self._make_room(result)
-            self._draw()
         at = row_of(result.rows, rank, lane)
         at = row_of(result.rows, rank) if at is None else at
-        self.point(at or 0, column_of(result, time_us, self.cells), quietly=True)
+        if same:
+            self._go_to(at or 0, column_of(result, time_us, self.cells))
+        else:
+            self.at, self.column = at or 0, column_of(result, time_us, self.cells)
+            self.rearrange()
 
     def _make_room(self, result: TimelineResult) -> None:
         """For the longest label; whoever asked for as many windows as there were cells hears of it."""
-        left = min(max(_SHORTEST_LABEL, *(len(label(row)) + 1 for row in result.rows)), LABEL)
-        if left != self._left:
-            self._left = left
+        width = min(max(_SHORTEST_LABEL, *(len(label(row)) + 1 for row in result.rows)), LABEL)
+        if width != self._label_width:
+            self._label_width = width
             self.post_message(self.Resized())
 
     @property
-    def row(self) -> TimelineRow | None:
+    def timeline_row(self) -> TimelineRow | None:
         """Return the row under the cursor."""
         rows = self._result.rows if self._result is not None else ()
         return rows[self.at] if self.at < len(rows) else None
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank that is drawn there."""
+        return None if self.timeline_row is None else self.timeline_row.rank
 
     @property
     def time_us(self) -> float:
@@ -131,53 +131,55 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
         begin, end = self._result.begin_us, self._result.end_us
         return begin + (end - begin) * (self.column + 0.5) / self.cells
 
-    def _draw(self) -> None:
-        self._drawn.clear()
-        if self._result is None or not self.size.width:
-            return
-        ranks = sum(row.lane is None for row in self._result.rows)
-        self._lines = draw_rows(self._result, self.cells, self._signs, two_a_line=self.two_a_line(ranks))
-        self._labels = [self._label([self._result.rows[at] for at in line.rows]) for line in self._lines]
-        self.at = min(self.at, max(len(self._result.rows) - 1, 0))
-        self.column = min(self.column, self.cells - 1)
-        self._follow()
-        self.refresh()
-
-    def _label(self, rows: Sequence[TimelineRow]) -> str:
-        text = label(rows[0]) if len(rows) == 1 else f"{rows[0].first_rank}-{rows[-1].last_rank}"
-        return self.safe(text)
-
     # Drawing.
 
-    def render_line(self, y: int) -> Strip:
-        """Return the axis, then the lines in view."""
-        styles, result = self.text_styles, self._result
-        at = y - 1 + self._top
-        if result is None or (y and at >= len(self._lines)):
-            return Strip.blank(self.size.width, styles.base)
-        if y == 0:
-            times = self.safe(axis(result, self.cells))
-            pieces = [(" " * self._left + times + f"{'imposed':>{FIGURE}}", styles.dim)]
-            return fitted(pieces, self.size.width, styles.base, self.look)
-        if at not in self._drawn:
-            self._drawn[at] = self._strip(self._lines[at], self._labels[at], result)
-        strip = self._drawn[at]
-        if self.has_focus and self.at in self._lines[at].rows:
-            before = self._left + self.column
-            cell = strip.crop(before, before + 1).apply_style(styles.cursor)
-            strip = Strip.join([strip.crop(0, before), cell, strip.crop(before + 1, self.size.width)])
-        return strip
+    def lay_out(self, width: int, height: int) -> None:  # noqa: ARG002
+        """A line for every row, or for two ranks."""
+        result, self._signs_of = self._result, cache(self._signs_of_line)
+        if result is None:
+            return
+        ranks = sum(row.lane is None for row in result.rows)
+        self._lines = draw_rows(result, self.cells, self._signs, two_a_line=self.two_a_line(ranks))
+        self.rows, self.columns, self.left, self.right = (
+            Axis(len(self._lines)),
+            Axis(self.cells),
+            self._label_width,
+            FIGURE,
+        )
+        self.at = min(self.at, max(len(result.rows) - 1, 0))
+        self.row, self.column = self._line_of(self.at), min(self.column, self.cells - 1)
 
-    def _strip(self, line: DrawnLine, text: str, result: TimelineResult) -> Strip:
-        styles = self.text_styles
-        rows = [result.rows[at] for at in line.rows]
-        imposed = max(row.imposed_us for row in rows) if rows[0].lane is None else 0.0
+    def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
+        """Return the axis."""
+        assert self._result is not None
+        dim = self.text_styles.dim
+        return (), [(0, (self.safe(axis(self._result, self.cells)), dim))], [(f"{'imposed':>{FIGURE}}", dim)]
+
+    def _rows_on(self, line: int) -> list[TimelineRow]:
+        return [] if self._result is None else [self._result.rows[at] for at in self._lines[line].rows]
+
+    def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
+        """Return which rank, thread or stream it is, or which ranks."""
+        rows = self._rows_on(row)
+        text = label(rows[0]) if len(rows) == 1 else f"{rows[0].first_rank}-{rows[-1].last_rank}"
+        style = self.text_styles.dim if rows[0].lane is not None else self.text_styles.base
+        return [(cut_in_the_middle(self.safe(text), self._label_width - 1, self.look), style)]
+
+    def _signs_of_line(self, line: int) -> list[Piece]:
+        return [
+            (sign, bar_style(self.look, run.front, run.back)) for run in self._lines[line].runs for sign in run.text
+        ]
+
+    def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
+        """Return a part of a bar, or a mark."""
+        return self._signs_of(row)[column]
+
+    def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
+        """Return what others waited for it."""
+        rows = self._rows_on(row)
+        imposed = max(one.imposed_us for one in rows) if rows[0].lane is None else 0.0
         figure = self.safe(duration(imposed)) if imposed else ""
-        short = cut_in_the_middle(text, self._left - 1, self.look)
-        style = styles.dim if rows[0].lane is not None else styles.base
-        bars: list[Piece] = [(run.text, bar_style(self.look, run.front, run.back)) for run in line.runs]
-        pieces = [(f"{short:<{self._left}}", style), *bars, (f"{figure:>{FIGURE}}", styles.base)]
-        return fitted(pieces, self.size.width, styles.base, self.look)
+        return [(f"{figure:>{FIGURE}}", self.text_styles.base)]
 
     # The cursor.
 
@@ -186,48 +188,33 @@ class TimelineRows(Drawn, RefreshedByFocus, can_focus=True):
         column = self.column + right
         if abs(right) == 1 and not 0 <= column < self.cells:
             self.post_message(self.Beyond(right))
-        else:
-            self.point(self.at + down, column)
+        elif self._go_to(self.at + down, column):
+            self.post_message(self.Moved())
 
     def action_page(self, by: int) -> None:
         """By as many rows as are in view."""
-        self.point(self.at + by * self.height, self.column)
+        self.action_move(by * self.height, 0)
 
-    def point(self, at: int, column: int, *, quietly: bool = False) -> None:
-        """Put the cursor on a cell, the nearest that there is; `quietly` without saying so."""
+    def point(self, row: int, column: int) -> None:
+        """Put the cursor on a cell of a line."""
+        if self._go_to(self._lines[row].rows[0], column):
+            self.post_message(self.Moved())
+
+    def _go_to(self, at: int, column: int) -> bool:
+        """Put the cursor on the nearest cell that there is; return whether that is another."""
         if self._result is None or not self._result.rows:
-            return
+            return False
         before = self.at, self.column
         self.at = min(max(at, 0), len(self._result.rows) - 1)
-        self.column = min(max(column, 0), self.cells - 1)
-        self._follow()
-        for row, cell in (before, (self.at, self.column)):
-            line = self._line_of(row)
-            self.refresh(Region(self._left + cell, 1 + line - self._top, 1, 1).intersection(self.size.region))
-        if not quietly and before != (self.at, self.column):
-            self.post_message(self.Moved())
+        self.put(self._line_of(self.at), column)
+        return before != (self.at, self.column)
 
     def _line_of(self, at: int) -> int:
         return next((number for number, line in enumerate(self._lines) if at in line.rows), 0)
 
-    def _follow(self) -> None:
-        line = self._line_of(self.at)
-        top = min(max(self._top, line - self.height + 1), line)
-        top = max(min(top, len(self._lines) - self.height), 0)
-        if top != self._top:
-            self._top = top
-            self.refresh()
-
-    def on_click(self, event: events.Click) -> None:
-        """Put the cursor there; a second click opens."""
-        line = event.y - 1 + self._top
-        if event.y < 1 or line >= len(self._lines):
-            return
-        at, column = self._lines[line].rows[0], min(max(event.x - self._left, 0), self.cells - 1)
-        if (at, column) == (self.at, self.column):
-            self.post_message(self.Opened())
-        else:
-            self.point(at, column)
+    def action_open(self) -> None:
+        """Say that the cell was clicked again."""
+        self.post_message(self.Opened())
 
 
 _DARK: Final[dict[TimelineKind, str]] = {
