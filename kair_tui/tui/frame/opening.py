@@ -1,12 +1,10 @@
 """The screen while a job opens, and when it cannot be opened."""
 
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from kair.app.jobs import JobSource, committed_at, locate
 from kair.app.question import unwatched
@@ -34,11 +32,7 @@ class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
 class Arrivals:
     """What the engine reports to, in the thread that parses: what came of every file so far."""
 
-    def __init__(self, screen: "OpeningScreen") -> None:
-        self._screen = screen
-        self._lock = Lock()
-        self._is_watched = False
-        """While it is, the screen looks for itself whether more came."""
+    def __init__(self) -> None:
         self.done = self.total = 0
         self.lines: list[tuple[str, bool]] = []
         """A line for each file, and whether it is a complaint."""
@@ -48,30 +42,16 @@ class Arrivals:
         """Called after every file. Raises Stopped where the user wants no more."""
         if self.stopped:
             raise Stopped
-        with self._lock:
-            self.done, self.total = done, total
-            if outcome is not None:
-                self.lines.append(_arrived(what, outcome))
-            watched, self._is_watched = self._is_watched, True
-        if not watched:
-            self._screen.post_message(Progressed())
-
-    def has_more_than(self, drawn: int) -> bool:
-        """Return whether more files came than were drawn; if not, the next one is told."""
-        with self._lock:
-            self._is_watched = self.done > drawn
-            return self._is_watched
+        self.done, self.total = done, total
+        if outcome is not None:
+            self.lines.append(_arrived(what, outcome))
 
     def latest(self) -> list[tuple[str, bool]]:
         """Complaints first, then the latest files."""
-        with self._lock:
-            complaints = [line for line in self.lines if line[1]]
-            rest = [line for line in self.lines if not line[1]]
+        lines = list(self.lines)
+        complaints = [line for line in lines if line[1]]
+        rest = [line for line in lines if not line[1]]
         return [*complaints[:_LISTED], *reversed(rest[-_LISTED:])]
-
-
-class Progressed(Message, bubble=False):
-    """More files were parsed."""
 
 
 class OpeningScreen(BaseScreen):
@@ -92,8 +72,10 @@ class OpeningScreen(BaseScreen):
     def __init__(self, wanted: JobWanted) -> None:
         super().__init__()
         self._wanted = wanted
-        self._arrivals = Arrivals(self)
+        self._arrivals = Arrivals()
         self._over = False
+        self._drawn = (0, 0)
+        """How many files, and of how many, are on the screen."""
         self._committed_before: int | None = None
         self.status_code = int(ExitCode.ANSWERED)
         """What the program ends with when it is left here."""
@@ -113,6 +95,7 @@ class OpeningScreen(BaseScreen):
         """Begin once the screen is painted: what follows loads the engine."""
         self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
+        self.set_interval(_REDRAW_S, self._redraw)
 
     def offers(self, action: str, of: str = "") -> bool:
         """Only what makes sense without a job; one that cannot be opened may still be run under kair mitigate."""
@@ -138,7 +121,7 @@ class OpeningScreen(BaseScreen):
 
     def action_retry(self) -> None:
         """From the start, or where it stopped."""
-        self._arrivals, self._over = Arrivals(self), False
+        self._arrivals, self._over = Arrivals(), False
         self.complain(None)
         self.query_one("#arrived", Paragraphs).show()
         self._show(f"opening {self.crumb}")
@@ -172,19 +155,17 @@ class OpeningScreen(BaseScreen):
         session.narrow_to(parse_steps(self._wanted.step))
         return session
 
-    def on_progressed(self, _: Progressed) -> None:
-        """Redraw the bar and the list.
+    def _redraw(self) -> None:
+        """Draw the bar and the list where more files came.
 
-        A screen that is redrawn for each of ten thousand files would keep the parser waiting: it is redrawn now, and
-        again after a while if more came.
+        It is looked for that now and then: a screen that is redrawn for each of ten thousand files would keep the
+        parser waiting.
         """
         arrivals = self._arrivals
-        if self._over:
-            return
-        drawn = arrivals.done
-        self.query_one(Bar).show(drawn, arrivals.total)
-        self._list()
-        self.set_timer(_REDRAW_S, lambda: arrivals.has_more_than(drawn) and self.post_message(Progressed()))
+        if not self._over and self._drawn != (drawn := (arrivals.done, arrivals.total)):
+            self._drawn = drawn
+            self.query_one(Bar).show(*drawn)
+            self._list()
 
     def _opened(self, session: Session | None, error: Exception | None) -> None:
         """On to the overview, or what went wrong."""
@@ -210,7 +191,8 @@ class OpeningScreen(BaseScreen):
 
     def _end(self) -> None:
         self._over = True
-        self.query_one(Bar).show(0, 0)
+        self._drawn = (0, 0)
+        self.query_one(Bar).show(*self._drawn)
         self.refresh_bindings()
 
     def _show(self, text: str) -> None:
