@@ -1,21 +1,18 @@
-"""Completion at the prompt: commands, options, names of answers, and what the open job has."""
+"""What a half-typed line can go on with: commands, options, names of answers, and what the open job has."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import click
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
 
+from kair.app.question import Question
 from kair_engine.errors import KairError
-from kair_engine.trace.model import Trace
-from kair_tui.cli.app import parameters
+from kair_tui.cli.app import command, parameters
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.fields import COUNT
-from kair_tui.cli.registry import COMMANDS, find
+from kair_tui.cli.registry import COMMANDS, Entry, find
 from kair_tui.render.text import clean
 from kair_tui.shell.language import KEYWORDS
 from kair_tui.shell.session import ShellState
@@ -25,45 +22,31 @@ _REFERENCE = re.compile(r"\$([\w.\[\]-]*)$")
 _USED: Final = ("rank", "step", "job")
 
 
-class ShellCompleter(Completer):
-    """Offers what can stand at the cursor. Names of operators are read once a job."""
-
-    def __init__(self, state: ShellState) -> None:
-        self._state = state
-        self._operators: tuple[Path, list[str]] | None = None
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        """Return what goes on from the text before the cursor."""
-        text = document.text_before_cursor
-        for offer in offers(text, self._state, self._operators_of):
-            typed = _typed(text)
-            yield Completion(offer, start_position=-len(typed))
-
-    def _operators_of(self, trace: Trace) -> list[str]:
-        source = self._state.job().path
-        if self._operators is None or self._operators[0] != source:
-            names = trace.scan().select("name").unique().collect()["name"].cast(str).to_list()
-            self._operators = source, sorted(clean(name) for name in names if name)
-        return self._operators[1]
+Operators = Callable[[ShellState], Iterable[str]]
 
 
-def offers(text: str, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> list[str]:
+def operators_of(state: ShellState) -> Iterable[str]:
+    """Return the operators of the job in hand, those first that take most time; it is asked once."""
+    used = state.opened(state.job()).ask(Question.of("info", operators=True)).result.operators
+    return [clean(row.operator) for row in used]
+
+
+def offers(text: str, state: ShellState, operators: Operators = operators_of) -> list[str]:
     """Return what can take the place of the word that `text` ends with."""
     if (match := _REFERENCE.search(text)) is not None:
         return _fields(match[1], state)
-    typed = _typed(text)
+    typed = unfinished(text)
     command = re.split(r"[;|]|:\s", text)[-1]
     words = _ASSIGNED.sub("", command).removeprefix("kair ").split()
     before = words if not typed or not words else words[:-1]
-    known = _known(before, state, operators_of)
     lowered = typed.lower()
-    return [name for name in known if name.lower().startswith(lowered)]
+    return [name for name in _known(before, typed, state, operators) if name.lower().startswith(lowered)]
 
 
-def _known(words: list[str], state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+def _known(words: list[str], typed: str, state: ShellState, operators: Operators) -> Iterable[str]:
     if not words:
         runnable = (entry.name for entry in COMMANDS if entry.is_single)
-        return [*runnable, *KEYWORDS, "exit"]
+        return [*runnable, *KEYWORDS, "exit", "quit"]
     if words[0] == "use":
         return _of_job(words[1], state) if len(words) > 1 else [*_USED, *job_names("")]
     entry = find(words[0])
@@ -72,19 +55,24 @@ def _known(words: list[str], state: ShellState, operators_of: Callable[[Trace], 
     options = {flag: one for one in parameters(entry) for flag in one.opts if isinstance(one, click.Option)}
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):
-        return _values(last, state, operators_of)
-    return [
-        *sorted(flag for flag in options if flag.startswith("--")),
-        *(job_names("") if entry.needs in ("trace", "file") else []),
-    ]
+        return _values(last, state, operators)
+    left = (flag for flag, one in options.items() if one.multiple or not {*one.opts} & {*words})
+    return [*sorted(flag for flag in left if flag.startswith("--")), *_arguments(entry, typed)]
 
 
-def _values(option: click.Option, state: ShellState, operators_of: Callable[[Trace], list[str]]) -> Iterable[str]:
+def _arguments(entry: Entry, typed: str) -> Iterable[str]:
+    """Return what an argument may be, as jobs or names of schemas; of files nothing."""
+    context = click.Context(command(entry), resilient_parsing=True)
+    offered = (one.shell_complete(context, typed) for one in parameters(entry) if isinstance(one, click.Argument))
+    return dict.fromkeys(item.value for items in offered for item in items if item.type == "plain")
+
+
+def _values(option: click.Option, state: ShellState, operators: Operators) -> Iterable[str]:
     if isinstance(option.type, click.Choice):
         return [str(choice) for choice in option.type.choices]
     if option.name == "operator":
         with suppress(KairError):
-            return [f'"{name}"' if " " in name else name for name in operators_of(state.opened(state.job()).trace)]
+            return operators(state)
     return _of_job(option.name or "", state)
 
 
@@ -121,7 +109,7 @@ def _fields(typed: str, state: ShellState) -> list[str]:
     return [f"${before}.{name}" for name in dict.fromkeys(fields) if name.startswith(last)]
 
 
-def _typed(text: str) -> str:
+def unfinished(text: str) -> str:
     """Return the unfinished word."""
     match = re.search(r"[^\s;|]*$", text)
     return match[0] if match else ""

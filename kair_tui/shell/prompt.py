@@ -20,9 +20,11 @@ from kair_tui.shell.language import Command, LineError, Statement, parse
 from kair_tui.shell.script import Script
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
 
     from kair_tui.shell.session import ShellState
@@ -120,14 +122,21 @@ def _prompt_text(state: "ShellState", *, ascii_only: bool) -> str:
 
 def _prompt(session: BatchSession) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.output.color_depth import ColorDepth
 
-    from kair_tui.shell.completer import ShellCompleter
+    from kair_tui.shell.completer import offers, unfinished
+
+    class _Offers(Completer):
+        def get_completions(self, document: "Document", complete_event: CompleteEvent) -> "Iterator[Completion]":  # noqa: ARG002
+            text = document.text_before_cursor
+            for offer in offers(text, session.state):
+                yield Completion(f'"{offer}"' if " " in offer else offer, start_position=-len(unfinished(text)))
 
     plain = session.presentation.no_color or bool(os.environ.get("NO_COLOR"))
     return PromptSession(
         history=_history(store_root(session.state.store)),
-        completer=ShellCompleter(session.state),
+        completer=_Offers(),
         complete_in_thread=True,
         complete_while_typing=False,
         color_depth=ColorDepth.DEPTH_1_BIT if plain else None,

@@ -1,14 +1,13 @@
 """The fixes that can be chosen on the screen, which of them are, and what is known of their prices."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from kair.app.candidates import Candidate, candidates
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.units import percent, spans
 from kair_tui.render.whatif import WhatifInWords
-from kair_tui.tui.widgets.fix_list import ListedFix, in_order
+from kair_tui.tui.widgets.fix_list import ListedFix, in_order, short
 
 Fixes = tuple[Fix, ...]
 """That belong together."""
@@ -91,21 +90,16 @@ class FixSelection:
         return {"fix": fix.text, "origin": fix.origin, "saved_us": fix.saved_us or 0.0, "chosen": chosen}
 
     def _listed(self, candidate: Candidate) -> ListedFix:
-        fixes = candidate.fixes
-        listed = ListedFix.of(fixes, self._origin(candidate), self._prices.get(fixes[0]))
-        if len(fixes) == 1:
-            return listed
+        fixes, text, origin = candidate.fixes, ", ".join(map(short, candidate.fixes)), self._origin(candidate)
+        if len(fixes) == 1 and (price := self._prices.get(fixes[0])) is not None:
+            figures = (price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day)
+            return ListedFix(text, fixes, origin, *figures)
         # The price of several fixes that belong together is triage's.
-        figures: dict[str, Any] = {"step_time_us": None, "saved_us": None, "throughput_gain": None}
-        if candidate.finding is not None and self._result is not None:
+        if len(fixes) > 1 and candidate.finding is not None and self._result is not None:
             finding = self._findings[candidate.finding - 1]
             saved = finding.time_lost_us_per_step
-            figures = {
-                "step_time_us": self._result.step_time_us - saved,
-                "saved_us": saved,
-                "throughput_gain": finding.throughput_gain,
-            }
-        return ListedFix(listed.text, fixes, listed.origin, **figures)
+            return ListedFix(text, fixes, origin, self._result.step_time_us - saved, saved, finding.throughput_gain)
+        return ListedFix(text, fixes, origin)
 
     def _origin(self, candidate: Candidate) -> str:
         if candidate.finding is not None:

@@ -8,7 +8,6 @@ from kair_tui.tui.asked_ahead import worst_rank
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Session
 from kair_tui.tui.widgets.lines import Paragraph
-from kair_tui.tui.widgets.styles import TextStyles
 
 
 def known_triage(session: Session) -> TriageResult | None:
@@ -40,11 +39,9 @@ def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | No
     )
 
 
-def led_elsewhere(
-    session: Session, shown: Collection[int], headlines: list[str], styles: TextStyles
-) -> list[Paragraph]:
+def led_elsewhere(session: Session, shown: Collection[int], headlines: list[str]) -> list[Paragraph]:
     """Return a view's sentences; below that it shows nothing of what triage found, where it does not."""
     pointed = where_else(session, shown)
     if pointed is None:
-        return [Paragraph(text, styles.strong) for text in headlines]
-    return [Paragraph(pointed[0], styles.notice), *(Paragraph(text, styles.dim) for text in headlines)]
+        return [Paragraph(text, "strong") for text in headlines]
+    return [Paragraph(pointed[0], "notice"), *(Paragraph(text, "dim") for text in headlines)]

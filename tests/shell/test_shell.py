@@ -91,7 +91,7 @@ def test_what_can_stand_at_the_cursor_is_offered() -> None:
     assert offered("use rank 3") == ["3"]
     assert offered("steps --step 1") == ["10", "11", "12", "13", "14", "15"]
     assert offered("localize --method p") == ["paper"]
-    assert offered("blame --operator ") == ["aten::mm", "kair_sample::mlp", '"a b"']
+    assert offered("blame --operator ") == ["aten::mm", "kair_sample::mlp", "a b"]
     assert offered("pinpoint --rank $wo") == ["$worst"]
     assert offered("pinpoint --rank $worst.ra") == ["$worst.rank"]
     assert offered("x = $worst.scores[0].fl") == ["$worst.scores[0].flagged"]

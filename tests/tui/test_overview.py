@@ -125,9 +125,9 @@ async def test_what_is_nobodys_fault_is_told_and_goes_with_the_ranks_that_it_is_
         assert "△" not in screen_text(app)
         await type_line(pilot, "slash", "rank:1")
         assert "△" in screen_text(app)
-        assert verdict_style("job_wide", app.look) not in (
-            verdict_style("straggler", app.look),
-            verdict_style("no_straggler", app.look),
+        assert verdict_style("job_wide") not in (
+            verdict_style("straggler"),
+            verdict_style("no_straggler"),
         )
 
 

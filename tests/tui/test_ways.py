@@ -130,7 +130,8 @@ async def test_what_is_answered_late_waits_and_takes_no_key(monkeypatch: pytest.
 @played
 async def test_lines_are_completed_and_what_failed_is_not_proposed() -> None:
     async with opened(SLOW) as (app, pilot):
-        session = app.session
+        state = app.shell_state
+        state.hold(app.session, None)
         for line, whole in (
             ("loc", "localize"),
             ("pinpoint --r", "pinpoint --rank"),
@@ -141,10 +142,10 @@ async def test_lines_are_completed_and_what_failed_is_not_proposed() -> None:
             ("schema bl", "schema blame"),
             ("nothing --r", None),
         ):
-            assert completed(line, (), session, 2) == whole
+            assert completed(line, (), state, 2) == whole
         await type_line(pilot, "colon", "steps --nonsense")
         await until(pilot, lambda: "kair: error" in screen_text(app))
-        assert completed("st", app.worked, session, 2) == "steps"
+        assert completed("st", app.worked, state, 2) == "steps"
         await pilot.press("colon", *"ste", "tab")
         await until(pilot, lambda: app.screen.query_one(Input).value == "steps")
         await pilot.press("escape")

@@ -6,7 +6,7 @@ The palette of ctrl+p: screens, commands and bookmarks, found by typing a part o
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -19,10 +19,9 @@ from textual.widgets import Input
 from kair.app.notes import Bookmark
 from kair.app.question import Note
 from kair.app.step_choice import parse_steps
-from kair_engine.errors import KairError
 from kair_tui.cli.app import command
 from kair_tui.cli.failures import ExitCode, explained
-from kair_tui.cli.registry import COMMANDS, Entry, find
+from kair_tui.cli.registry import COMMANDS, Entry
 from kair_tui.render.answer import PageOptions
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
@@ -35,7 +34,7 @@ from kair_tui.tui.widgets.lists import Choices
 if TYPE_CHECKING:
     from textual.app import App
 
-    from kair_tui.tui.session import Session
+    from kair_tui.shell.session import ShellState
 
 
 _SIDES = 3
@@ -49,7 +48,9 @@ async def ask_command(screen: BaseScreen, begun: str = "") -> None:
 
     def complete(line: str) -> str | None:
         kair = screen.kair
-        return completed(line, kair.worked, kair.session, getattr(screen, "rank", None))
+        if kair.session is not None:
+            kair.shell_state.hold(kair.session, kair.session.steps)
+        return completed(line, kair.worked, kair.shell_state, getattr(screen, "rank", None))
 
     await screen.ask_for(":", partial(run_command, screen), value=begun, complete=complete, history=screen.kair.typed)
 
@@ -133,59 +134,24 @@ HELPS: Final = ("help", "h")
 """Words that are no commands, and are understood all the same."""
 
 
-def completed(line: str, worked: Sequence[str], session: "Session | None", rank: int | None) -> str | None:
+def completed(line: str, worked: Sequence[str], state: "ShellState", rank: int | None) -> str | None:
     """`line` with its last word completed, or a line that worked before; None where nothing begins so.
 
     `worked` are the lines that were answered, the last at the end; `rank` is the one under the cursor.
     """
+    from kair_tui.shell.completer import offers
+
     if before := next((known for known in reversed(worked) if line and known.startswith(line) and known != line), None):
         return before
     *words, partial = line.split(" ")
-    whole = next((one for one in _offered(words, partial, session, rank) if one.startswith(partial)), None)
+    is_value = bool(words) and words[-1].startswith("-")
+    if rank is not None and words[-1:] == ["--rank"] and str(rank).startswith(partial):
+        return " ".join((*words, str(rank)))
+    # An argument is offered once something of it is typed, and no job is opened for the values of an option.
+    if (state.source is None) if is_value else (words and not partial):
+        return None
+    whole = next((one for one in offers(line, state) if one.startswith(partial)), None)
     return None if whole is None or whole == partial else " ".join((*words, shlex.quote(whole)))
-
-
-def _offered(words: Sequence[str], partial: str, session: "Session | None", rank: int | None) -> Iterable[str]:
-    said = [word for word in words if word != "kair"]
-    if not said:
-        return [entry.name for entry in COMMANDS if entry.is_single] + ["quit"]
-    entry = find(said[0])
-    if entry is None:
-        return ()
-    built = command(entry)
-    options = [one for one in built.params if isinstance(one, click.Option)]
-    asked = next((one for one in options if said[-1] in one.opts and not one.is_flag), None)
-    if asked is not None:
-        return _values(asked, session, rank)
-    if partial.startswith("-"):
-        return [max(one.opts, key=len) for one in options if one.multiple or not {*one.opts} & {*said}]
-    return _arguments(built, partial) if partial else ()
-
-
-def _values(option: click.Option, session: "Session | None", rank: int | None) -> Iterable[str]:
-    if isinstance(option.type, click.Choice):
-        return [str(one) for one in option.type.choices]
-    if session is None:
-        return ()
-    if option.name == "rank":
-        return [*([] if rank is None else [str(rank)]), *map(str, session.trace.job.ranks)]
-    return _operators(session) if option.name == "operator" else ()
-
-
-def _operators(session: "Session") -> Iterable[str]:
-    """The operators that take most time first. They are read from the whole recording, once."""
-    try:
-        used = session.ask(session.question("info", operators=True)).result.operators
-    except KairError:
-        return ()
-    return [row.operator for row in used]
-
-
-def _arguments(built: click.Command, partial: str) -> Iterable[str]:
-    """What the shell would be offered: jobs, names of schemas."""
-    context = click.Context(built, resilient_parsing=True)
-    offers = (one.shell_complete(context, partial) for one in built.params if isinstance(one, click.Argument))
-    return [item.value for items in offers for item in items if item.type == "plain"]
 
 
 def beginning(entry: Entry, rank: int | None) -> str | None:

@@ -15,7 +15,6 @@ from kair_tui.render.units import duration, plural, spans
 from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Session
 from kair_tui.tui.widgets.lines import Bar, Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from kair_engine.trace.model import ImportOutcome
@@ -196,18 +195,18 @@ class OpeningScreen(BaseScreen):
         self.refresh_bindings()
 
     def _show(self, text: str) -> None:
-        self.query_one("#what", Paragraphs).show(Paragraph(text, styles_of(self.look).strong))
+        self.query_one("#what", Paragraphs).show(Paragraph(text, "strong"))
 
     def _list(self, error: BaseException | None = None) -> None:
         """The files; with `--debug` what a defect left behind comes before them."""
-        styles, glyphs = styles_of(self.look), self.look.glyphs
+        glyphs = self.look.glyphs
         lines = [
-            Paragraph(text, styles.alarm, f"{glyphs.alarm} ") if complaint else Paragraph(text, styles.dim, "  ")
+            Paragraph(text, "alarm", f"{glyphs.alarm} ") if complaint else Paragraph(text, "dim", "  ")
             for text, complaint in self._arrivals.latest()[: max(self.size.height - 10, 1)]
         ]
         if error is not None and self._wanted.debug and error in self.kair.defects:
             told = traceback_of(error).splitlines()[-max(self.size.height - 10, 1) :]
-            lines = [*(Paragraph(line.strip(), styles.dim, "  ") for line in told), *lines]
+            lines = [*(Paragraph(line.strip(), "dim", "  ") for line in told), *lines]
         self.query_one("#arrived", Paragraphs).show(*lines)
 
 

@@ -110,8 +110,8 @@ def help_lines(screen: BaseScreen) -> list[Piece]:
             lines.extend([("", styles.base)] if lines else [])
             lines.append((title, styles.title))
             for key, does in rows:
-                told = Paragraph(does, styles.base, f"  {key:<{_KEY_WIDTH - 1}} ")
-                lines.extend(told.lines(width, ascii_only=screen.look.ascii_only))
+                told = Paragraph(does, "base", f"  {key:<{_KEY_WIDTH - 1}} ")
+                lines.extend(told.lines(width, screen.look))
 
     section(f"under the cursor: {screen.crumb}", list(screen.figures_under_cursor()))
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])

@@ -18,7 +18,6 @@ from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
 from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, ScreensLine, StatusLine
 from kair_tui.tui.widgets.lines import Line, Paragraph, Paragraphs, Piece
-from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
     from typing import IO
@@ -345,7 +344,7 @@ class BaseScreen(Screen[None]):
 
     def complain(self, error: BaseException | None) -> int:
         """Show an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
-        problem, styles = self.query_one("#problem", Paragraphs), styles_of(self.look)
+        problem = self.query_one("#problem", Paragraphs)
         problem.set_class(error is not None, "-shown")
         if error is None:
             problem.show()
@@ -353,8 +352,8 @@ class BaseScreen(Screen[None]):
         text, hint, status = explained(error)
         if status == ExitCode.FAILED:
             self.kair.defects.append(error)
-        hints = [Paragraph(hint, styles.base, "hint: ")] if hint else []
-        problem.show(Paragraph(f"kair: error: {text}", styles.alarm), *hints)
+        hints = [Paragraph(hint, "base", "hint: ")] if hint else []
+        problem.show(Paragraph(f"kair: error: {text}", "alarm"), *hints)
         return status
 
     def work_out(

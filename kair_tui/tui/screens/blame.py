@@ -146,14 +146,17 @@ class BlameScreen(ViewScreen):
             with Vertical(id="from"):
                 with Vertical(id="left"):
                     yield Heading(look, "root causes", of="causes")
-                    yield RootCauses(look, COLUMNS, id="causes")
+                    self._causes = RootCauses(look, COLUMNS, id="causes")
+                    yield self._causes
                 with Vertical(id="right"):
                     yield Heading(look, "by rank", of="bars")
                     yield RankBars(look, id="bars")
             with Vertical(id="to"):
                 yield Heading(look, "paths", of="tree")
-                yield BlameTree(look, id="tree")
-            yield WhoWaited(look, id="around")
+                self._tree = BlameTree(look, id="tree")
+                yield self._tree
+            self._who_waited = WhoWaited(look, id="around")
+            yield self._who_waited
 
     def make_room(self) -> None:
         """Give bars the room that there is."""
@@ -171,31 +174,11 @@ class BlameScreen(ViewScreen):
         part.styles.height = "100%" if beside else min(needed, max(int(self.size.height * _FROM), 5))
 
     @property
-    def _causes(self) -> RootCauses:
-        return self.query_one(RootCauses)
-
-    @property
-    def _tree(self) -> BlameTree:
-        return self.query_one(BlameTree)
-
-    @property
-    def _who_waited(self) -> WhoWaited:
-        return self.query_one(WhoWaited)
-
-    @property
-    def _neighbours(self) -> Neighbours:
-        return self._who_waited.neighbours
-
-    @property
-    def _graph(self) -> RankGraph:
-        return self._who_waited.ranks
-
-    @property
     def _part_below(self) -> BlameTree | Neighbours | RankGraph:
         parts: dict[Below, BlameTree | Neighbours | RankGraph] = {
             "paths": self._tree,
-            "cause": self._neighbours,
-            "ranks": self._graph,
+            "cause": self._who_waited.neighbours,
+            "ranks": self._who_waited.ranks,
         }
         return parts[self._below]
 
@@ -345,10 +328,10 @@ class BlameScreen(ViewScreen):
         """Of the stop where the keyboard is with the paths, else of the root cause."""
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.rank
-        if self._neighbours.has_focus and self._neighbours.chosen is not None:
-            return self._neighbours.chosen.rank
-        if self._graph.has_focus and self._graph.chosen is not None:
-            return self._graph.chosen.rank
+        if self._who_waited.neighbours.has_focus and self._who_waited.neighbours.chosen is not None:
+            return self._who_waited.neighbours.chosen.rank
+        if self._who_waited.ranks.has_focus and self._who_waited.ranks.chosen is not None:
+            return self._who_waited.ranks.chosen.rank
         cause = self._causes.chosen
         return self.place.rank if cause is None else cause.rank
 
@@ -383,10 +366,10 @@ class BlameScreen(ViewScreen):
         """Say what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
             return self.dotted(*about_stop(self._tree.path, self._tree.node))
-        if self._neighbours.has_focus:
-            return self.dotted(*about_neighbour(self._neighbours.chosen))
-        if self._graph.has_focus:
-            return self.dotted(*about_line(self._graph.chosen))
+        if self._who_waited.neighbours.has_focus:
+            return self.dotted(*about_neighbour(self._who_waited.neighbours.chosen))
+        if self._who_waited.ranks.has_focus:
+            return self.dotted(*about_line(self._who_waited.ranks.chosen))
         return self.dotted(*about_cause(self._causes.chosen))
 
     def copied(self) -> str:
@@ -394,11 +377,12 @@ class BlameScreen(ViewScreen):
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._below == "ranks":
-            lines = self._graph.items
+            lines = self._who_waited.ranks.items
             said += [f"{'  ' * (line.edge is not None)}{line.text} ({duration(line.time_us)})" for line in lines]
         elif self._below == "cause":
             said += [
-                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in self._neighbours.items
+                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})"
+                for line in self._who_waited.neighbours.items
             ]
         elif path is not None:
             nodes = (path.symptom, *stops(path))

@@ -22,7 +22,6 @@ from kair_tui.render.units import duration, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 MOST_GROUPS: Final = 1000
@@ -67,27 +66,20 @@ class CollectivesScreen(ViewScreen):
         look = self.look
         yield Paragraphs(look, id="about")
         yield Heading(look, "groups and links", of="groups")
-        yield Groups(look, COLUMNS, id="groups")
+        self._groups = Groups(look, COLUMNS, id="groups")
+        yield self._groups
         yield Heading(look, "ranks", of="ranks")
-        yield Ranks(look, RANK_COLUMNS, id="ranks")
-
-    @property
-    def _groups(self) -> Groups:
-        return self.query_one(Groups)
-
-    @property
-    def _ranks(self) -> Ranks:
-        return self.query_one(Ranks)
+        self._ranks = Ranks(look, RANK_COLUMNS, id="ranks")
+        yield self._ranks
 
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
         """Hand the answer to its widgets."""
         self._result = result
-        styles = styles_of(self.look)
-        said = [Paragraph(collectives_headline(result), styles.strong)]
-        said += [Paragraph(text, styles.base) for text in (overlap_text(result), products_text(result.products))]
-        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+        said = [Paragraph(collectives_headline(result), "strong")]
+        said += [Paragraph(text) for text in (overlap_text(result), products_text(result.products))]
+        said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
         self._groups.show(result.groups, empty="no transfers between recorded ranks")
         self._list_ranks()

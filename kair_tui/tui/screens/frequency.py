@@ -70,7 +70,8 @@ class FrequencyScreen(ViewScreen):
         """What was found in a sentence, and the map."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "ranks", of="frequency")
-        yield FrequencyHeat(self.look)
+        self._heat = FrequencyHeat(self.look)
+        yield self._heat
 
     @property
     def crumb(self) -> str:
@@ -95,11 +96,10 @@ class FrequencyScreen(ViewScreen):
     def _show_counts(self, result: FrequencyResult) -> None:
         first = self._result is None
         self._result = result
-        styles = styles_of(self.look)
         fewer = {window.rank for window in result.degraded}
-        said = led_elsewhere(self.session, fewer, [VIEW.headline(result)], styles)
+        said = led_elsewhere(self.session, fewer, [VIEW.headline(result)])
         warnings = warnings_in_words(result.warnings)
-        said += [Paragraph(f"warning: {warning.message}", styles.dim) for warning in warnings]
+        said += [Paragraph(f"warning: {warning.message}", "dim") for warning in warnings]
         self.query_one("#said", Paragraphs).show(*said)
         self._heat.show(result, self.session.trace.job.hosts)
         instead = where_else(self.session, fewer)
@@ -170,10 +170,6 @@ class FrequencyScreen(ViewScreen):
             self.reask()
 
     # The cell under the cursor.
-
-    @property
-    def _heat(self) -> FrequencyHeat:
-        return self.query_one(FrequencyHeat)
 
     @property
     def rank(self) -> int | None:

@@ -73,9 +73,7 @@ class JobsScreen(FilteredScreen):
 
     def on_mount(self) -> None:
         """Ask once the screen is painted: the answer loads the engine."""
-        self.query_one("#store", Paragraphs).show(
-            Paragraph(f"reading the store {self.look.glyphs.ellipsis}", styles_of(self.look).dim)
-        )
+        self.query_one("#store", Paragraphs).show(Paragraph(f"reading the store {self.look.glyphs.ellipsis}", "dim"))
         self.call_after_refresh(self._ask)
 
     def on_screen_resume(self) -> None:
@@ -140,14 +138,13 @@ class JobsScreen(FilteredScreen):
         return result.current or (latest.name if latest else None)
 
     def _say_store(self, result: JobsResult) -> None:
-        styles = styles_of(self.look)
         none = "no readable job" if result.warnings else "no job yet"
         found = plural(len(result.jobs), "job") if result.jobs else none
-        lines = [Paragraph(f"{found} in {result.store}", styles.strong)]
+        lines = [Paragraph(f"{found} in {result.store}", "strong")]
         if not result.jobs:
-            lines += [Paragraph(line, styles.base) for line in _HOW_TO_BEGIN]
+            lines += [Paragraph(line) for line in _HOW_TO_BEGIN]
         alarm, warnings = f"{self.look.glyphs.alarm} ", warnings_in_words(result.warnings)
-        lines += [Paragraph(warning.message, styles.base, alarm) for warning in warnings]
+        lines += [Paragraph(warning.message, "base", alarm) for warning in warnings]
         self.query_one("#store", Paragraphs).show(*lines)
         for part in (self.query_one(Heading), self.query_one(JobList)):
             part.display = bool(result.jobs)

@@ -16,7 +16,6 @@ from kair_tui.tui.pointers import accused_ranks, known_triage, led_elsewhere, wh
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Piece, level_legend
-from kair_tui.tui.widgets.styles import styles_of
 
 RANKS_IN_A_MATRIX: Final = 1024
 """A million distances, of 32 bytes each; they are kept for every choice of steps."""
@@ -62,15 +61,15 @@ class MatrixScreen(ViewScreen):
     def show(self, name: str, result: LocalizeResult) -> None:  # noqa: ARG002
         """To the matrix or the list."""
         first, self._result = self._result is None, result
-        styles, ranks = styles_of(self.look), len(result.scores)
+        ranks = len(result.scores)
         if self._matrix is not None:
             self._matrix.show(result)
         farthest = self._farthest
-        said = led_elsewhere(self.session, farthest, self._headlines(result), styles)
+        said = led_elsewhere(self.session, farthest, self._headlines(result))
         if not self._has_cells:
             limit = f"shown for up to {count(RANKS_IN_A_MATRIX)} ranks"
             has = f"{count(ranks)} ranks have {count(ranks * ranks)} distances"
-            said.append(Paragraph(f"{has}: {limit}. These are the mean distances of each host's ranks.", styles.dim))
+            said.append(Paragraph(f"{has}: {limit}. These are the mean distances of each host's ranks.", "dim"))
         self.query_one("#said", Paragraphs).show(*said)
         if self._matrix is None:
             self._list_hosts()

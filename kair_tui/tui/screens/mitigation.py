@@ -46,7 +46,6 @@ from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.shares import SharesLine
-from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 _LOOK_S: Final = 2.0
@@ -119,7 +118,7 @@ class MitigationScreen(FilteredScreen):
         self._job = self._wanted_job()
         self._set_out()
         about = f"looking at {self._job or 'the store'} {self.look.glyphs.ellipsis}"
-        self.query_one("#about", Paragraphs).show(Paragraph(about, styles_of(self.look).dim))
+        self.query_one("#about", Paragraphs).show(Paragraph(about, "dim"))
         self.call_after_refresh(self._look)
         self.set_interval(_LOOK_S, self._look_now_and_then)
 
@@ -258,7 +257,7 @@ class MitigationScreen(FilteredScreen):
         """Of a job that is not run under kair mitigate."""
         self._result, self._rows, self._rates = None, [], ()
         self._set_out()
-        self.query_one("#about", Paragraphs).show(*how_to_begin(self._job, self._jobs, self.look))
+        self.query_one("#about", Paragraphs).show(*how_to_begin(self._job, self._jobs))
         self._tell(None)
         self.describe("")
         self.refresh_bindings()
@@ -301,7 +300,7 @@ class MitigationScreen(FilteredScreen):
                 self.kair.go_to_rank(self.rank)
 
     def _show_evidence(self) -> None:
-        lines = evidence_lines(self.query_one(Proposals).chosen, self.look)
+        lines = evidence_lines(self.query_one(Proposals).chosen)
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:

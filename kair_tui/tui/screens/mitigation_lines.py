@@ -24,15 +24,14 @@ _HOW_TO_BEGIN: Final = (
 
 def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
     """Return where the job stands, and what is ordered and not in force yet."""
-    styles = styles_of(look)
     coming = (
         f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}: {shares_text(plan)}"
         for plan in result.coming
     )
     bullet = f"{look.glyphs.bullet} "
     return [
-        Paragraph(VIEW.headline(result), styles.strong),
-        *(Paragraph(line, styles.notice, bullet) for line in coming),
+        Paragraph(VIEW.headline(result), "strong"),
+        *(Paragraph(line, "notice", bullet) for line in coming),
     ]
 
 
@@ -54,20 +53,19 @@ def shares(result: MitigateResult, look: Look) -> tuple[list[Share], list[Share]
     return samples, shards
 
 
-def how_to_begin(job: str | None, jobs: Sequence[str], look: Look) -> list[Paragraph]:
+def how_to_begin(job: str | None, jobs: Sequence[str]) -> list[Paragraph]:
     """Of a job that is not run under kair mitigate; `jobs` of the store are."""
-    styles = styles_of(look)
     first = f"job {job} is not run" if job else "no job of the store is run"
-    lines = [Paragraph(f"{first} under kair mitigate", styles.strong)]
-    lines += [Paragraph(line.replace("JOB", job or "JOB"), styles.base) for line in _HOW_TO_BEGIN]
+    lines = [Paragraph(f"{first} under kair mitigate", "strong")]
+    lines += [Paragraph(line.replace("JOB", job or "JOB")) for line in _HOW_TO_BEGIN]
     if others := [one for one in jobs if one != job]:
         shown = ", ".join(others[:_SHOWN]) + (" …" if len(others) > _SHOWN else "")
-        lines.append(Paragraph(f"Run under it in this store: {shown}. Here ] and [ lead there.", styles.base))
+        lines.append(Paragraph(f"Run under it in this store: {shown}. Here ] and [ lead there."))
     return lines
 
 
-def evidence_lines(proposal: MitigationProposal | None, look: Look) -> list[Paragraph]:
+def evidence_lines(proposal: MitigationProposal | None) -> list[Paragraph]:
     """By what it was proposed."""
     if proposal is None:
         return []
-    return [Paragraph(f"{proposal.number}: {evidence(proposal) or 'no figures'}", styles_of(look).base, "  ")]
+    return [Paragraph(f"{proposal.number}: {evidence(proposal) or 'no figures'}", "base", "  ")]

@@ -16,7 +16,6 @@ from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.heat import RankStrip
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 MOST_OPERATORS: Final = 100
@@ -68,9 +67,11 @@ class OperatorsScreen(ViewScreen):
         look = self.look
         yield Paragraphs(look, id="about")
         yield Heading(look, "types", of="types")
-        yield Types(look, TYPE_COLUMNS, id="types")
+        self._types = Types(look, TYPE_COLUMNS, id="types")
+        yield self._types
         yield Heading(look, "operators", of="operators")
-        yield Operators(look, COLUMNS, id="operators")
+        self._operators = Operators(look, COLUMNS, id="operators")
+        yield self._operators
         yield Heading(look, "across ranks", of="strip")
         yield RankStrip(look, id="strip")
 
@@ -83,22 +84,13 @@ class OperatorsScreen(ViewScreen):
         rows = self._types.total
         self._types.styles.height = 1 + (min(rows, _TYPES_IF_LOW) if self.has_class("-low") else rows)
 
-    @property
-    def _types(self) -> Types:
-        return self.query_one(Types)
-
-    @property
-    def _operators(self) -> Operators:
-        return self.query_one(Operators)
-
     # What is shown.
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
         """Hand the answer to its widgets."""
         self._result = result
-        styles = styles_of(self.look)
-        said = [Paragraph(operators_headline(result), styles.strong)]
-        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+        said = [Paragraph(operators_headline(result), "strong")]
+        said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
         legend = f"per step of {duration(result.step_time_us)}: least, median and most of a rank "
         self.heading("types").say([], [(legend, None)])

@@ -21,7 +21,7 @@ from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.open_items import open_lines
-from kair_tui.render.triage import TriageInWords, absorbed_lines, gain_in_words, triage_totals
+from kair_tui.render.triage import FindingInWords, TriageInWords, absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
@@ -96,13 +96,17 @@ class OverviewScreen(ViewScreen):
         yield Paragraphs(look, id="verdict")
         yield StepBarLine(look, id="bar")
         yield Heading(look, "ranks", of="grid")
-        yield RankGrid(look)
+        self._grid = RankGrid(look)
+        yield self._grid
         yield Heading(look, "later", of="late")
-        yield LatenessMap(look)
+        self._map = LatenessMap(look)
+        yield self._map
         yield Heading(look, "steps", of="steps")
-        yield StepStrip(look, id="steps")
+        self._strip = StepStrip(look, id="steps")
+        yield self._strip
         yield Heading(look, "findings", of="findings")
-        yield Findings(look, id="findings")
+        self._findings = Findings(look, id="findings")
+        yield self._findings
 
     def on_mount(self) -> None:
         """Begin with the parts that there is room for."""
@@ -133,28 +137,26 @@ class OverviewScreen(ViewScreen):
         if is_first and (worst := worst_rank(result)) is not None:
             self._grid.move_to(worst)
         self._list_findings()
-        steps = self.query_one(StepStrip)
-        steps.choose(self.session.chosen_steps)
+        self._strip.choose(self.session.chosen_steps)
         self._show_parts()
         self._describe_again()
         self.set_timer(_AHEAD_AFTER_S, self._ask_ahead)
 
     def _say_verdict(self) -> None:
         """Who, why, and what there is to gain; where there is room also how much was waited."""
-        result, styles = self._triage, styles_of(self.look)
+        result = self._triage
         if result is None:
             return
-        said = [Paragraph(result.summary, verdict_style(result.verdict, self.look))]
+        said = [Paragraph(result.summary, verdict_style(result.verdict))]
         if gain := gain_in_words(result):
-            said.append(Paragraph(gain, styles.base))
+            said.append(Paragraph(gain))
         if not self.has_class("-short"):
-            said.append(Paragraph(triage_totals(result), styles.dim))
+            said.append(Paragraph(triage_totals(result), "dim"))
         self.query_one("#verdict", Paragraphs).show(*said)
 
     def _show_steps(self, result: StepsResult) -> None:
-        strip = self.query_one(StepStrip)
-        strip.show(result.summary)
-        strip.choose(self.session.chosen_steps)
+        self._strip.show(result.summary)
+        self._strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
         told = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
         self.heading("steps").say([(told, None)], [(f"{ON_DEVICES} ", None)] if result.timed_on == "device" else [])
@@ -175,7 +177,7 @@ class OverviewScreen(ViewScreen):
             for line, one in zip(absorbed_lines(self._triage), self._triage.absorbed, strict=True)
             if self._kept is None or self._kept & set(one.ranks)
         ]
-        self.query_one(Findings).show_findings(kept, warnings, [*open_lines(self._triage), *absorbed])
+        self._findings.show_findings(kept, warnings, [*open_lines(self._triage), *absorbed])
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
         listed = "costliest first" if found else "none"
@@ -185,22 +187,22 @@ class OverviewScreen(ViewScreen):
     # The rank under the cursor.
 
     @property
-    def _grid(self) -> RankGrid:
-        return self.query_one(RankGrid)
+    def _finding(self) -> FindingInWords | None:
+        """Return the one under the cursor, where the keyboard is with them."""
+        return self._findings.finding if self._findings.has_focus else None
 
     @property
     def rank(self) -> int | None:
         """Of the finding where the keyboard is with them, else of the grid."""
-        findings = self.query_one(Findings)
-        if findings.has_focus and findings.finding is not None and findings.finding.ranks:
-            return findings.finding.ranks[0]
+        found = self._finding
+        if found is not None and found.ranks:
+            return found.ranks[0]
         return self._grid.rank
 
     @property
     def moment(self) -> Place:
         """Of the finding where the keyboard is with them, in the slowest step in which it shows."""
-        findings = self.query_one(Findings)
-        found = findings.finding if findings.has_focus else None
+        found = self._finding
         if (under := self._map.under) is not None and self._map.has_focus:
             return Place("timeline", under[0], None, under[1] if under[1] in self.session.trace.job.steps else None)
         if found is None or not found.steps:
@@ -221,7 +223,7 @@ class OverviewScreen(ViewScreen):
 
     def open_rank(self) -> None:
         """Go to the screen of the rank that the finding is about."""
-        if self.query_one(Findings).finding is not None:
+        if self._findings.finding is not None:
             super().open_rank()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
@@ -287,14 +289,13 @@ class OverviewScreen(ViewScreen):
 
     def copied(self) -> str:
         """Return the finding under the cursor; else the verdict, what is under the cursor, and the commands."""
-        findings = self.query_one(Findings)
-        if self._triage is not None and findings.has_focus and findings.finding is not None:
+        if self._triage is not None and (found := self._finding) is not None:
             from kair_tui.render.copied import finding_as_text  # few copy any
 
             def ask(analysis: str, *options: str) -> str:
                 return shlex.join([*shlex.split(self.session.command(self.session.question(analysis))), *options])
 
-            return finding_as_text(self._triage, findings.finding, ask)
+            return finding_as_text(self._triage, found, ask)
         summary = [self._triage.summary] if self._triage else []
         row = self._row(self.rank)
         about = [self._about_rank(self._grid)] if row else []
@@ -370,10 +371,6 @@ class OverviewScreen(ViewScreen):
         return bool(getattr(front, "waiting", ()))
 
     # Who was late when.
-
-    @property
-    def _map(self) -> LatenessMap:
-        return self.query_one(LatenessMap)
 
     @property
     def _has_room_for_both(self) -> bool:

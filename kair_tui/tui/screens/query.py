@@ -15,7 +15,6 @@ from kair_tui.render.units import count, plural
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
-from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 _MARGIN: Final = 4
@@ -57,7 +56,8 @@ class QueryScreen(ViewScreen):
         """The query over its rows."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "rows", of="rows")
-        yield Rows(self.look, (), id="rows")
+        self._rows = Rows(self.look, (), id="rows")
+        yield self._rows
 
     def on_mount(self) -> None:
         """Say what can be typed."""
@@ -66,10 +66,6 @@ class QueryScreen(ViewScreen):
     def make_room(self) -> None:
         """Show as many columns as fit now."""
         self._show_rows()
-
-    @property
-    def _rows(self) -> Rows:
-        return self.query_one(Rows)
 
     # What is typed.
 
@@ -97,9 +93,8 @@ class QueryScreen(ViewScreen):
         self.reask()
 
     def _say_query(self) -> None:
-        styles = styles_of(self.look)
         said = "i types a query over these tables: SELECT rank, sum(duration_us) FROM operations GROUP BY rank"
-        text = Paragraph(said, styles.base) if self._sql is None else Paragraph(self._sql, styles.strong)
+        text = Paragraph(said) if self._sql is None else Paragraph(self._sql, "strong")
         self.query_one("#about", Paragraphs).show(text)
 
     # What is shown.

@@ -92,11 +92,8 @@ class RankScreen(ViewScreen):
                 yield Heading(look, "completed", of="curve")
                 yield CompletionCurve(look, id="curve")
         yield Heading(look, "outliers", of="outliers")
-        yield Outliers(look, ALIKE_COLUMNS, id="outliers")
-
-    @property
-    def _table(self) -> Outliers:
-        return self.query_one(Outliers)
+        self._table = Outliers(look, ALIKE_COLUMNS, id="outliers")
+        yield self._table
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hand a result to its widgets."""
@@ -132,7 +129,6 @@ class RankScreen(ViewScreen):
             curve.say([(distance, styles_of(self.look).levels[3])], [(legend, None)])
 
     def _say_who(self) -> None:
-        styles = styles_of(self.look)
         row = next((row for row in self._ranking if row.rank == self.place.rank), None)
         who = [f"rank {self.place.rank}"]
         if self._profile is not None:
@@ -142,10 +138,10 @@ class RankScreen(ViewScreen):
             flag = f" {self.look.glyphs.alarm} slow" if row.flagged else ""
             place = self._ranking.index(row) + 1
             who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
-        style = styles.alarm if row is not None and row.flagged else styles.strong
-        said = [] if self._profile is None else [Paragraph(outstanding(self._profile), styles.base)]
+        style = "alarm" if row is not None and row.flagged else "strong"
+        said = [] if self._profile is None else [Paragraph(outstanding(self._profile))]
         if self._profile is not None and (ahead := lead_in_words(self._profile)) is not None:
-            said.append(Paragraph(ahead, styles.dim))
+            said.append(Paragraph(ahead, "dim"))
         self.query_one("#about", Paragraphs).show(Paragraph(self.dotted(*who), style), *said)
 
     # Which rank.

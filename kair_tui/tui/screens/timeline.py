@@ -134,12 +134,9 @@ class TimelineScreen(ViewScreen):
         """The delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
-        yield TimelineRows(self.look, id="rows")
+        self._rows = TimelineRows(self.look, id="rows")
+        yield self._rows
         yield Legend(self.look, id="signs")
-
-    @property
-    def _rows(self) -> TimelineRows:
-        return self.query_one(TimelineRows)
 
     # Questions: once the step is loaded a key is answered at once, without a thread.
 
@@ -185,13 +182,12 @@ class TimelineScreen(ViewScreen):
                 self.call_after_refresh(self.reask)
 
     def _say(self, result: TimelineResult, fixed: FixedTimeline | None) -> None:
-        styles = styles_of(self.look)
-        said = [Paragraph(timeline_headline(result), styles.strong)]
+        said = [Paragraph(timeline_headline(result), "strong")]
         self._fixed_line = "" if fixed is None else f"{fixed_in_words(fixed)}; {recorded_in_words(fixed)}"
         if self._fixed_line:
-            said.insert(0, Paragraph(f"{self._fixed_line} (v)", styles.strong))
-        said += [Paragraph(clock, styles.dim)] if (clock := clock_in_words(result)) is not None else []
-        said += [Paragraph(f"warning: {one.message}", styles.dim) for one in warnings_in_words(result.warnings)]
+            said.insert(0, Paragraph(f"{self._fixed_line} (v)", "strong"))
+        said += [Paragraph(clock, "dim")] if (clock := clock_in_words(result)) is not None else []
+        said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
         of_view = f"{rows_in_words(result)} {self.look.glyphs.dot} {part_in_view(result)}"
         # Beside it, where there is room, as it is the least of it.

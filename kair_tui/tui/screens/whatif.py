@@ -133,7 +133,7 @@ class WhatifScreen(ViewScreen):
             self._result = result
             self._at_step = None
             self._fixes.about(result)
-            verdict = Paragraph(result.verdict, styles_of(self.look).strong)
+            verdict = Paragraph(result.verdict, "strong")
             self.query_one("#verdict", Paragraphs).show(verdict)
             self._show_bars()
             self._show_parts()
@@ -172,9 +172,8 @@ class WhatifScreen(ViewScreen):
         """What triage tells already, while the replay that prices every fix is under way."""
         if self._result is not None:
             return
-        styles = styles_of(self.look)
         told = [triage.summary, gain_in_words(triage) or ""]
-        said = [Paragraph(text, styles.strong) for text in told if text]
+        said = [Paragraph(text, "strong") for text in told if text]
         self.query_one("#verdict", Paragraphs).show(*said)
         found = [ListedFix(f"{number} {title(finding)}") for number, finding in enumerate(triage.findings, 1)]
         self.query_one(FixList).show_fixes(found, frozenset())

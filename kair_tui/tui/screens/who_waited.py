@@ -44,6 +44,9 @@ class WhoWaited(Vertical):
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._look = look
+        self.neighbours = Neighbours(look, id="neighbours")
+        """What is around a root cause."""
+        self.ranks = RankGraph(look, id="ranks")
         self._result: BlameResult | None = None
         self._cause: RootCause | None = None
         self._graph: DiGraph | None = None
@@ -54,18 +57,8 @@ class WhoWaited(Vertical):
     def compose(self) -> ComposeResult:
         """The lines under their heading."""
         yield Heading(self._look, "who waited", of="neighbours")
-        yield Neighbours(self._look, id="neighbours")
-        yield RankGraph(self._look, id="ranks")
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """Return what is around a root cause."""
-        return self.query_one(Neighbours)
-
-    @property
-    def ranks(self) -> RankGraph:
-        """Return all ranks."""
-        return self.query_one(RankGraph)
+        yield self.neighbours
+        yield self.ranks
 
     def accuse(self, ranks: frozenset[int]) -> None:
         """Ranks that a test of triage accuses."""
@@ -126,21 +119,20 @@ def about_answer(
     result: BlameResult, place: Place, accused: frozenset[int] | None, look: Look, *, alone: bool, short: bool
 ) -> Iterator[Paragraph]:
     """The sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
-    styles = styles_of(look)
     first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
-    yield Paragraph(first, styles.strong)
+    yield Paragraph(first, "strong")
     if accused:
         named = ranks_in_words(tuple(sorted(accused)))
-        yield Paragraph(f"triage accuses {named}", styles.alarm, f"{look.glyphs.alarm} ")
+        yield Paragraph(f"triage accuses {named}", "alarm", f"{look.glyphs.alarm} ")
     if result.collectives and not short:
-        yield Paragraph(blame_totals(result), styles.dim)
+        yield Paragraph(blame_totals(result), "dim")
     if accused is not None and not accused and result.waiting_us:
         healthy = "triage accuses no rank: in every healthy job, too, somebody arrives last"
-        yield Paragraph(healthy, styles.dim)
+        yield Paragraph(healthy, "dim")
     if narrowed := _narrowed(result, place):
-        yield Paragraph(narrowed, styles.dim)
+        yield Paragraph(narrowed, "dim")
     for warning in warnings_in_words(result.warnings):
-        yield Paragraph(f"warning: {warning.message}", styles.dim)
+        yield Paragraph(f"warning: {warning.message}", "dim")
 
 
 def _narrowed(result: BlameResult, place: Place) -> str:

@@ -11,7 +11,7 @@ from kair_engine.results.localize import GroupScore, LocalizeResult, RankScore
 from kair_tui.render.localize import distance_digits
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, score, spans
-from kair_tui.tui.widgets.heat import Axis, Heat
+from kair_tui.tui.widgets.heat import Axis, RankHeat
 from kair_tui.tui.widgets.lines import Piece
 from kair_tui.tui.widgets.lists import Choices
 
@@ -22,7 +22,7 @@ _HOST: Final = 16
 _BAR: Final = 24
 
 
-class DistanceMatrix(Heat):
+class DistanceMatrix(RankHeat):
     """A row and a column for every rank, hosts set apart."""
 
     HEADER = 2
@@ -40,12 +40,10 @@ class DistanceMatrix(Heat):
         """The farthest first."""
         self._result: LocalizeResult | None = None
         self._across_roles = False
-        self._ranks: Sequence[int] = ()
         self._pair: tuple[int, int] | None = None
         self._by_host = True
         self._has_hosts = False
         self._largest, self._digits = 0.0, 1
-        self._rank_width = self._host_width = 0
         self._with_figures = False
         self.limits: tuple[float, ...] = ()
         """Distances from which a cell is one level darker."""
@@ -134,11 +132,6 @@ class DistanceMatrix(Heat):
         """Return a distance as the command prints it."""
         return f"{distance:.{self._digits}f}"
 
-    def move_to(self, rank: int) -> None:
-        """The cursor goes to the row of a rank, if it is shown."""
-        if rank in self._ranks:
-            self.point(self._ranks.index(rank), self.column)
-
     def point(self, row: int, column: int) -> None:
         """The pair of the cursor stays when the cells are laid out anew."""
         super().point(row, column)
@@ -165,10 +158,8 @@ class DistanceMatrix(Heat):
     def lay_out(self, width: int, height: int) -> None:  # noqa: ARG002
         """Figures in the cells where there is room for them, else two columns a cell, else one."""
         ranks = self._ranks
-        hosts = [self._host(rank) for rank in ranks]
-        self._rank_width = max(len(str(max(ranks, default=0))), len("rank"))
-        self._host_width = min(max((len(host) for host in hosts), default=0), _HOST)
-        self.left = 1 + self._rank_width + 2 + (self._host_width + 2 if self._host_width else 0)
+        hosts = [self.host_of(rank) for rank in ranks]
+        self.measure_labels(ranks)
         self.right = max((len(score(row.score)) for row in self._scores.values()), default=0) + 3
         borders: tuple[int, ...] = ()
         if self._by_host:
@@ -183,8 +174,8 @@ class DistanceMatrix(Heat):
         one, other = self._pair or (0, 0)
         self.row, self.column = (ranks.index(rank) if rank in ranks else 0 for rank in (one, other))
 
-    def _host(self, rank: int) -> str:
-        """Said only where there are several."""
+    def host_of(self, rank: int) -> str:
+        """Return the rank's host."""
         return self.safe(self._scores[rank].host or "") if self._has_hosts else ""
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
@@ -194,7 +185,7 @@ class DistanceMatrix(Heat):
             starts = [0, *self.columns.borders] if self._by_host and self._ranks else []
             ends = [*self.columns.borders, self.columns.count] if starts else []
             over = [
-                (self.columns.start(first), (self._host(self._ranks[first])[: self._span(first, end)], dim))
+                (self.columns.start(first), (self.host_of(self._ranks[first])[: self._span(first, end)], dim))
                 for first, end in zip(starts, ends, strict=True)
             ]
             return (), over, [(f"{'mean':>{self.right}}", dim)]
@@ -204,8 +195,7 @@ class DistanceMatrix(Heat):
             if start >= free and start + len(text) <= self.columns.length:
                 over.append((start, (text, dim)))
                 free = start + len(text) + 1
-        host = "host" if self._host_width else ""
-        return [(f" {'rank':>{self._rank_width}}  {host}", dim)], over, [(f"{'distance':>{self.right}}", dim)]
+        return self.label_of("rank", "host", dim), over, [(f"{'distance':>{self.right}}", dim)]
 
     def _span(self, first: int, end: int) -> int:
         return self.columns.start(end - 1) + self.columns.size - self.columns.start(first)
@@ -213,13 +203,10 @@ class DistanceMatrix(Heat):
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
         """Return the rank, and its host where a new one begins."""
         rank = self._ranks[row]
-        host = self._host(rank)
-        begins = row == 0 or host != self._host(self._ranks[row - 1])
+        host = self.host_of(rank)
+        begins = row == 0 or host != self.host_of(self._ranks[row - 1])
         style = self.text_styles.strong if self._level(self._scores[rank].score) > 1 else self.text_styles.base
-        return [
-            (f" {rank:>{self._rank_width}}  ", style),
-            (host[: self._host_width] if begins else "", self.text_styles.dim),
-        ]
+        return self.label_of(str(rank), host if begins else "", style)
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
         """Return a sign for how far the two are apart."""

@@ -14,7 +14,7 @@ from textual.message import Message
 
 from kair_engine.errors import UsageError
 from kair_engine.results.fixes import fix_text, parse_fix, parse_scale
-from kair_engine.results.whatif import Fix, FixPrice
+from kair_engine.results.whatif import Fix
 from kair_tui.render.triage import fix_option
 from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.widgets.lines import Paragraph, Piece
@@ -38,14 +38,6 @@ class ListedFix:
     saved_us: float | None = None
     throughput_gain: float | None = None
     cost_per_day: float | None = None
-
-    @classmethod
-    def of(cls, fixes: tuple[Fix, ...], origin: str, price: FixPrice | None) -> "ListedFix":
-        """Return one to choose; its price is None until it is known."""
-        text = ", ".join(map(short, fixes))
-        if price is None:
-            return cls(text, fixes, origin)
-        return cls(text, fixes, origin, price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -98,10 +90,10 @@ class FixList(LongChoices[ListedFix]):
 
     def lines_of(self, item: ListedFix, width: int) -> Lines:
         """Return the fix with its figures, and why it is listed."""
-        styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
+        styles, glyphs = self.text_styles, self.look.glyphs
         if not item.fixes and item.step_time_us is None:
-            note = Paragraph(item.text, styles.dim, " ")
-            return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
+            note = Paragraph(item.text, "dim", " ")
+            return [[piece] for piece in note.lines(width - 1, self.look)]
         is_chosen = item.fixes in self._chosen
         style = styles.strong if is_chosen else styles.base
         mark = (" [x] " if is_chosen else " [ ] ") if item.fixes else f"  {glyphs.bullet}  "
@@ -109,7 +101,7 @@ class FixList(LongChoices[ListedFix]):
         room = width - len(mark) - len(figures) - 1
         origin = self.safe(item.origin)
         wide = _ORIGIN if origin and len(item.text) < room - _ORIGIN else 0
-        lines = Paragraph(item.text, style).lines(room - wide - 1, ascii_only=ascii_only)
+        lines = Paragraph(item.text).lines(room - wide - 1, self.look)
         first: list[Piece] = [
             (mark, style),
             (_padded(lines[0][0], room - wide, glyphs.ellipsis), style),

@@ -10,20 +10,19 @@ from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCount
 from kair_tui.render.drawing import level, resampled, stretches
 from kair_tui.render.terminal import Look
 from kair_tui.render.units import count, duration
-from kair_tui.tui.widgets.heat import Axis, Heat
+from kair_tui.tui.widgets.heat import Axis, RankHeat
 from kair_tui.tui.widgets.lines import Piece
 
 _WIDEST: Final = 8
 _HIGHEST: Final = 6
 _WIDE_SCREEN: Final = 100
-_HOST: Final = 16
 _MEASURED: Final = 512
 """Ranks at most whose highest bar is looked for: a higher one is drawn as full."""
 _TICKS: Final = 14
 """Columns from one time in the header to the next, at least."""
 
 
-class FrequencyHeat(Heat):
+class FrequencyHeat(RankHeat):
     """Bars for the counts; where windows outnumber columns, one for the mean of several."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,13 +35,11 @@ class FrequencyHeat(Heat):
         self._result: FrequencyResult | None = None
         self._hosts: dict[int, str] = {}
         self._counts: dict[int, RankCounts] = {}
-        self._ranks: Sequence[int] = ()
         self._degraded: dict[int, dict[int, DegradedWindow]] = {}
         self._low: Counter[int] = Counter()
         self._peak = 0.0
         """The count of a full bar."""
         self._stretches: list[range] = []
-        self._digits = self._host_width = 0
         self._rank: int | None = None
         self._window = 0
 
@@ -76,11 +73,6 @@ class FrequencyHeat(Heat):
     # What is under the cursor.
 
     @property
-    def rank(self) -> int | None:
-        """Return the rank of the row."""
-        return self._ranks[self.row] if self._ranks else None
-
-    @property
     def windows(self) -> range:
         """Return the windows of the column."""
         return self._stretches[self.column] if self._stretches else range(0)
@@ -96,10 +88,9 @@ class FrequencyHeat(Heat):
         of_rank = self._degraded.get(self._ranks[self.row], {})
         return tuple(of_rank[window] for window in self.windows if window in of_rank)
 
-    def move_to(self, rank: int) -> None:
-        """The cursor goes to a rank, if it is shown."""
-        if rank in self._ranks:
-            self.point(self._ranks.index(rank), self.column)
+    def host_of(self, rank: int) -> str:
+        """Return the rank's host."""
+        return self.safe(self._hosts.get(rank, ""))
 
     def point(self, row: int, column: int) -> None:
         """The rank and the window of the cursor stay when the cells are laid out anew."""
@@ -127,9 +118,7 @@ class FrequencyHeat(Heat):
         """Bars as wide and as high as there is room for."""
         if self._result is None:
             return
-        self._digits = max(len(str(max(self._counts))), len("rank"))
-        self._host_width = min(max(map(len, self._hosts.values()), default=0), _HOST)
-        self.left = 1 + self._digits + 2 + (self._host_width + 2 if self._hosts else 0)
+        self.measure_labels(self._counts)
         self.right = 11 + (13 if width >= _WIDE_SCREEN else 0)
         room = max(width - self.left - self.right, 1)
         self._stretches = stretches(self._result.windows, room)
@@ -143,26 +132,19 @@ class FrequencyHeat(Heat):
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
         """Times over the windows that begin then."""
         assert self._result is not None
-        dim = self.text_styles.dim
-        step = -(-_TICKS // self.columns.size)
-        ticks: list[tuple[int, Piece]] = []
-        for column in range(0, self.columns.count, step):
-            text = self.safe(duration(self._stretches[column].start * self._result.window_us))
-            if self.columns.start(column) + len(text) <= self.columns.length:
-                ticks.append((self.columns.start(column), (text, dim)))
-        before = f" {'rank':>{self._digits}}  {'host' if self._hosts else ''}"
+        begins, window_us = self._stretches, self._result.window_us
+        ticks = self.ticks(_TICKS, lambda column: duration(begins[column].start * window_us))
         wide = f"{'operations':>13}" if self.right > 11 else ""
-        return [(before, dim)], ticks, [(f"{'degraded':>10}{wide}", dim)]
+        dim = self.text_styles.dim
+        return self.label_of("rank", "host", dim), ticks, [(f"{'degraded':>10}{wide}", dim)]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:
         """Return the rank, and its host where there is more than one."""
         if line != self.rows.size - 1:
             return ()
         rank = self._ranks[row]
-        number = f" {rank:>{self._digits}}  "
-        host = self.safe(self._hosts.get(rank, ""))
         style = self.text_styles.strong if rank in self._low else self.text_styles.base
-        return [(number, style), (host[: self._host_width], self.text_styles.dim)]
+        return self.label_of(str(rank), self.host_of(rank), style)
 
     def cell(self, row: int, column: int, line: int) -> Piece:
         """Return a part of a bar; at its foot a sign where the rank ran less than its peers."""

@@ -4,12 +4,13 @@ One figure of every rank in a line: a cell for each, of several that share one t
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
@@ -114,6 +115,15 @@ class Heat(DrawnScroll, can_focus=True):
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
         """Return a line over the cells: over the labels, over the cells from these on, in order, and over the sums."""
         raise NotImplementedError
+
+    def ticks(self, apart: int, text_of: Callable[[int], str]) -> list[tuple[int, Piece]]:
+        """Return what stands over columns, `apart` columns of the screen from one another at least."""
+        found = []
+        for column in range(0, self.columns.count, -(-apart // self.columns.size)):
+            start, text = self.columns.start(column), self.safe(text_of(column))
+            if start + len(text) <= self.columns.length:
+                found.append((start, (text, self.text_styles.dim)))
+        return found
 
     # Layout.
 
@@ -293,6 +303,43 @@ def _into_view(start: int, size: int, offset: int, room: int) -> int:
         return offset
     margin = room // 4
     return max(start - margin, 0) if start < offset else max(start + size + margin - room, 0)
+
+
+_HOST: Final = 16
+"""Columns of a host's name, at most."""
+
+
+class RankHeat(Heat):
+    """A map with a row for each of some ranks."""
+
+    _ranks: Sequence[int] = ()
+    """In the order of their rows."""
+    _rank_width = _host_width = 0
+
+    def host_of(self, rank: int) -> str:
+        """Return a rank's host; nothing where there is but one."""
+        raise NotImplementedError
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank of the row."""
+        return self._ranks[self.row] if self._ranks else None
+
+    def move_to(self, rank: int) -> None:
+        """The cursor goes to the row of a rank, if it is shown."""
+        if rank in self._ranks:
+            self.point(self._ranks.index(rank), self.column)
+
+    def measure_labels(self, ranks: Collection[int]) -> None:
+        """Keep room for these ranks and their hosts."""
+        self._rank_width = max(len(str(max(ranks, default=0))), len("rank"))
+        self._host_width = min(max(map(len, map(self.host_of, ranks)), default=0), _HOST)
+        self.left = 1 + self._rank_width + 2 + (self._host_width + 2 if self._host_width else 0)
+
+    def label_of(self, rank: str, host: str, style: Style) -> list[Piece]:
+        """Return a rank and its host, or what stands over both."""
+        host = host[: max(self._host_width, len("host"))] if self._host_width else ""
+        return [(f" {rank:>{self._rank_width}}  ", style), (host, self.text_styles.dim)]
 
 
 _WIDEST = 6

@@ -243,12 +243,8 @@ class LatenessMap(Heat):
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
         """Return numbers of steps over the cells that begin with them."""
         assert self._late is not None
-        dim, every = self.text_styles.dim, -(-_TICKS // self.columns.size)
-        ticks: list[tuple[int, Piece]] = []
-        for column in range(0, self.columns.count, every):
-            text = str(int(self._late.steps[self._stretches[column].start]))
-            if self.columns.start(column) + len(text) <= self.columns.length:
-                ticks.append((self.columns.start(column), (text, dim)))
+        steps, dim = self._late.steps, self.text_styles.dim
+        ticks = self.ticks(_TICKS, lambda column: str(int(steps[self._stretches[column].start])))
         return [(" step".ljust(self.left), dim)], ticks, [(f"{'a step':>{_RIGHT - 1}}", dim)]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002

@@ -140,18 +140,20 @@ class Paragraph:
     """`lead` stands before the first line, the others are set under what follows it."""
 
     text: str
-    style: Style
+    style: str = "base"
+    """One of those that `TextStyles` names."""
     lead: str = ""
 
-    def lines(self, width: int, *, ascii_only: bool) -> list[Piece]:
+    def lines(self, width: int, look: Look) -> list[Piece]:
         """Return its lines, made safe, each at most `width` long where its words allow it."""
-        text, lead = clean(self.text, ascii_only=ascii_only), clean(self.lead, ascii_only=ascii_only)
+        text, lead = clean(self.text, ascii_only=look.ascii_only), clean(self.lead, ascii_only=look.ascii_only)
         margin = " " * len(lead)
         # Names and paths stay whole where they can: a hyphen is no place to break them.
         wrapped = textwrap.wrap(
             text, max(width, 20), initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False
         )
-        return [(line, self.style) for line in wrapped or [lead]]
+        style: Style = getattr(styles_of(look), self.style)
+        return [(line, style) for line in wrapped or [lead]]
 
 
 class Paragraphs(Drawn):
@@ -183,9 +185,7 @@ class Paragraphs(Drawn):
     def _wrapped(self, width: int) -> Sequence[Piece]:
         if width != self._width:
             room = width - 2 * _SIDES
-            self._lines = [
-                line for one in self._paragraphs for line in one.lines(room, ascii_only=self.look.ascii_only)
-            ]
+            self._lines = [line for one in self._paragraphs for line in one.lines(room, self.look)]
             self._width = width
         return self._lines
 

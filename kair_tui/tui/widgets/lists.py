@@ -265,20 +265,19 @@ class Findings(LongChoices[ListedFinding]):
 
     def lines_of(self, item: ListedFinding, width: int) -> Lines:
         """Return a finding with what it rests on, or something to be read."""
-        styles, glyphs, ascii_only = self.text_styles, self.look.glyphs, self.look.ascii_only
-        finding = item.finding
+        finding, glyphs = item.finding, self.look.glyphs
         if finding is None:
-            note = Paragraph(item.text, styles.dim, " ")
-            return [[piece] for piece in note.lines(width - 1, ascii_only=ascii_only)]
-        sign, style = (glyphs.alarm, styles.alarm) if finding.ranks else (glyphs.weak_alarm, styles.notice)
+            note = Paragraph(item.text, "dim", " ")
+            return [[piece] for piece in note.lines(width - 1, self.look)]
+        sign, style = (glyphs.alarm, "alarm") if finding.ranks else (glyphs.weak_alarm, "notice")
         head = Paragraph(title(finding), style, f" {item.number} {sign} ")
-        rest = [Paragraph(fact, styles.base, _INDENT) for fact in facts(finding)]
+        rest = [Paragraph(fact, "base", _INDENT) for fact in facts(finding)]
         # What to do stands below what it costs: the evidence may be longer than the screen.
         if finding.suggestion:
-            rest.append(Paragraph(f"suggestion: {finding.suggestion}", styles.base, _INDENT))
-        rest += [Paragraph(line, styles.base, _INDENT) for line in part_lines(finding)]
-        rest += [Paragraph(sentence, styles.dim, f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
-        return [[line] for one in (head, *rest) for line in one.lines(width - 1, ascii_only=ascii_only)] + [[]]
+            rest.append(Paragraph(f"suggestion: {finding.suggestion}", "base", _INDENT))
+        rest += [Paragraph(line, "base", _INDENT) for line in part_lines(finding)]
+        rest += [Paragraph(sentence, "dim", f"{_INDENT}{glyphs.bullet} ") for sentence in sentences(finding)]
+        return [[line] for one in (head, *rest) for line in one.lines(width - 1, self.look)] + [[]]
 
 
 _WIDEST_NAME = 40
@@ -298,7 +297,7 @@ class JobList(LongChoices[ListedJob]):
         """Return its verdict, then what it costs and what there is of it."""
         styles, glyphs = self.text_styles, self.look.glyphs
         sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(item.last_verdict or "", " ")
-        style = styles.dim if item.last_verdict is None else verdict_style(item.last_verdict, self.look)
+        style = styles.dim if item.last_verdict is None else getattr(styles, verdict_style(item.last_verdict))
         verdict = item.last_summary or "not triaged yet"
         ranks = plural(item.ranks, "rank") if item.ranks == item.world_size else f"{item.ranks}/{item.world_size} ranks"
         about = [

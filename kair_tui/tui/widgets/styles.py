@@ -116,10 +116,9 @@ def _ansi(*, coloured: bool) -> TextStyles:
     )
 
 
-def verdict_style(verdict: Verdict, look: Look) -> Style:
-    """Of the sentence that says it."""
-    styles = styles_of(look)
-    return {"straggler": styles.alarm, "job_wide": styles.notice}.get(verdict, styles.strong)
+def verdict_style(verdict: Verdict) -> str:
+    """Return the name of the style of the sentence that says it."""
+    return {"straggler": "alarm", "job_wide": "notice"}.get(verdict, "strong")
 
 
 def theme_of(look: Look) -> "Theme":
