@@ -1,12 +1,15 @@
 """What-if traces become the same table, with the layout that their columns state."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.cases import CASES, require_expected
 
 from kair_engine.errors import InputError
 from kair_engine.readers import whatif_parquet as columns
@@ -16,6 +19,7 @@ from kair_engine.readers.whatif_parquet import read_whatif
 from kair_engine.trace.model import FragmentInfo
 
 Row = dict[str, Any]
+CASE = CASES / "whatif" / "two_by_two"
 
 
 def operation(optype: str, start: float, duration: float, *, stage: int = 0, dp: int = 0, **more: object) -> Row:
@@ -26,21 +30,7 @@ def operation(optype: str, start: float, duration: float, *, stage: int = 0, dp:
 
 
 def small_job() -> list[Row]:
-    rows = []
-    for dp in (0, 1):
-        for stage in (0, 1):
-            at = {"dp": dp, "stage": stage}
-            rows += [
-                operation("params-all-gather", 0.0, 0.5, **at, mc=0),
-                operation("forward-compute", 1.0, 0.25, **at, mc=0, gmc=stage, mb_id=3),
-                operation("forward-send" if stage == 0 else "forward-recv", 2.0, 0.125, **at, seq_id=4),
-                operation("backward-recv" if stage == 0 else "backward-send", 3.0, 0.125, **at),
-                operation("gc", 3.5, 0.0, **at),
-                operation("grads-reduce-scatter", 4.0, 0.5, **at),
-                operation("optimizer-clip-main-grad", 5.0, 0.5, **at),
-                operation("optimizer", 6.0, 0.5, **at),
-            ]
-    return rows
+    return json.loads((CASE / "rows.json").read_text())  # type: ignore[no-any-return]
 
 
 def read(tmp_path: Path, rows: list[Row], meta: str = "") -> tuple[pl.DataFrame, FragmentInfo]:
@@ -52,14 +42,12 @@ def read(tmp_path: Path, rows: list[Row], meta: str = "") -> tuple[pl.DataFrame,
     return rows_found, info
 
 
-def test_the_layout_comes_from_the_columns(tmp_path: Path) -> None:
-    _, info = read(tmp_path, small_job())
-    assert info.layout is not None
-    assert (info.layout.dp, info.layout.pp, info.world_size) == (2, 2, 8)
-    assert info.layout.pipeline_stage == {0: 0, 2: 0, 4: 1, 6: 1}
-    assert info.layout.dp_rank == {0: 0, 2: 1, 4: 0, 6: 1}
-    assert info.ranks == (0, 2, 4, 6)
-    assert not info.absolute_time
+def test_operations_are_read_as_the_case_says(tmp_path: Path) -> None:
+    """Both ends of a transfer share group and number; collectives are numbered alike on all members of a group."""
+    rows, info = read(tmp_path, small_job())
+    found = {"columns": rows.columns, "rows": rows.rows()}
+    about = ("layout", "world_size", "ranks", "absolute_time", "operations", "step_times")
+    require_expected(CASE, {name: msgspec.to_builtins(getattr(info, name), str_keys=True) for name in about} | found)
 
 
 def test_the_metadata_beside_it_states_the_sizes(tmp_path: Path) -> None:
@@ -68,56 +56,9 @@ def test_the_metadata_beside_it_states_the_sizes(tmp_path: Path) -> None:
     assert (info.layout.tp, info.world_size) == (1, 16)
 
 
-def test_kinds_stages_and_lanes(tmp_path: Path) -> None:
-    rows, info = read(tmp_path, small_job())
-    own = rows.filter(pl.col("rank") == 0)
-    assert {one["name"]: (one["kind"], one["phase"], one["lane"]) for one in own.to_dicts()} == {
-        "step": ("scope", None, "stream compute"),
-        "params-all-gather": ("collective", "forward", "stream dp"),
-        "forward-compute": ("compute", "forward", "stream compute"),
-        "forward-send": ("send", "forward", "stream pp-forward-send"),
-        "backward-recv": ("recv", "backward", "stream pp-backward-recv"),
-        "grads-reduce-scatter": ("collective", "backward", "stream dp"),
-        "optimizer-clip-main-grad": ("collective", "optimizer", "stream dp"),
-        "optimizer": ("compute", "optimizer", "stream compute"),
-        "gc": ("gc", "forward", "stream compute"),
-    }
-    assert info.operations == 32
-
-
-def test_both_ends_of_a_transfer_share_group_and_number_and_name_each_other(tmp_path: Path) -> None:
-    rows, _ = read(tmp_path, small_job())
-    sends = rows.filter(pl.col("name") == "forward-send").select("rank", "group", "group_seq", "peer").rows()
-    recvs = rows.filter(pl.col("name") == "forward-recv").select("rank", "group", "group_seq", "peer").rows()
-    assert sends == [(0, "pp dp=0 0→1", 4, 4), (2, "pp dp=1 0→1", 4, 6)]
-    assert recvs == [(4, "pp dp=0 0→1", 4, 0), (6, "pp dp=1 0→1", 4, 2)]
-    assert row(rows, 0, "backward-recv")["group"] == "pp dp=0 1→0"
-
-
 def row(rows: pl.DataFrame, rank: int, name: str) -> dict[str, Any]:
     (found,) = rows.filter((pl.col("rank") == rank) & (pl.col("name") == name)).to_dicts()
     return found
-
-
-def test_collectives_of_a_group_are_numbered_alike_on_its_members(tmp_path: Path) -> None:
-    rows, _ = read(tmp_path, small_job())
-    found = rows.filter(pl.col("kind") == "collective").select("rank", "name", "group", "group_seq")
-    numbers = found.group_by("name", "group").agg(pl.col("group_seq").n_unique(), pl.col("rank").sort()).to_dicts()
-    assert all(one["group_seq"] == 1 for one in numbers)
-    assert {one["group"]: one["rank"] for one in numbers} == {
-        "dp stage=0": [0, 2],
-        "dp stage=1": [4, 6],
-        "world": [0, 2, 4, 6],
-    }
-    assert found.select("rank", "group", "group_seq").is_unique().all()
-
-
-def test_microbatch_and_chunk(tmp_path: Path) -> None:
-    rows, _ = read(tmp_path, small_job())
-    forward, optimizer = row(rows, 4, "forward-compute"), row(rows, 4, "optimizer")
-    assert (forward["microbatch"], forward["chunk"]) == (3, 1)
-    assert (optimizer["microbatch"], optimizer["chunk"]) == (None, None)
-    assert row(rows, 0, "params-all-gather")["chunk"] == 0
 
 
 def test_a_column_of_chunks_that_is_the_same_on_all_stages_does_not_say_which_it_is(tmp_path: Path) -> None:

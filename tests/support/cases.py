@@ -62,6 +62,6 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _rows(value: Any) -> str:  # noqa: ANN401
-    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+    if isinstance(value, Sequence) and value and isinstance(value[0], list | tuple | dict):
         return "[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in value) + "\n]"
     return json.dumps(value, ensure_ascii=False)

@@ -20,7 +20,8 @@ ANSWERING = [
     *(APP / f"{name}.py" for name in ("investigate", "explaining", "ledger", "evidence", "identities", "step_history")),
 ]
 WRITERS = {
-    *("atomic_write", "named_file", "write_whole", "make_folder", "create_file", "append_kept", "begin_file"),
+    *("atomic_write", "named_file", "write_whole", "whole_file", "make_folder", "create_file", "append_kept"),
+    "begin_file",
     *("keep_triage", "keep_verdict", "keep_cost", "change_ledger", "add_to_job", "keep_in_job", "import_traces"),
     *("write_text", "write_bytes", "write_timelines", "mkdir", "unlink", "rmdir", "touch", "rename"),
 }

@@ -31,7 +31,7 @@ from kair_engine.recording.kept_files import (
     with_checksum,
 )
 from kair_engine.trace.files import OWN, make_folder, read_kept, remove_unwritten, why_distrusted, write_whole
-from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.json_text import encode_json, kept_json
 from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 FRAGMENTS: Final = "fragments"
@@ -233,15 +233,13 @@ class FragmentCache:
         if self._distrust is not None:
             return None
         path = self.fragment(key)
-        try:
-            entry = msgspec.json.decode(checked_body(read_kept(path.with_suffix(".json"))), type=_Entry)
-            if not is_intact(path, entry.seal):
-                return None
-        except (OSError, ValueError, RecursionError):
-            return None
         with suppress(OSError):
-            os.utime(path.with_suffix(".json"))  # when it was last used: what was longest ago goes first
-        return replace(entry.info, source=str(source))
+            entry = kept_json(path.with_suffix(".json"), _Entry, checked_body)
+            if entry is not None and is_intact(path, entry.seal):
+                with suppress(OSError):
+                    os.utime(path.with_suffix(".json"))  # when it was last used: what was longest ago goes first
+                return replace(entry.info, source=str(source))
+        return None
 
     def close(self) -> None:
         """Removes what did not become whole, and what there is no room for."""

@@ -3,17 +3,12 @@
 from pathlib import Path
 
 from kair_engine.results.confirm import ConfirmRun
-from kair_engine.trace.files import read_kept
+from kair_engine.trace.json_text import kept_json
 
 
 def read_confirmed(file: Path) -> ConfirmRun | None:
     """The answer in a file; None where there is none, or it is damaged."""
-    import msgspec
-
-    try:
-        return msgspec.json.decode(read_kept(file), type=ConfirmRun)
-    except (OSError, ValueError, TypeError, RecursionError, msgspec.MsgspecError):
-        return None
+    return kept_json(file, ConfirmRun)
 
 
 def latest_confirmed(folder: Path, rank: int | None = None) -> ConfirmRun | None:

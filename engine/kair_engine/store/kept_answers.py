@@ -1,18 +1,12 @@
-"""Answers about a stored job, kept with its recording.
+"""Answers about a stored job, kept with its recording: its triage, the last verdict, and what stragglers cost it.
 
-The triage of a stored job, kept with its recording so that it is not repeated when the job is looked at again.
-
-It is read again only where all that it rests on is the same: that stands beside it as one digest.
-
-The last verdict on a stored job, kept with its recording so that a list of jobs can show it.
-
-What stragglers cost a stored job, kept with its recording so that it is worked out once.
+A triage is read again only if all that it depends on is the same: one digest of that is kept with it. The verdict is
+shown in lists of jobs. A store that cannot be written keeps nothing.
 """
 
 import hashlib
-import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,7 +19,7 @@ from kair_engine.recording.kept_files import checked_body, with_checksum
 from kair_engine.results.store import StragglerCost
 from kair_engine.results.triage import TriageResult, Verdict
 from kair_engine.trace.files import modes_below, read_kept, write_whole
-from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.json_text import encode_json, kept_json
 
 _FILE: Final = "triage.json"
 
@@ -37,17 +31,13 @@ class _Kept(msgspec.Struct):
 
 def keep_triage(folder: Path, key: str, result: TriageResult) -> None:
     """Keep what was found in all steps, under the key of what it rests on, where the store can be written."""
-    with suppress(OSError):
-        write_whole(folder / _FILE, encode_json(_Kept(key, result)), modes_below(folder))
+    _keep(folder / _FILE, encode_json(_Kept(key, result)))
 
 
 def kept_triage(folder: Path, key: str) -> TriageResult | None:
     """Return what was found; None where it was never kept, rests on anything else, or the file is damaged."""
-    try:
-        kept = msgspec.json.decode(read_kept(folder / _FILE), type=_Kept)
-        return kept.result if kept.of == key else None
-    except (OSError, ValueError, RecursionError):
-        return None
+    kept = kept_json(folder / _FILE, _Kept)
+    return None if kept is None or kept.of != key else kept.result
 
 
 def key_of(folder: Path, *rests_on: object) -> str | None:
@@ -94,16 +84,12 @@ class KeptVerdict:
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
     """Keeps it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
     kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
-    with suppress(OSError):
-        write_whole(folder / _VERDICT_FILE, json.dumps(asdict(kept)).encode(), modes_below(folder))
+    _keep(folder / _VERDICT_FILE, encode_json(kept))
 
 
 def last_verdict(folder: Path) -> KeptVerdict | None:
     """The last one; None where there is none, or the file is damaged."""
-    try:
-        return msgspec.json.decode(read_kept(folder / _VERDICT_FILE), type=KeptVerdict)
-    except (OSError, ValueError, RecursionError):
-        return None
+    return kept_json(folder / _VERDICT_FILE, KeptVerdict)
 
 
 _COST_FILE: Final = "cost.json"
@@ -122,15 +108,16 @@ class _KeptCost:
 
 def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
     """Keeps it in the folder of its recording, of which so many operations were read. Read-only stores do without."""
-    with suppress(OSError):
-        body = encode_json(_KeptCost(ANALYSES, operations, cost))
-        write_whole(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA), modes_below(folder))
+    body = encode_json(_KeptCost(ANALYSES, operations, cost))
+    _keep(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA))
 
 
 def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
     """What was kept; None where there is nothing, it is damaged, or it is of other operations or analyses."""
-    try:
-        kept = msgspec.json.decode(checked_body(read_kept(folder / _COST_FILE)), type=_KeptCost)
-    except (OSError, ValueError, RecursionError):
-        return None
-    return kept.cost if (kept.analyses, kept.operations) == (ANALYSES, operations) else None
+    kept = kept_json(folder / _COST_FILE, _KeptCost, checked_body)
+    return kept.cost if kept and (kept.analyses, kept.operations) == (ANALYSES, operations) else None
+
+
+def _keep(file: Path, content: bytes) -> None:
+    with suppress(OSError):
+        write_whole(file, content, modes_below(file.parent))

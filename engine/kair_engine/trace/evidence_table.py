@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.trace.files import begin_file, modes_below
+from kair_engine.trace.files import modes_below, whole_file
 from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, MeasureKind, shown
 
 if TYPE_CHECKING:
@@ -135,13 +135,8 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
     named = [asdict(one) for one in evidence.devices]
     devices = {_DEVICES_KEY: json.dumps(named).encode()} if named else {}
     table = evidence.table.replace_schema_metadata({METADATA_KEY: described, **parts, **devices})
-    unfinished, descriptor = begin_file(path, modes_below(path.parent))
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor, not a path)
-            pq.write_table(table, file, compression="zstd", use_dictionary=True)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path, modes_below(path.parent)) as file:
+        pq.write_table(table, file, compression="zstd", use_dictionary=True)
 
 
 def read_evidence(path: Path) -> EvidenceFile:

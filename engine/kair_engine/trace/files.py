@@ -58,16 +58,22 @@ def create_file(path: Path, modes: Modes = OWN) -> int:
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
     """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
+    with whole_file(path, modes) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path, modes: Modes = OWN) -> Iterator[IO[bytes]]:
+    """A file to write to, which becomes `path` once all is written, or never. Raises OSError when the disk is full."""
     temporary, descriptor = begin_file(path, modes)
     # Another of the same file, which keeps the lock when what was written is out.
     held = os.dup(descriptor)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
         temporary.replace(path)
     finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
         os.close(held)
 
 

@@ -5,7 +5,6 @@ Needs pyarrow alone: capture writes fragments from inside training jobs, where p
 
 import json
 import os
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_engine.trace.files import create_file
+from kair_engine.trace.files import create_file, unwritten_name
 from kair_engine.trace.json_text import encode_json
 
 KINDS: Final = (
@@ -97,7 +96,7 @@ class FragmentWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        self._temporary = unwritten_name(path)
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.Table] = []
         os.close(create_file(self._temporary))

@@ -1,11 +1,15 @@
 """JSON of any text, that of file names which are not UTF-8 too."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
+from kair_engine.trace.files import read_kept
+
+_Kept = TypeVar("_Kept")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -15,6 +19,17 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value, str_keys=True)))
+
+
+def kept_json(path: Path, of: type[_Kept], body: Callable[[bytes], bytes] = bytes) -> _Kept | None:
+    """What a file that Kair keeps holds; None where there is none, or it is damaged.
+
+    `body` takes the JSON out of the file's content. Raises ValueError where that is damaged.
+    """
+    try:
+        return msgspec.json.decode(body(read_kept(path)), type=of)
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def encode_ascii_lines(values: Sequence[Any]) -> bytes:
