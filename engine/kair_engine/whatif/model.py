@@ -3,12 +3,13 @@
 Remembers what was replayed, so that one more fix costs one replay.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
 from enum import Enum
 from threading import Lock
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import numpy as np
 
@@ -195,44 +196,27 @@ class Removed:
     """Of ranks that were not replayed, because they are too many: the mean step is shorter by no more."""
 
 
-class Model(Protocol):
+class Model(ABC):
     """A job made ready for replay. Questions may come from several threads.
 
     What a recording does not tell is empty, or None.
     """
 
-    @property
-    def job(self) -> Job:
-        """The job."""
+    kinds: tuple[FixKind, ...]
+    """The kinds of time that it tells apart."""
+    ideal_is_published = False
+    """Whether its ideal is the published one, a mean that has the slow ranks in it, and not the peers'."""
+    remedy_names: tuple[RemedyName, ...] = ()
+    """The remedies that it can replay."""
+    same: tuple[Baseline, Baseline]
+    """A baseline that is another one, since its replays have all delays or none; and that other one."""
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The steps that an answer is about."""
-
-    @property
-    def last_stage(self) -> tuple[int, ...]:
-        """The ranks of the last of several pipeline stages."""
-
-    @property
-    def kinds(self) -> tuple[FixKind, ...]:
-        """The kinds of time that it tells apart."""
-
-    @property
-    def remedy_names(self) -> tuple[RemedyName, ...]:
-        """The remedies that it can replay."""
-
-    @property
-    def ideal_is_published(self) -> bool:
-        """Whether its ideal is the published one, a mean that has the slow ranks in it, and not the peers'."""
-
-    def fits_memory(self) -> bool:
-        """Whether a replay takes no more memory than an analysis of the same steps does anyway."""
-
-    def require(self, fix: Fix) -> None:
-        """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
-
-    def parts(self) -> Iterator[Parts]:
-        """What all steps are made of, some steps at a time."""
+    def __init__(self, job: Job, steps: tuple[int, ...]) -> None:
+        """`steps` are those that an answer is about."""
+        self.job, self.steps = job, steps
+        self._lock = Lock()
+        self._known: dict[Counterfactual, Floats] = {}
+        self._replayed_steps: tuple[tuple[int, ...], Floats] = ((), np.zeros(0))
 
     def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
         """Step times; each counterfactual is replayed once, however often it is asked for.
@@ -240,16 +224,50 @@ class Model(Protocol):
         Where steps are made ready again for every question, what is `foreseen` is replayed along, and remembered.
         Raises InputError where no step can be replayed.
         """
+        same, other = self.same
+        asked = [other if one is same else one for one in counterfactuals]
+        with self._lock:
+            missing = [one for one in dict.fromkeys(asked) if one not in self._known]
+            if missing:
+                found = self._replayed(missing, foreseen)
+                self._replayed_steps = found.steps, found.measured
+                self._known.update(zip(missing, found.times, strict=True))
+            return ReplayedSteps(*self._replayed_steps, np.stack([self._known[one] for one in asked]))
 
+    @abstractmethod
+    def _replayed(self, missing: list[Counterfactual], foreseen: Foreseen | None) -> ReplayedSteps:
+        """Step times of what is not known yet; to the list may be appended what is replayed besides."""
+
+    @property
+    @abstractmethod
+    def last_stage(self) -> tuple[int, ...]:
+        """The ranks of the last of several pipeline stages."""
+
+    def fits_memory(self) -> bool:
+        """Whether a replay takes no more memory than an analysis of the same steps does anyway."""
+        return True
+
+    @abstractmethod
+    def require(self, fix: Fix) -> None:
+        """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Parts]:
+        """What all steps are made of, some steps at a time."""
+
+    @abstractmethod
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made. Raises InputError where no step can be replayed."""
 
+    @abstractmethod
     def removed(self, found: Attribution) -> Removed:
-        """What the fix of each part saves, of the parts of which `found` says what they do alone."""
+        """What the fix of each part saves, as `kair whatif --fix` prices it; of the parts that were attributed."""
 
-    def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
+    def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """What speaks for a cause; `replayed` are the baselines."""
+        return Symptoms()
 
+    @abstractmethod
     def waits_if_ideal(self) -> Mapping[int, float]:
         """Per rank, how long it waits for others in the mean ideal step, ns; of those ranks that are replayed.
 
@@ -258,46 +276,27 @@ class Model(Protocol):
 
     def host_stops(self) -> HostStops | None:
         """Moments at which threads stood still; None where none did, or threads are not recorded."""
+        return None
 
-    def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
+    def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
         """Step times (steps), ns, with the launch delays of one part alone; None where they cost next to nothing."""
+        return None
 
-    def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:
+    def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:  # noqa: ARG002
         """What would help where no rank is at fault, the largest saving first; `recorded` is that baseline (steps)."""
+        return ()
 
+    @abstractmethod
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should, and how far it is off the recording."""
 
+    @abstractmethod
     def timelines(self) -> Iterator[DrawnStep]:
         """Every step as recorded, and ideal."""
 
+    @abstractmethod
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:
         """Where the operations of the first step would lie with all of `fixes` made, in the step by itself.
 
         Raises InputError where that step cannot be replayed by itself.
         """
-
-
-class ReplayCache:
-    """Step times by counterfactual. Questions may come from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: dict[Counterfactual, Floats] = {}
-        self._steps: tuple[int, ...] = ()
-        self._measured: Floats = np.zeros(0)
-
-    def of(
-        self, asked: Sequence[Counterfactual], replay: Callable[[list[Counterfactual]], ReplayedSteps]
-    ) -> ReplayedSteps:
-        """The times of all that is asked for; what is not known yet is replayed.
-
-        To the list that `replay` gets it may append what it replays besides.
-        """
-        with self._lock:
-            missing = [one for one in dict.fromkeys(asked) if one not in self._known]
-            if missing:
-                found = replay(missing)
-                self._steps, self._measured = found.steps, found.measured
-                self._known.update(zip(missing, found.times, strict=True))
-            return ReplayedSteps(self._steps, self._measured, np.stack([self._known[one] for one in asked]))

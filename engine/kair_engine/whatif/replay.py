@@ -10,6 +10,8 @@ Sorts a dependency graph topologically: the nodes that can run at once, level by
 Traces the critical path of a step: back from its last node, each time to what it waited for last.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, offsets, order_by, ranges
@@ -37,6 +39,23 @@ class Graph:
         """Per node how many members its communication has; 0 for a node of its own."""
         member = self.group != NONE
         return np.asarray(np.bincount(self.group[member], minlength=1)[self.group] * member)
+
+
+def side_by_side(graphs: Sequence[Graph]) -> Graph:
+    """Graphs as one: the nodes and communications of each are numbered on from those of the one before."""
+    if len(graphs) == 1:
+        return graphs[0]
+    nodes, groups = (
+        np.cumsum([0, *counts]).tolist()
+        for counts in ([one.nodes for one in graphs], [int(one.group.max(initial=NONE)) + 1 for one in graphs])
+    )
+    numbered = list(zip(graphs, nodes, groups, strict=False))
+    return Graph(
+        nodes[-1],
+        np.concatenate([one.before + at for one, at, _ in numbered]),
+        np.concatenate([one.after + at for one, at, _ in numbered]),
+        np.concatenate([np.where(one.group == NONE, NONE, one.group + group) for one, _, group in numbered]),
+    )
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,9 @@ class Batch:
         place = self.plan.place
         self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
         parts = of.parts
+        self._begin_ns, self._end_ns = (
+            [parts.node_over_ns[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end)
+        )
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
         self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
 
@@ -226,7 +229,7 @@ class Batch:
             node, change = self._durations.changed(one)
             # Few change in each: a column of its own for every scenario would be mostly zeros.
             np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
-        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self.dependencies.begin_ns]
+        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self._begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
         again = len(begins) > 1
         while True:
@@ -234,10 +237,10 @@ class Batch:
             for places, begin in zip(self._begin, begins, strict=True):
                 end[places] = begin
             replay(self.plan, end)
-            shifts = [
-                end[places] - was[:, None] for places, was in zip(self._end, self.dependencies.end_ns, strict=True)
+            ended = [
+                Shift(of.step, of.ranks, end[places] - was[:, None])
+                for of, places, was in zip(self.steps, self._end, self._end_ns, strict=True)
             ]
-            ended = [Shift(of.step, of.ranks, shift) for of, shift in zip(self.steps, shifts, strict=True)]
             if not again:
                 return Replayed(end, ended[-1])
             previous = [before, *ended[:-1]]

@@ -20,7 +20,7 @@ from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.whatif.operators.host_events import last_operations
 from kair_engine.whatif.operators.step_graph import StepGraph, cross_stream_waits, shared_keys, step_graph
-from kair_engine.whatif.replay import Graph
+from kair_engine.whatif.replay import Graph, side_by_side
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
 _AT_THE_END = -(1 << 32)
@@ -66,8 +66,11 @@ class NodeParts:
         return np.asarray(self.key % (REST + 1))
 
 
-def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
-    """The parts of a step, the `at`-th; `role` has a code per rank, `key` a number per operation (shared_keys)."""
+def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int = 0, first: int = 0) -> NodeParts:
+    """The parts of a step, the `at`-th, whose nodes are numbered from `first` on.
+
+    `role` has a code per rank, `key` a number per operation (shared_keys).
+    """
     pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
     columns = [list(of) for of in zip(*map(_columns, pieces), strict=True)]
     del pieces
@@ -78,7 +81,9 @@ def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int) -> NodeParts:
     node, value, rank, kind, name, full_key, own, thread, row = joined
     step = np.broadcast_to(np.int32(at), node.shape)
     of_role = role.astype(np.int32)[rank]
-    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns)
+    return NodeParts(
+        node + np.int32(first), value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns
+    )
 
 
 @dataclass(frozen=True)
@@ -231,33 +236,29 @@ class OperatorDependencies:
     parts: NodeParts
     ranks: tuple[Ints, ...]
     """Per step the ranks' numbers."""
-    begin: tuple[Ints, ...]
-    """Per step and rank the node of the step's begin, and of its end."""
-    end: tuple[Ints, ...]
-    begin_ns: tuple[Floats, ...]
-    """On the step's common clock."""
-    end_ns: tuple[Floats, ...]
+    begin: tuple[Ints, ...] = ()
+    """Per step and rank the node of the step's begin, and of its end; empty of steps in steady state."""
+    end: tuple[Ints, ...] = ()
 
 
 def operator_dependencies(
     steps: Sequence[Operations], syncs: Sequence[Synchronisation], roles: Sequence[Ints]
 ) -> OperatorDependencies:
     """The graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
-    parts, outlines = [], []
+    parts, graphs, begin, end, nodes = [], [], [], [], 0
     for at, ((graph, key), role) in enumerate(zip(step_graphs(steps, syncs, roles), roles, strict=True)):
-        parts.append(node_parts(graph, role, key, at))
-        outlines.append(_Outline.of(graph))
-        del graph
-    first = np.cumsum([0, *(one.nodes for one in outlines)])
-    return OperatorDependencies(
-        _joined_graph(outlines, first),
-        _joined_parts(parts, first),
-        tuple(ops.ranks for ops in steps),
-        tuple(one.begin + at for one, at in zip(outlines, first[:-1], strict=True)),
-        tuple(one.end + at for one, at in zip(outlines, first[:-1], strict=True)),
-        tuple(one.begin_ns for one in outlines),
-        tuple(one.end_ns for one in outlines),
-    )
+        parts.append(node_parts(graph, role, key, at, nodes))
+        graphs.append(Graph(len(graph.time_ns), graph.before, graph.after, graph.group))
+        begin.append(graph.begin + nodes)
+        end.append(graph.end + nodes)
+        nodes += len(graph.time_ns)
+        del graph  # What is not kept takes as much memory as its operations.
+    joined = parts[0]
+    if len(parts) > 1:
+        columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in vars(joined)}
+        joined = NodeParts(**columns)
+    ranks = tuple(ops.ranks for ops in steps)
+    return OperatorDependencies(side_by_side(graphs), joined, ranks, tuple(begin), tuple(end))
 
 
 def step_graphs(
@@ -269,54 +270,3 @@ def step_graphs(
     for ops, sync, wait, key in zip(steps, syncs, waits, keys, strict=True):
         checkpoint()
         yield step_graph(ops, sync, *wait), key
-
-
-@dataclass(frozen=True)
-class _Outline:
-    """What is kept of a step's graph: the rest takes as much memory as its operations."""
-
-    nodes: int
-    before: Ints
-    after: Ints
-    group: Ints
-    begin: Ints
-    end: Ints
-    begin_ns: Floats
-    end_ns: Floats
-
-    @classmethod
-    def of(cls, graph: StepGraph) -> "_Outline":
-        time = graph.time_ns
-        return cls(
-            len(time),
-            graph.before,
-            graph.after,
-            graph.group,
-            graph.begin,
-            graph.end,
-            time[graph.begin],
-            time[graph.end],
-        )
-
-
-def _joined_graph(graphs: Sequence[_Outline], first: Ints) -> Graph:
-    if len(graphs) == 1:
-        return Graph(graphs[0].nodes, graphs[0].before, graphs[0].after, graphs[0].group)
-    groups = np.cumsum([0, *(int(one.group.max(initial=NONE)) + 1 for one in graphs)])
-    numbered = list(zip(graphs, first[:-1].tolist(), groups[:-1].tolist(), strict=True))
-    return Graph(
-        int(first[-1]),
-        np.concatenate([one.before + at for one, at, _ in numbered]),
-        np.concatenate([one.after + at for one, at, _ in numbered]),
-        np.concatenate([np.where(one.group == NONE, NONE, one.group + group) for one, _, group in numbered]),
-    )
-
-
-def _joined_parts(parts: Sequence[NodeParts], first: Ints) -> NodeParts:
-    if len(parts) == 1:
-        return parts[0]
-    others = [name for name in NodeParts.__dataclass_fields__ if name != "node"]
-    columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in others}
-    return NodeParts(
-        node=np.concatenate([one.node + np.int32(at) for one, at in zip(parts, first[:-1], strict=True)]), **columns
-    )

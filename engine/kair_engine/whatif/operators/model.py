@@ -7,17 +7,16 @@ Checks that a recording has what a fix asks for; says what it has instead.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
-from kair_engine.causes import FixKind, RemedyName
+from kair_engine.arrays import NONE, Ints
+from kair_engine.causes import FixKind
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings
 from kair_engine.results.fixes import fix_text
-from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops, Remedy
+from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.batches import operations_of_steps
@@ -29,10 +28,10 @@ from kair_engine.whatif.model import (
     Counterfactual,
     DrawnStep,
     Foreseen,
+    Model,
     MovedStep,
     Parts,
     Removed,
-    ReplayCache,
     ReplayedSteps,
 )
 from kair_engine.whatif.operators.attribution import attribute, removed_parts
@@ -49,8 +48,6 @@ from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.prices import (
     ERROR_GATE,
     STEADY_ERROR_GATE,
-    OfParts,
-    Symptoms,
     inexact_replay,
     nothing_fits,
     replay_error,
@@ -197,18 +194,17 @@ MOST_OPERATIONS = 4_000_000
 """In one step: a replay takes 500 bytes for each, twice as much as all else."""
 
 
-class OperatorModel:
+class OperatorModel(Model):
     """See `Model`. Its replays have all delays, which stay as recorded."""
 
     kinds = ASKED_KINDS
-    remedy_names: tuple[RemedyName, ...] = ()
-    ideal_is_published = False
+    same = Baseline.DELAYED, Baseline.RECORDED
 
     def __init__(
         self, trace: Trace, *, keep: bool, synchronised: Sequence[Synchronisation] = (), ranks: int | None = None
     ) -> None:
         """`ranks`: how many the job has, where those of the trace may stand for more."""
-        self.job, self.steps = trace.job, trace.steps
+        super().__init__(trace.job, trace.steps)
         self._stand_for = len(trace.job.ranks) if ranks is None else ranks
         self._trace = trace
         self._operations = operations_of_steps(trace)
@@ -219,7 +215,6 @@ class OperatorModel:
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
         self._present: Present | None = None
-        self._remembered = ReplayCache()
         self._stops, self._measured_ns = StopTally(), 1.0
         self._excess_ns: dict[int, float] = {}
 
@@ -250,11 +245,6 @@ class OperatorModel:
         for batch in self._kept or self._batches():
             yield parts_told(batch.dependencies, batch.steps)
 
-    def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
-        """Step times."""
-        same = [Baseline.RECORDED if one is Baseline.DELAYED else one for one in counterfactuals]
-        return self._remembered.of(same, partial(self._replayed, foreseen=foreseen))
-
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
         return attribute(self._trace, fixes, self.replay, lambda: self._excess_ns)
@@ -265,10 +255,6 @@ class OperatorModel:
         # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
         replayed = self.replay([(Fix(),), *((one,) for one in fixes.all())])
         return Removed(fixes.mapped(replayed.times[1:]), at_most)
-
-    def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
-        """None: microbatches are not told apart."""
-        return Symptoms()
 
     def waits_if_ideal(self) -> Mapping[int, float]:
         """Per rank, ns; by a replay of the first steps, each by itself."""
@@ -285,14 +271,6 @@ class OperatorModel:
         if not self._stops.steps:
             self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
-
-    def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:  # noqa: ARG002
-        """None: delays are parts of the kinds of time."""
-        return None
-
-    def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:  # noqa: ARG002
-        """None: layers and microbatches are not told apart."""
-        return ()
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """Steps left out, a replay that is off by more than a little, and what no name tells of."""
@@ -325,7 +303,7 @@ class OperatorModel:
             return moved_steady_step(steady_step(step), fixes)
         return moved_step(next(step_batches(step)), fixes)
 
-    def _replayed(self, counterfactuals: list[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
+    def _replayed(self, missing: list[Counterfactual], foreseen: Foreseen | None) -> ReplayedSteps:
         self._keep_batches()
         look, more, stops, excess = None, None, self._stops, self._excess_ns
         if not stops.steps:
@@ -339,7 +317,7 @@ class OperatorModel:
 
             if foreseen is not None and not self._kept:
                 more = lambda measured: foreseen(stops.result(float(measured.mean())))  # noqa: E731
-        measured, times = replayed_steps(self._kept or self._batches(), counterfactuals, look, more)
+        measured, times = replayed_steps(self._kept or self._batches(), missing, look, more)
         self._stops, self._excess_ns, self._measured_ns = stops, excess, float(measured.mean())
         # Who waits in a circle does so whatever else is supposed.
         known = ~np.isnan(times[0])

@@ -25,7 +25,7 @@ from kair_engine.whatif.operators.fixed_durations import FixedDurations
 from kair_engine.whatif.operators.steady_window import Contraction, Edges, Window, contracted, window_of
 from kair_engine.whatif.operators.step_graph import StepGraph, shared_keys, step_graph, waits_between_streams
 from kair_engine.whatif.operators.stops import StoppedParts
-from kair_engine.whatif.replay import Graph, Plan, plan, replay
+from kair_engine.whatif.replay import Graph, Plan, plan, replay, side_by_side
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.batches import StepsTogether
@@ -195,10 +195,10 @@ class SteadyBatch:
         (key,) = shared_keys([window.ops], [of_window])
         ((within, earlier),) = waits_between_streams([window.ops], [key])
         of = step_graph(window.ops, window.sync, *within)
-        parts = _parts_of_steps(node_parts(of, of_window, key, 0), of, window)
+        parts = _parts_of_steps(node_parts(of, of_window, key), of, window)
         took = np.bincount(parts.node, weights=parts.value_ns, minlength=len(of.time_ns)).astype(float)
         steady = steady_graph(of, window, earlier, queues, took)
-        self.dependencies = _dependencies(steady, parts, steps, window)
+        self.dependencies = OperatorDependencies(steady.graph, parts, tuple(ops.ranks for ops in steps))
         self._laps = _Laps.of(steady, of)
         self._whole = WholeWindow(window, of, steady) if whole else None
         self._devices = _with_device(window.ops)
@@ -337,16 +337,13 @@ class _Laps:
 
 def _repeated(small: Contraction, steady: SteadyGraph, laps: int) -> Graph:
     """The graph of all laps, one after another."""
-    one, nodes = small.graph, small.graph.nodes
-    groups = int(one.group.max(initial=NONE)) + 1
-    before = [one.before + nodes * lap for lap in range(laps)]
-    after = [one.after + nodes * lap for lap in range(laps)]
+    one, nodes = side_by_side([small.graph] * laps), small.graph.nodes
+    before, after = [one.before], [one.after]
     for back, edges in steady.waiting:
         for lap in range(back, laps):
             before.append(small.place[edges.before] + nodes * (lap - back))
             after.append(small.place[edges.after] + nodes * lap)
-    group = [np.where(one.group == NONE, NONE, one.group + groups * lap) for lap in range(laps)]
-    return Graph(nodes * laps, np.concatenate(before), np.concatenate(after), np.concatenate(group))
+    return Graph(one.nodes, np.concatenate(before), np.concatenate(after), one.group)
 
 
 def _with_device(ops: Operations) -> Bools:
@@ -458,14 +455,3 @@ def _first_of_lanes(of: StepGraph, window: Window) -> Bools:
     new |= opens & np.concatenate(([True], np.diff(window.step[rows]) != 0))
     first[rows[new]] = True
     return first
-
-
-def _dependencies(
-    steady: SteadyGraph, parts: NodeParts, steps: Sequence[Operations], window: Window
-) -> OperatorDependencies:
-    ends = tuple(
-        steady.step_end[at][place[place != NONE]] if (place == NONE).any() else steady.step_end[at]
-        for at, place in enumerate(window.place)
-    )
-    none = tuple(np.zeros(0) for _ in steps)
-    return OperatorDependencies(steady.graph, parts, tuple(ops.ranks for ops in steps), ends, ends, none, none)

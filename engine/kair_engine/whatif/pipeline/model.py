@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from kair_engine.arrays import Floats
-from kair_engine.causes import FixKind, RemedyName
+from kair_engine.causes import FixKind
 from kair_engine.results.whatif import Fix, Remedy
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import KairWarning, Trace
@@ -23,10 +23,10 @@ from kair_engine.whatif.model import (
     Counterfactual,
     DrawnStep,
     Foreseen,
+    Model,
     MovedStep,
     Parts,
     Removed,
-    ReplayCache,
     ReplayedSteps,
     Transplanted,
 )
@@ -58,32 +58,28 @@ from kair_engine.whatif.pipeline.times import (
 from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, Symptoms, largest_first, ratios
 
 
-class PipelineModel:
+class PipelineModel(Model):
     """See `Model`. Its replays have no launch delays but those that are asked for."""
 
     kinds: tuple[FixKind, ...] = ("compute", "communication", "gc")
-    remedy_names: tuple[RemedyName, ...] = ("even_stages", "sorted_microbatches")
     ideal_is_published = True
+    remedy_names = ("even_stages", "sorted_microbatches")
+    same = Baseline.UNDELAYED, Baseline.RECORDED
 
     def __init__(self, trace: Trace) -> None:
-        self.job, self._trace = trace.job, trace
+        self._trace = trace
         self._times, self._left_out = replayable(trace)
         self._rows = self._times.rows
-        self.steps = self._rows.steps
+        super().__init__(trace.job, self._rows.steps)
         self._rank_of = ranks_of_workers(trace, self._rows)
         self._measured = recorded_steps(self._rows)
         self._durations = FixedDurations(trace.job, self._times, self._rank_of)
-        self._remembered = ReplayCache()
 
     @property
     def last_stage(self) -> tuple[int, ...]:
         """The ranks of the last of several pipeline stages."""
         last = self._rows.pp_size - 1
         return tuple(rank for (_, stage), rank in self._rank_of.items() if stage == last > 0)
-
-    def fits_memory(self) -> bool:
-        """All operations are in memory already."""
-        return True
 
     def require(self, fix: Fix) -> None:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
@@ -92,16 +88,6 @@ class PipelineModel:
     def parts(self) -> Iterator[Parts]:
         """What all steps are made of: their operations."""
         yield self._durations.parts()
-
-    def replay(
-        self,
-        counterfactuals: Sequence[Counterfactual],
-        foreseen: Foreseen | None = None,  # noqa: ARG002 - one more question costs its own replay alone
-    ) -> ReplayedSteps:
-        """Step times."""
-        # Its replays have no delays.
-        same = [Baseline.RECORDED if one is Baseline.UNDELAYED else one for one in counterfactuals]
-        return self._remembered.of(same, self._replayed)
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
@@ -166,10 +152,6 @@ class PipelineModel:
 
         return waits_in_ideal(self._times, self._rank_of)
 
-    def host_stops(self) -> None:
-        """None: threads are not recorded."""
-        return
-
     def launch_delays(self, replayed: ReplayedSteps) -> OfParts[Floats] | None:
         """Step times with the launch delays of one part alone."""
         return launch_steps(self._times, replayed.times[1], replayed.measured)
@@ -197,8 +179,8 @@ class PipelineModel:
         ops = load_step(self._trace, self.steps[0])
         return moved_step(self._times, ops, self._rank_of, self._durations.of(fixes))
 
-    def _replayed(self, counterfactuals: Sequence[Counterfactual]) -> ReplayedSteps:
-        return ReplayedSteps(self.steps, self._measured, np.stack([self._steps(one) for one in counterfactuals]))
+    def _replayed(self, missing: list[Counterfactual], foreseen: Foreseen | None) -> ReplayedSteps:  # noqa: ARG002 - one more costs its own replay alone
+        return ReplayedSteps(self.steps, self._measured, np.stack([self._steps(one) for one in missing]))
 
     def _steps(self, counterfactual: Counterfactual) -> Floats:
         """Each step's time."""

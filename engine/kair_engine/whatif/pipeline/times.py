@@ -34,7 +34,7 @@ from kair_engine.whatif.pipeline.rows import (
     turns,
 )
 from kair_engine.whatif.prices import OfParts, inexact_replay, ratio, step_errors
-from kair_engine.whatif.replay import Graph, replay
+from kair_engine.whatif.replay import Graph, replay, side_by_side
 
 NEGATIVE_NS = 10e6
 """Less than nothing by more than this is a wrong edge or clock, and taken for nothing [W]."""
@@ -55,13 +55,8 @@ class PipelineTimes:
     @cached_property
     def graph(self) -> Graph:
         """What waits for what in all steps."""
-        before, after, group = [], [], np.full(len(self.rows), NONE)
-        for of in self.alike:
-            for begin in of.begins.tolist():
-                before.append(of.graph.before + begin)
-                after.append(of.graph.after + begin)
-                group[begin : begin + len(of.rows)] = np.where(of.graph.group == NONE, NONE, of.graph.group + begin)
-        return Graph(len(self.rows), np.concatenate(before), np.concatenate(after), group)
+        of_steps = {begin: of.graph for of in self.alike for begin in of.begins.tolist()}
+        return side_by_side([of_steps[begin] for begin in sorted(of_steps)])
 
     @cached_property
     def members(self) -> Ints:
