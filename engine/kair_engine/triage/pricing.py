@@ -191,7 +191,7 @@ def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool
 
     Delays on changing ranks, collections of garbage among them, are told by a pattern of their own.
     """
-    by_pattern = any(one.kind == "delays_on_changing_ranks" for one in finding.evidence)
+    by_pattern = "delays_on_changing_ranks" in finding.shows
     if finding.cause != "sequence_imbalance" and (by_pattern or not is_left):
         return True
     return finding.time_lost_us_per_step * 1e3 >= NOTABLE_SHARE[finding.cause] * step_time_ns
