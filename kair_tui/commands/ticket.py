@@ -24,7 +24,7 @@ from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import spaced, to_ascii
-from kair_tui.render.ticket import Handover, number_of, ticket_of, ticket_text
+from kair_tui.render.ticket import number_of, ticket_of, ticket_text
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words
@@ -76,15 +76,13 @@ def run(
     picture, timeline = _timeline(asker, accused, ask, draws=report is not None)
     if report is not None and picture is not None:
         timeline = replace(timeline, file=report.with_suffix(".svg").name)
-    handover = Handover(
-        fingerprint(trace, triaged, __version__),
-        timeline,
-        tuple(_run(*one) if yes else _printed(*one) for one in commands),
-        why_not,
+    ticket = replace(
+        ticket_of(triaged, number, ask, fingerprint(trace, triaged, __version__), timeline),
+        drain=tuple(_run(*one) if yes else DrainCommand(one[0], shlex.join(one[1])) for one in commands),
+        not_drained=why_not,
         drained=yes,
+        warnings=(*trace.job.warnings, *triaged.warnings),
     )
-    ticket = ticket_of(triaged, number, ask, handover)
-    ticket = replace(ticket, warnings=(*trace.job.warnings, *triaged.warnings))
     if report is not None:
         if picture is not None:
             _write(report.with_suffix(".svg"), picture)
@@ -161,7 +159,7 @@ def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | No
     who = ranks_in_words(accused.ranks)
     row = CAUSES[accused.cause]
     # Of a hang one thing is known to be the host's fault.
-    is_of_host = any(one.kind == "unheard" for one in accused.evidence)
+    is_of_host = "unheard" in accused.shows
     if row.not_by_draining is not None and not is_of_host:
         return f"{row.words} of {who}: {row.not_by_draining}"
     explained = next((one for one in accused.explanations if one.word == "explains"), None)
@@ -199,10 +197,6 @@ def _devices(job: Job, accused: Finding, host: str) -> str:
     known = identities_of(job)
     there = (known.get(rank) for rank in accused.ranks if job.hosts.get(rank) == host)
     return "; ".join(words for one in there if one is not None and (words := one.device_in_words()))
-
-
-def _printed(host: str, words: list[str]) -> DrainCommand:
-    return DrainCommand(host, shlex.join(words))
 
 
 def _run(host: str, words: list[str]) -> DrainCommand:

@@ -23,7 +23,7 @@ def held_up_at(finding: Finding) -> str:
 
 def nobody_to_blame(finding: Finding) -> str:
     """Why nobody is accused though the job stands still, and what to look at."""
-    kinds = {one.kind for one in finding.evidence}
+    kinds = finding.shows
     if "no_majority" in kinds:
         return "they called different things, and which is right is not told: compare their code paths"
     if "wait_circle" in kinds:
@@ -62,7 +62,7 @@ _TO_DO: Final = {
 
 def what_to_do(finding: Finding) -> str | None:
     """The suggestion, where it is not that of the cause; `{who}` is filled in as there."""
-    kinds = {one.kind for one in finding.evidence}
+    kinds = finding.shows
     return next((text for kind, text in _TO_DO.items() if kind in kinds), None)
 
 

@@ -1,12 +1,12 @@
 """A ticket: what is handed over of one finding of a triage, and the same as Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference, Explanation, Happening, Word
-from kair_engine.results.ticket import DrainCommand, Fingerprint, PartOfTicket, Proof, TicketResult, TimelinePicture
+from kair_engine.results.ticket import Fingerprint, PartOfTicket, Proof, TicketResult, TimelinePicture
 from kair_engine.results.triage import Finding
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
@@ -35,19 +35,10 @@ _FURTHER: Final[frozenset[str]] = frozenset({"replayed", "made_late", "operator_
 _AGAINST: Final = ("withdrawn", "shared", "not_here")
 
 
-@dataclass(frozen=True)
-class Handover:
-    """What a ticket is made of besides the triage."""
-
-    fingerprint: Fingerprint
-    timeline: TimelinePicture
-    drain: tuple[DrainCommand, ...] = ()
-    not_drained: str | None = None
-    drained: bool = False
-
-
-def ticket_of(triage: TriageInWords, number: int | None, ask: Ask, handover: Handover) -> TicketResult:
-    """The ticket of the finding of that number, from 1; None where there are none.
+def ticket_of(
+    triage: TriageInWords, number: int | None, ask: Ask, fingerprint: Fingerprint, timeline: TimelinePicture
+) -> TicketResult:
+    """Return the ticket of the finding of that number, from 1; None where there are none.
 
     `ask` makes the line that asks an analysis, with options, of this job.
     """
@@ -57,21 +48,9 @@ def ticket_of(triage: TriageInWords, number: int | None, ask: Ask, handover: Han
         verdict=triage.verdict,
         finding=number,
         summary=triage.summary,
-        price=(),
-        proofs=(),
-        against=(),
-        devices=(),
-        parts=(),
-        differences=(),
-        happenings=(),
-        suggestion="",
-        others=(),
-        timeline=handover.timeline,
+        timeline=timeline,
         commands=(ask("triage"),),
-        drain=handover.drain,
-        not_drained=handover.not_drained,
-        drained=handover.drained,
-        fingerprint=handover.fingerprint,
+        fingerprint=fingerprint,
         warnings=triage.warnings,
     )
     return _of_open_items(bare, triage) if number is None else _of_finding(bare, triage, number, ask)

@@ -26,7 +26,7 @@ from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_mitigate.draining import drain_commands, drain_template
 from kair_tui.render.oneline import oneline
-from kair_tui.render.ticket import Handover, ticket_of, ticket_text
+from kair_tui.render.ticket import ticket_of, ticket_text
 from kair_tui.render.triage import TriageInWords, suggestion_of, triage_in_words
 
 SAMPLE = SAMPLES / "slow_operator"
@@ -72,7 +72,7 @@ def ask(*words: str) -> str:
 def handed_over(triage: TriageInWords) -> TicketResult:
     """The ticket of its first finding."""
     told = cli_samples.ticket()
-    return ticket_of(triage, 1, ask, Handover(told.fingerprint, told.timeline))
+    return ticket_of(triage, 1, ask, told.fingerprint, told.timeline)
 
 
 @pytest.fixture
@@ -190,7 +190,8 @@ def test_names_become_no_marks_links_elements_or_mentions() -> None:
         return shlex.join(["kair", *words, EVIL])
 
     told = cli_samples.ticket(EVIL)
-    ticket = ticket_of(triage, 1, evil_ask, Handover(told.fingerprint, told.timeline, told.drain))
+    ticket = ticket_of(triage, 1, evil_ask, told.fingerprint, told.timeline)
+    ticket = replace(ticket, drain=told.drain)
     text = ticket_text(ticket)
     for name in ("What differs", "What happened", "The part", "What to do", "Fingerprint"):
         assert f"\n## {name}\n" in text

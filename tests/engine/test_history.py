@@ -64,7 +64,7 @@ def history(ranks: int = RANKS, onset: int = ONSET, rank: int = 1, *, alone: boo
 
 
 def the_finding(of: StepHistory) -> Finding:
-    (found,) = judge(of, job(len(of.ranks))).findings
+    (found,) = judge(of, job(len(of.ranks)))[0]
     return found
 
 
@@ -138,7 +138,7 @@ def test_a_stage_without_peers_is_held_against_the_other_stages() -> None:
 
 def test_a_rank_that_is_given_more_samples_is_not_slow() -> None:
     larger = {"samples": 4, "forward": 5000, "cpu": 5000}
-    assert judge(history(onset=0, **larger), job()).findings == ()
+    assert judge(history(onset=0, **larger), job())[0] == ()
     found = the_finding(history(onset=0, **{**larger, "forward": 11_000}))
     assert found.ranks == (1,)
     (of_sample,) = [one.figures for one in found.evidence if one.kind == "sample_time"]
@@ -161,22 +161,20 @@ def test_a_healthy_job_is_told_with_the_smallest_fault_that_would_have_been_seen
     assert (result.verdict, result.findings) == ("no_straggler", ())
     assert result.unseen is not None
     assert 0.01 <= result.unseen.share_of_step < 0.1
-    assert judge(of.slower(0, 1.2 * result.unseen.us_per_step), job()).findings[0].ranks == (0,)
+    assert judge(of.slower(0, 1.2 * result.unseen.us_per_step), job())[0][0].ranks == (0,)
     assert "would have been seen" in triage_in_words(result).summary
 
 
 @pytest.mark.parametrize("ranks", [3, 24])
 def test_of_the_sizes_a_tenth_apart_the_smallest_that_is_seen_on_each_of_the_fastest_is_told(ranks: int) -> None:
     of = history(ranks=ranks, onset=STEPS)
-    unseen = judge(of, job(ranks)).unseen
+    unseen = judge(of, job(ranks))[1]
     assert unseen is not None
     assert unseen.share_of_step > 0.011
     fastest = np.argsort(trimmed_mean(of.own - np.median(of.own, axis=1, keepdims=True), TRIM))[:4].tolist()
 
     def are_all_seen(us: float) -> bool:
-        return all(
-            (rank,) in {one.ranks for one in judge(of.slower(rank, us), job(ranks)).findings} for rank in fastest
-        )
+        return all((rank,) in {one.ranks for one in judge(of.slower(rank, us), job(ranks))[0]} for rank in fastest)
 
     assert are_all_seen(unseen.us_per_step)
     assert not are_all_seen(unseen.us_per_step / 1.1008)

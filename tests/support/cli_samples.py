@@ -5,7 +5,7 @@ import io
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ from kair_engine.results.views import (
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
 from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
-from kair_tui.render.ticket import Handover, ticket_of
+from kair_tui.render.ticket import ticket_of
 from kair_tui.render.triage import TriageInWords, triage_in_words
 from kair_tui.render.whatif import WhatifInWords, whatif_in_words
 
@@ -317,8 +317,8 @@ def ticket(name: str = KERNEL) -> TicketResult:
 
     fingerprint = Fingerprint(name, f"/traces/{name}", "0" * 32, name, (0, 1), 3, (40, 41, 42), 0, 10**9, (name,))
     drain = DrainCommand("node1", "kubectl cordon node1", said=name)
-    handover = Handover(fingerprint, TimelinePicture(ask("timeline")), (drain,))
-    return ticket_of(triage(name), 1, ask, handover)
+    made = ticket_of(triage(name), 1, ask, fingerprint, TimelinePicture(ask("timeline")))
+    return replace(made, drain=(drain,))
 
 
 def sensitivity(name: str = KERNEL) -> SensitivityInWords:

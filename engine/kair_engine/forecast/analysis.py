@@ -70,7 +70,7 @@ def forecast(
         flagged = {int(row.rank) for row in localize(trace).scores if row.flagged}
     if history is not None and history.can_judge:
         found, steps = meetings_of_history(history), history.steps
-        flagged |= {rank for one in judge(history, trace.job).findings for rank in one.ranks} | set(history.alerts)
+        flagged |= {rank for one in judge(history, trace.job)[0] for rank in one.ranks} | set(history.alerts)
     else:
         require_steps(trace)
         found, steps = meetings_of(trace), np.array(trace.steps)

@@ -97,7 +97,7 @@ class Fingerprint:
     """Where evidence next to the recording is from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TicketResult:
     """One finding of a triage, ready to be handed over; or that there is none."""
 
@@ -111,33 +111,33 @@ class TicketResult:
     """Its number among the findings, from 1; null where there are none."""
     summary: str
     """The whole triage's answer in one sentence."""
-    price: tuple[str, ...]
+    price: tuple[str, ...] = ()
     """What it costs and what a fix saves, when it shows, how sure that is: sentences."""
-    proofs: tuple[Proof, ...]
+    proofs: tuple[Proof, ...] = ()
     """The strongest first, three at most."""
-    against: tuple[str, ...]
+    against: tuple[str, ...] = ()
     """What speaks against it: sentences."""
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
     """Of its ranks, as one looks them up."""
-    parts: tuple[PartOfTicket, ...]
+    parts: tuple[PartOfTicket, ...] = ()
     """What evidence next to the recording says, the surest first."""
-    differences: tuple[str, ...]
+    differences: tuple[str, ...] = ()
     """What its ranks have and others have not, and what changed: sentences that accuse nobody."""
-    happenings: tuple[str, ...]
+    happenings: tuple[str, ...] = ()
     """Events near its begin: sentences."""
-    suggestion: str
+    suggestion: str = ""
     """What to do."""
-    others: tuple[str, ...]
+    others: tuple[str, ...] = ()
     """The other findings, by number and title."""
     timeline: TimelinePicture
     """Where to see it."""
     commands: tuple[str, ...]
     """What shows all of this, as a shell has it."""
-    drain: tuple[DrainCommand, ...]
+    drain: tuple[DrainCommand, ...] = ()
     """What drains its hosts; empty where draining does not help, or nobody knows how."""
-    not_drained: str | None
+    not_drained: str | None = None
     """Why `drain` is empty."""
-    drained: bool
+    drained: bool = False
     """Whether these were run."""
     fingerprint: Fingerprint
     """Of what this was found."""

@@ -155,6 +155,11 @@ class Finding:
     """`fix` as options of `kair whatif`: `--fix rank=3+kind=compute`."""
 
     @property
+    def shows(self) -> frozenset[str]:
+        """Return the kinds of its evidence."""
+        return frozenset(one.kind for one in self.evidence)
+
+    @property
     def costs_us(self) -> float:
         """What it costs per step at most: of several that hide one another, more than it costs alone."""
         return max(self.time_lost_us_per_step, self.most_us_per_step or 0.0)

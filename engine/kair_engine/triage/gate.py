@@ -35,6 +35,8 @@ LAST_FRACTION, PRICED_FRACTION = 0.8, 1 / 3
 them, though the rank comes last at LAST_FRACTION of the collectives that were waited for."""
 
 
+MEASURED: Final = LIMIT_EVIDENCE | {"slow_network"}
+"""Evidence that the system tells, whatever peers recorded."""
 Outcome = Literal["keep", "keep_by_estimate", "keep_if_alone", "worthless", "unwaited", "absorbed", "drop"]
 """What becomes of a finding. By estimate: at what its kernels take longer, whatever the replay says. If alone: at what
 it costs once all others are fixed, if no other finding stands. Worthless: dropped, and if others wait for its ranks,
@@ -151,7 +153,7 @@ class _Seen(NamedTuple):
         of_link = finding.cause == "communication" or is_by_past(finding)
         hides = hidden_us - by_itself >= self.least_us
         runs_ahead = self.runs_ahead and bool(finding.ranks)
-        in_doubt = self.uncompared if _is_measured(finding) else self.uncompared | _beside(job, self.uncompared)
+        in_doubt = self.uncompared if finding.shows & MEASURED else self.uncompared | _beside(job, self.uncompared)
         doubted = bool(in_doubt & set(finding.ranks))
         return Facts(
             is_baseless=doubted and _is_baseless(finding, worth, self.waiting, job),
@@ -190,7 +192,7 @@ def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobEx
         return False
     seen = max(SMALLEST_SHARE, MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
     # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
-    baseless = _does_more(finding) and not job.on_device
+    baseless = not finding.shows.isdisjoint(LAUNCHED_MORE) and not job.on_device
     return baseless or waiting.beyond_peers(finding.ranks) < seen
 
 
@@ -228,15 +230,6 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
         lacking = np.count_nonzero(lacks[members]) - lacks[members]
         found.update(ranks_at(job.ranks, as_positions(members[(lacking > 0) & (2 * lacking >= len(members) - 1)])))
     return found
-
-
-def _is_measured(finding: Finding) -> bool:
-    """Whether the system tells it, whatever peers recorded."""
-    return any(one.kind == "slow_network" or one.kind in LIMIT_EVIDENCE for one in finding.evidence)
-
-
-def _does_more(finding: Finding) -> bool:
-    return any(one.kind in LAUNCHED_MORE for one in finding.evidence)
 
 
 def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:

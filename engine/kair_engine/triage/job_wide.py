@@ -131,7 +131,7 @@ def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> 
 
 def _lacks_what_all_lack(finding: Finding) -> bool:
     """Whether peers were measured to be without a core for nearly as long."""
-    if any(one.kind in LIMIT_EVIDENCE for one in finding.evidence):
+    if finding.shows & LIMIT_EVIDENCE:
         return False
     return finding.cause == "contention" and any(
         one.ready_us_per_step < RUNQUEUE_WAIT_RATIO * (one.peers_most_us or 0.0)

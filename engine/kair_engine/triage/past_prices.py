@@ -60,7 +60,7 @@ class PastPrices:
 
 def is_by_past(finding: Finding) -> bool:
     """Whether a finding is compared with its own past."""
-    return any(one.kind == BY_PAST for one in finding.evidence)
+    return BY_PAST in finding.shows
 
 
 def slower(finding: Finding, found: Localization) -> Slower:

@@ -19,7 +19,7 @@ from kair_engine.results.triage import Finding, PricedBy
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.model import Trace
 from kair_engine.triage.evidence import estimate_evidence, price_evidence
-from kair_engine.triage.past_prices import is_by_past, past_prices
+from kair_engine.triage.past_prices import PastPrice, is_by_past, past_prices
 from kair_engine.triage.replays import Estimate, Replays, excess_of_steps
 from kair_engine.triage.shared_costs import NOTABLE_SHARE
 from kair_engine.triage.slow_network import network_price
@@ -47,30 +47,29 @@ class Priced:
 
 
 @dataclass(frozen=True)
-class _Price:
-    """What one finding costs by a replay."""
+class _Replayed:
+    """What replays say of one finding."""
 
-    cost: FixPrice
-    fixes: tuple[Fix, ...]
-    """Those that have it; a remedy is none."""
+    fixes: tuple[Fix, ...] = ()
+    """What undoes it; a remedy is none."""
+    cost: FixPrice | None = None
+    """Undone by itself; None where no sample stands for it, or it was replayed with others at once."""
     sampled: Mapping[str, float] = field(default_factory=dict)
     """Figures of the sample, where not all steps were replayed."""
+    hidden_us: float | None = None
+    """What it costs once all others are fixed; of what all ranks spend alike, once those before it are."""
+    part_us: float | None = None
+    """What it costs once all others that accuse somebody are fixed; where several do."""
+    at_once: FixPrice | None = None
+    """What all cost together that were replayed at once, of which it is one."""
     after_others: tuple[FixPrice, tuple[Fix, ...]] | None = None
     """Of what is left once others are fixed: its price in the job with those fixed, and all of these fixes."""
 
 
 @dataclass(frozen=True)
 class _Prices:
-    of: Mapping[int, _Price]
+    of: Mapping[int, _Replayed]
     """By the finding's place."""
-    hidden_us: Mapping[int, float] = field(default_factory=dict)
-    """By the finding's place, what it costs once all others are fixed."""
-    part_us: Mapping[int, float] = field(default_factory=dict)
-    """By the finding's place, what it costs once all others that accuse somebody are fixed; where several do."""
-    at_once: Mapping[int, _Price] = field(default_factory=dict)
-    """By the finding's place, of those that were replayed at once: what they all cost together, and its own fixes."""
-    left_us: Mapping[int, float] = field(default_factory=dict)
-    """By the finding's place, what is left of what all ranks spend alike once those before it are fixed."""
     together: FixPrice | None = None
     accused_together: FixPrice | None = None
     all_fixes: tuple[Fix, ...] = ()
@@ -100,44 +99,27 @@ def priced(
     by_past = {at: one for at, one in enumerate(ordered[:MOST_FINDINGS]) if is_by_past(one)}
     past = past_prices(replays, by_past, found)
     of_fix = partial(price, devices=trace.job.world_size, gpu_cost=gpu_cost)
-    done, more_us = [], dict[int, float]()
+    done, hidden, more_us = list[Finding](), list[float](), dict[int, float]()
     for at, finding in enumerate(ordered):
-        if at in prices.of:
-            of = prices.of[at]
-            shown = price_evidence(
-                finding,
-                *(of.after_others or (of.cost, of.fixes)),
-                sampled={**of.sampled, **({} if of.after_others is None else {"others_fixed": 1})},
-                together=prices.together,
-                all_fixes=prices.all_fixes,
-            )
-            cost, by = of.cost, _BY_REPLAY
+        of, before = prices.of.get(at, _Replayed()), past.of.get(at)
+        if of.cost is not None:
+            cost, shown, by = of.cost, _shown(finding, of, prices), _BY_REPLAY
             if (measured := network_price(finding, cost.saved_us)) is not None:
                 more_us[at], by = measured.us_per_step - cost.saved_us, measured.priced_by
                 cost, shown = _saving_more(cost, more_us[at], of_fix), (*shown[:1], measured.between)
-            done.append(replace(with_price(finding, cost, by, shown), fix=of.fixes))
-        elif at in past.of:
-            cost = of_fix("", past.before_us * 1e3, (past.before_us - past.of[at].saved_us) * 1e3)
-            done.append(with_price(finding, cost, _BY_REPLAY, past.of[at].shown))
+            priced_so = replace(with_price(finding, cost, by, shown), fix=of.fixes)
+        elif before is not None:
+            cost = of_fix("", past.before_us * 1e3, (past.before_us - before.saved_us) * 1e3)
+            priced_so = with_price(finding, cost, _BY_REPLAY, before.shown)
         else:
             lost_us, fixes = finding.time_lost_us_per_step, finding.fix
-            if at in prices.at_once:
+            if of.at_once is not None:
                 # Of findings that are replayed at once none costs more than all of them.
-                of = prices.at_once[at]
-                lost_us, fixes = min(lost_us, max(of.cost.saved_us, 0.0)), of.fixes
+                lost_us, fixes = min(lost_us, max(of.at_once.saved_us, 0.0)), of.fixes
             cost = of_fix("", step_time_ns, step_time_ns - lost_us * 1e3)
-            done.append(replace(with_price(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes))
-    in_all = {**prices.hidden_us, **prices.left_us, **{at: one.hidden_us for at, one in past.of.items()}}
-    # What those cost last that were replayed at once is not known: their excess is the best guess.
-    guessed = [ordered[at] if at in prices.at_once else one for at, one in enumerate(done)]
-    hidden = [
-        in_all[at] + more_us.get(at, 0.0) if at in in_all else one.time_lost_us_per_step
-        for at, one in enumerate(guessed)
-    ]
-    for at, finding in enumerate(ordered):
-        if CAUSES[finding.cause].remedy is not None and not (at in prices.of and _is_evened(prices.of[at])):
-            # Evening out moves work about: how much that saves says nothing of how uneven it is.
-            hidden[at] = finding.time_lost_us_per_step
+            priced_so = replace(with_price(finding, cost, "excess", estimate_evidence(finding, cost)), fix=fixes)
+        done.append(priced_so)
+        hidden.append(_last_us(finding, priced_so, of, more_us.get(at, 0.0), before))
     together = prices.together
     if together is None and len(past.of) >= FEWEST_TOGETHER:
         together = of_fix("", past.before_us * 1e3, (past.before_us - past.together_us) * 1e3)
@@ -145,16 +127,14 @@ def priced(
     accused = [done[at] for at in more_us if ordered[at].pattern != "job_wide"]
     accused_together = _no_less(prices.accused_together, accused, of_fix)
     if accused_together is not None:
-        last_us = {at: part_us + more_us.get(at, 0.0) for at, part_us in prices.part_us.items()}
-        done = [
-            _with_part(one, last_us[at], accused_together.saved_us) if at in last_us else one
-            for at, one in enumerate(done)
-        ]
+        for at, of in prices.of.items():
+            if of.part_us is not None:
+                done[at] = _with_part(done[at], of.part_us + more_us.get(at, 0.0), accused_together.saved_us)
     worth = [
         (one, of)
         for at, (one, of) in enumerate(zip(done, hidden, strict=True))
-        if _is_notable(one, step_time_ns, is_left=at in prices.left_us)
-        and (at in prices.of or not _is_of_accused(one, done))
+        if _is_notable(one, step_time_ns, is_left=(known := prices.of.get(at, _Replayed())).after_others is not None)
+        and (known.cost is not None or not _is_of_accused(one, done))
     ]
     by_cost = sorted(worth, key=lambda pair: _costliest(pair[0]))
     return Priced(
@@ -164,6 +144,17 @@ def priced(
         accused_together,
         prices.all_fixes,
     )
+
+
+def _last_us(finding: Finding, priced_so: Finding, of: _Replayed, more_us: float, before: PastPrice | None) -> float:
+    """What it costs once all others are fixed; of those that were not replayed, what they cost anyway."""
+    if CAUSES[finding.cause].remedy is not None and not (of.cost is not None and any(fix.even for fix in of.fixes)):
+        # Evening out moves work about: how much that saves says nothing of how uneven it is.
+        return finding.time_lost_us_per_step
+    if (last_us := of.hidden_us if before is None else before.hidden_us) is not None:
+        return last_us + more_us
+    # What those cost last that were replayed at once is not known: their excess is the best guess.
+    return (priced_so if of.at_once is None else finding).time_lost_us_per_step
 
 
 def _with_part(finding: Finding, last_us: float, all_us: float) -> Finding:
@@ -182,8 +173,12 @@ def _no_less(
     return _saving_more(together, max(alone_us - together.saved_us, 0.0), of_fix)
 
 
-def _is_evened(of: "_Price") -> bool:
-    return any(fix.even for fix in of.fixes)
+def _shown(finding: Finding, of: _Replayed, prices: _Prices) -> tuple[Evidence, ...]:
+    """What speaks for a price by a replay."""
+    assert of.cost is not None
+    cost, fixes = of.after_others or (of.cost, of.fixes)
+    sampled = {**of.sampled, **({} if of.after_others is None else {"others_fixed": 1})}
+    return price_evidence(finding, cost, fixes, sampled=sampled, together=prices.together, all_fixes=prices.all_fixes)
 
 
 def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool:
@@ -191,7 +186,7 @@ def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool
 
     Delays on changing ranks, collections of garbage among them, are told by a pattern of their own.
     """
-    by_pattern = any(one.kind == "delays_on_changing_ranks" for one in finding.evidence)
+    by_pattern = "delays_on_changing_ranks" in finding.shows
     if finding.cause != "sequence_imbalance" and (by_pattern or not is_left):
         return True
     return finding.time_lost_us_per_step * 1e3 >= NOTABLE_SHARE[finding.cause] * step_time_ns
@@ -258,42 +253,35 @@ def _replayed(
         known = after.get(places) if len(places) >= FEWEST_TOGETHER else None
         return None if known is None else cost(_named(question.fixes(places)), known.mean_ns)
 
-    of = {
-        at: _Price(
-            cost(_named(question.undone[at]), mean.mean_ns),
-            question.undone[at],
-            {**sample.figures(replayed.steps, mean), **replays.figures},
-        )
-        for at in question.singly
-        if (mean := after.get((at,))) is not None
-    }
-    for remedy in model.remedies(model.replay([Baseline.RECORDED]).times[0]):
-        then, first = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
-        undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
-        of |= {at: _Price(cost(remedy.remedy, then, first), ()) for at in undoes if at < MOST_FINDINGS}
-    at_once: dict[int, _Price] = {}
-    if (rest := after.get(question.rest)) is not None:
-        all_of_rest = cost(_named(question.fixes(question.rest)), rest.mean_ns)
-        at_once = {at: _Price(all_of_rest, question.undone[at]) for at in question.rest}
-    left: dict[int, float] = {}
+    left = dict[int, tuple[float, FixPrice, tuple[FixPrice, tuple[Fix, ...]]]]()
     for done, then_done in zip(question.left, question.left[1:], strict=False):
         at, later = then_done[-1], after.get(then_done)
         earlier = after.get(done) if done else Estimate(before_ns)
-        if at in of and earlier is not None and later is not None:
+        if (at,) in after and at in question.singly and earlier is not None and later is not None:
             fix, saved_ns = _named(question.undone[at]), earlier.mean_ns - later.mean_ns
             chained = cost(fix, later.mean_ns, earlier.mean_ns), question.fixes(then_done)
-            of[at] = replace(of[at], cost=cost(fix, before_ns - saved_ns), after_others=chained)
-            left[at] = saved_ns / 1e3
-    return _Prices(
-        of,
-        hidden_us=_last_of(question.every, question.singly, after),
-        part_us=_last_of(question.accused, question.accused, after) if question.have_parts else {},
-        at_once=at_once,
-        left_us=left,
-        together=all_undone(question.every),
-        accused_together=all_undone(question.accused),
-        all_fixes=question.fixes(question.every),
-    )
+            left[at] = saved_ns / 1e3, cost(fix, before_ns - saved_ns), chained
+    hidden = _last_of(question.every, question.singly, after)
+    parts = _last_of(question.accused, question.accused, after) if question.have_parts else {}
+    rest = after.get(question.rest)
+    of = dict[int, _Replayed]()
+    for at, fixes in question.undone.items():
+        alone = after.get((at,)) if at in question.singly else None
+        one = _Replayed(fixes, hidden_us=hidden.get(at), part_us=parts.get(at))
+        if alone is not None:
+            sampled = {**sample.figures(replayed.steps, alone), **replays.figures}
+            one = replace(one, cost=cost(_named(fixes), alone.mean_ns), sampled=sampled)
+        elif rest is not None and at in question.rest:
+            one = replace(one, at_once=cost(_named(question.fixes(question.rest)), rest.mean_ns))
+        if at in left:
+            saved_us, price_left, chained = left[at]
+            one = replace(one, cost=price_left, after_others=chained, hidden_us=saved_us)
+        of[at] = one
+    for remedy in model.remedies(model.replay([Baseline.RECORDED]).times[0]):
+        then, first = remedy.step_time_us * 1e3, (remedy.step_time_us + remedy.saved_us) * 1e3
+        undoes = [at for at, finding in enumerate(ordered) if CAUSES[finding.cause].remedy == remedy.remedy]
+        of |= {at: _Replayed(cost=cost(remedy.remedy, then, first)) for at in undoes if at < MOST_FINDINGS}
+    return _Prices(of, all_undone(question.every), all_undone(question.accused), question.fixes(question.every))
 
 
 def _last_of(places: Places, asked: Places, after: Mapping[Places, Estimate]) -> dict[int, float]:

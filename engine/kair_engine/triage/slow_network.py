@@ -187,7 +187,7 @@ def network_price(finding: Finding, replayed_us: float) -> NetworkPrice | None:
     apart what lateness made late, as the next stage's work: less than half of the latter says nothing. That is too much
     where others compute anyway.
     """
-    if not any(one.kind in _OF_NETWORK for one in finding.evidence):
+    if not finding.shows & _OF_NETWORK:
         return None
     replayed, takes = max(replayed_us, 0.0), finding.time_lost_us_per_step
     between = PriceRange(min(replayed, takes), max(replayed, takes), about="network")

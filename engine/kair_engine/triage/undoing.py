@@ -109,7 +109,7 @@ def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, 
     cause = CAUSES[finding.cause]
     if cause.remedy is not None:
         return () if cause.remedy in model.remedy_names else _evened_out(model, cause, found)
-    if any(one.kind == "exposed" for one in finding.evidence):
+    if "exposed" in finding.shows:
         return ()  # of one rank alone no replay knows what it waits for
     if finding.pattern == "job_wide":
         of_all = _of_all(finding, found)
@@ -129,20 +129,19 @@ def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix
 
 def _of_all(finding: Finding, found: Localization) -> Fix | None:
     """Of all ranks a kind of delay cannot be told from the ordinary noise in it, except what was measured of it."""
-    if any(one.kind == "network" for one in finding.evidence):
+    if "network" in finding.shows:
         return Fix(kinds=("communication",), scale=faster_transfers(finding, found.job))
     return fix_of_all(finding.cause)
 
 
 def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization) -> tuple[Fix, ...]:
     """Their part of a kind of time like their peers'; of a slow network that of all who communicate with them."""
-    shown = {one.kind for one in finding.evidence}
-    if "slow_network" in shown:
+    if "slow_network" in finding.shows:
         return (Fix(kinds=(kind,), scale=faster_transfers(finding, found.job)),)
     kinds: tuple[FixKind, ...] = (kind,)
     if model.job.has_device:
         # Where launching more keeps the device waiting, that time is the host's.
-        kinds += () if shown.isdisjoint(LAUNCHED_MORE) else ("host",)
+        kinds += () if finding.shows.isdisjoint(LAUNCHED_MORE) else ("host",)
     elif finding.cause == "contention":
         kinds += OF_THREADS
     return (Fix(ranks=tuple(sorted(finding.ranks)), kinds=kinds),)
@@ -150,7 +149,7 @@ def _of_ranks(model: Model, finding: Finding, kind: FixKind, found: Localization
 
 def _shown_by(model: Model, finding: Finding) -> bool:
     """Whether a replay of some of the ranks shows what a finding costs: whose it is, or what hits all alike."""
-    if any(one.kind == "delays_on_changing_ranks" for one in finding.evidence):
+    if "delays_on_changing_ranks" in finding.shows:
         return False  # all wait for whoever it hits: of fewer ranks it hits fewer
     return not finding.ranks or not set(finding.ranks).isdisjoint(model.job.ranks)
 

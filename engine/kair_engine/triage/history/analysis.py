@@ -8,13 +8,13 @@ who -> price, gate          here: the rows without what the ranks take longer
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
-from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Since
 from kair_engine.results.triage import Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
@@ -48,62 +48,48 @@ _SIZES: Final = 49
 """That are tried for the bound, a tenth apart, from the smallest that is told to a whole step."""
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the history says of single ranks."""
-
-    findings: tuple[Finding, ...]
-    unseen: SmallestSeen | None
-    """The smallest fault that would have been seen, where nobody is accused."""
-
-
-def judge(history: StepHistory, job: Job, gpu_cost: float | None = None) -> Judged:
-    """Who is slow by the history, with a price each; else the smallest fault that would have been seen."""
+def judge(
+    history: StepHistory, job: Job, gpu_cost: float | None = None
+) -> tuple[tuple[Finding, ...], SmallestSeen | None]:
+    """Return who is slow by the history, with a price each; else the smallest fault that would have been seen."""
     found = [_finding(history, job, *one, gpu_cost) for one in _standing(history)]
     findings = tuple(sorted(found, key=lambda one: (-one.time_lost_us_per_step, one.ranks)))
-    return Judged(findings, None if findings else _smallest_seen(history))
+    return findings, None if findings else _smallest_seen(history)
 
 
 def shared_by_all(history: StepHistory, job: Job, gpu_cost: float | None = None) -> tuple[Finding, ...]:
     """What all ranks spend alike, by the rows: fetching input, collecting garbage, waiting for a core."""
-    found = []
-    every = np.ones(len(history.steps), np.bool_)
+    found, every = [], np.ones(len(history.steps), np.bool_)
     for cause, (column, share) in _SHARED.items():
         own, spent = history.us["self"], history.us[column]
         saved = float((own.max(axis=1) - (own - np.minimum(spent, own)).max(axis=1)).mean()) if len(own) else 0.0
         if saved > 0 and min(saved, float(np.median(spent.mean(axis=0)))) >= share * history.step_us:
-            slow = Slow(tuple(range(len(history.ranks))), 1.0, None, every, saved)
-            cost, shown = _price(history, job, every, saved, gpu_cost), _shown(history, cause, spent)
-            one = _made(history, job, slow, Reason(cause, None, ()), cost, "replay", evidence=shown)
-            found.append(replace(one, pattern="job_wide", ranks=(), seen_on=one.ranks, p_value=None))
+            cost, seen_on = _price(history, job, every, saved, gpu_cost), tuple(map(Rank, history.ranks.tolist()))
+            evidence: tuple[Evidence, ...] = ()
+            if cause == "contention":
+                lacked = spent.mean(axis=0)
+                step_us = float(history.us["step"].mean())
+                evidence = (NoCore(float(lacked.mean()), step_us, float(lacked.min()), float(lacked.max())),)
+            found.append(_priced(history, job, cost, "replay", every, cause=cause, seen_on=seen_on, evidence=evidence))
     return tuple(sorted(found, key=lambda one: -one.time_lost_us_per_step))
-
-
-def _shown(history: StepHistory, cause: Cause, spent: Floats) -> tuple[Evidence, ...]:
-    """Of a lack of cores, how long ranks lacked them."""
-    of_ranks = spent.mean(axis=0)
-    if cause != "contention":
-        return ()
-    ready_us, step_us = float(of_ranks.mean()), float(history.us["step"].mean())
-    return (NoCore(ready_us, step_us, float(of_ranks.min()), float(of_ranks.max())),)
 
 
 def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
     """The verdict of a job of which nothing was sampled."""
-    judged = judge(history, job, gpu_cost)
-    findings = (*judged.findings, *shared_by_all(history, job, gpu_cost))
+    of_ranks, unseen = judge(history, job, gpu_cost)
+    findings = (*of_ranks, *shared_by_all(history, job, gpu_cost))
     step_us = float(history.us["step"].mean()) if len(history.steps) else 0.0
     untested = () if history.can_judge else (OpenItem("few_steps", (), (), step_us, 1.0),)
     return TriageResult(
         verdict=verdict(findings, untested, 0.0),
         findings=findings,
-        ranking=_ranking(history, job, judged.findings),
+        ranking=_ranking(history, job, of_ranks),
         step_time_us=step_us,
         waiting_us_per_step=float(history.us["waited"].sum(axis=1).mean()) if len(history.steps) else 0.0,
         unattributed_us_per_step=0.0,
         steps=tuple(history.steps.tolist()),
         warnings=(),
-        unseen=judged.unseen,
+        unseen=unseen,
         open=untested,
         history_steps=len(history.steps),
     )
@@ -115,16 +101,13 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
     Of the same ranks the history tells since when and in which part of the step, and a cause that a column states;
     operators, evidence and the price stay the sampled steps'.
     """
-    judged = judge(history, job, gpu_cost)
-    found, used = [], set[int]()
+    of_ranks, unseen = judge(history, job, gpu_cost)
+    whole = {one.ranks: one for one in reversed(of_ranks)}
+    found = []
     for one in sampled.findings:
-        at = next((at for at, other in enumerate(judged.findings) if one.ranks and other.ranks == one.ranks), None)
-        if at is None or at in used:
-            found.append(replace(one, framework=history.framework))
-        else:
-            used.add(at)
-            found.append(_both(one, judged.findings[at]))
-    alone = [one for at, one in enumerate(judged.findings) if at not in used]
+        same = whole.pop(one.ranks, None) if one.ranks else None
+        found.append(replace(one, framework=history.framework) if same is None else _both(one, same))
+    alone = [one for one in of_ranks if one.ranks in whole]
     findings = tuple(sorted((*found, *alone), key=lambda one: -one.costs_us))
     accused = {rank for one in findings for rank in one.ranks}
     left = tuple(one for one in sampled.open if accused.isdisjoint(one.ranks))
@@ -137,7 +120,7 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
         open=left,
         smallest_share=smallest_share(left),
         ranking=tuple(replace(one, flagged=one.rank in accused) for one in sampled.ranking),
-        unseen=None if accused else judged.unseen,
+        unseen=None if accused else unseen,
         history_steps=len(history.steps),
     )
 
@@ -211,33 +194,34 @@ def _finding(  # noqa: PLR0917  (one call)
     noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
     if noticed:
         evidence.append(Noticed(min(noticed), ranks=ranks))
-    return _made(history, job, slow, why, cost, by, evidence=(*evidence, *why.evidence))
-
-
-def _made(  # noqa: PLR0917  (one call)
-    history: StepHistory,
-    job: Job,
-    slow: Slow,
-    why: Reason,
-    cost: FixPrice,
-    by: PricedBy,
-    *,
-    evidence: Sequence[Evidence],
-) -> Finding:
-    ranks, lost_ns = history.numbers(slow.positions), cost.saved_us * 1e3
-    found = new_finding(
+    found = _priced(
+        history,
         job,
+        cost,
+        by,
+        slow.later,
         cause=why.cause,
         pattern="group" if len(ranks) > 1 else "intermittent" if slow.is_intermittent else "persistent",
         ranks=ranks,
-        lost_ns=lost_ns,
-        step_time_ns=lost_ns + cost.step_time_us * 1e3,
-        steps=tuple(history.steps[slow.later].tolist()),
         p_value=slow.p_value,
-        evidence=tuple(evidence),
+        evidence=(*evidence, *why.evidence),
         since=slow.since,
     )
-    return replace(with_price(found, cost, by, ()), scope=why.scope, framework=history.framework)
+    return replace(found, scope=why.scope)
+
+
+def _priced(
+    history: StepHistory,
+    job: Job,
+    cost: FixPrice,
+    by: PricedBy,
+    later: Bools,
+    **of: Any,  # noqa: ANN401
+) -> Finding:
+    """Return a finding at its price; `of` is what `new_finding` is given besides."""
+    lost_ns, steps = cost.saved_us * 1e3, tuple(history.steps[later].tolist())
+    found = new_finding(job, lost_ns=lost_ns, step_time_ns=lost_ns + cost.step_time_us * 1e3, steps=steps, **of)
+    return replace(with_price(found, cost, by, ()), framework=history.framework)
 
 
 def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_cost: float | None) -> FixPrice:
