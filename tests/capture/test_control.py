@@ -155,7 +155,7 @@ def test_what_a_file_remembers_is_taken_as_far_as_it_can_be(values: dict[str, st
     control = Control.remembered(values)
     assert set(control.values) <= set(KEYS)
     control.of_ranks.packed()
-    assert 0 <= control.max_overhead(0.01) <= 1
+    assert 0 <= control.value("max-overhead", 0.01) <= 1
     with pytest.raises(SettingError):
         control.changed({"": ""})
     assert control.changed(dict.fromkeys(KEYS, DEFAULT)).values == {}

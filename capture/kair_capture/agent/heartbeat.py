@@ -52,16 +52,12 @@ _MOST_BYTES: Final = 8192
 class Packet(IntEnum):
     """What a packet holds."""
 
-    ROWS = 1
-    """To the heartbeat, as all that are bodies of datagrams: Rows."""
-    HOST = 2
-    """Host."""
-    BEAT = 3
-    """Beat, but for its clock."""
-    COMMUNICATION = 4
-    """Communication."""
-    STANDING = 5
-    """Standing."""
+    BEAT = Kind.BEAT
+    """To the heartbeat, as all that are bodies of datagrams: Beat, but for its clock."""
+    ROWS = Kind.ROWS
+    HOST = Kind.HOST
+    COMMUNICATION = Kind.COMMUNICATION
+    STANDING = Kind.STANDING
     KEPT = 11
     """From it: Number, of a batch that the coordinator keeps."""
     REPLY = 12
@@ -122,7 +118,7 @@ _AGAIN_S: Final = 1.0
 _LOST_S: Final = 5.0
 """Without an answer for so long the coordinator counts as away: rows wait, and beats go on."""
 _MOST_BATCHES: Final = 64
-"""Rows that may be on their way at once."""
+"""Of one kind, that may be on their way at once."""
 _MOST_OUTSTANDING: Final = 512
 
 
@@ -132,8 +128,8 @@ class _Asked:
     at: float
     """Monotonic, s."""
     stamp_ns: int
-    batch: int = 0
-    """Of ROWS and STANDING its number, of COMMUNICATION the rank."""
+    key: int
+    """Of ROWS and STANDING its number, of COMMUNICATION the rank; else 0."""
 
 
 class Heartbeat:
@@ -145,18 +141,13 @@ class Heartbeat:
         self._sender = secrets.randbits(64)
         self._sequence = self._epoch = 0
         self._asked: dict[int, _Asked] = {}
-        self._batches: dict[int, bytes] = {}
-        self._communication: dict[int, bytes] = {}
-        """Rank → what is to be told of it."""
-        self._untold: set[int] = set()
-        self._standings: dict[int, bytes] = {}
-        """Running number → where a rank stands; kept, so that a coordinator that starts again hears of it."""
-        self._standings_told = 0
-        self._untold_standings: set[int] = set()
+        self._told: dict[tuple[Kind, int], bytes] = {}
+        """What a coordinator that starts again has to hear of: the host, how ranks communicate, where they stand."""
+        self._untold: dict[tuple[Kind, int], bytes] = {}
+        """What was not answered yet, rows too."""
+        self._standings = 0
         self._delays = 0
         """Number of the last order to delay ranks that was passed on."""
-        self._host: bytes | None = None
-        self._host_known = False
         self._counted = Beat()
         self._clock = ClockFilter()
         self._interval = _INTERVAL_S
@@ -223,23 +214,18 @@ class Heartbeat:
     def _heard(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
         if reply.kind == Kind.EPOCH_REPLY:
             self._begin_epoch(reply.epoch)
-        elif reply.kind == Kind.ROWS_REPLY:
-            if self._batches.pop(asked.batch, None) is not None:
-                self._link.send(Packet.KEPT, Number(asked.batch).packed())
-            if Number.read(reply.body).number > self._generation:
-                self._next_beat = 0.0  # a window was ordered: its first step may be near
-        elif reply.kind == Kind.HOST_REPLY:
-            self._host_known = True
-        elif reply.kind == Kind.COMMUNICATION_REPLY:
-            self._untold.discard(asked.batch)
-        elif reply.kind == Kind.STANDING_REPLY:
-            self._untold_standings.discard(asked.batch)
         elif reply.kind == Kind.DELAYS_REPLY:
             number = Delays.read(reply.body).number
             if self._link.send(Packet.DELAYS, reply.body):
                 self._delays = number
         elif reply.kind == Kind.BEAT_REPLY:
             self._heard_of_beat(reply, asked, stamp_ns)
+        else:
+            is_first = self._untold.pop((asked.kind, asked.key), None) is not None
+            if asked.kind == Kind.ROWS and is_first:
+                self._link.send(Packet.KEPT, Number(asked.key).packed())
+            if asked.kind == Kind.ROWS and Number.read(reply.body).number > self._generation:
+                self._next_beat = 0.0  # a window was ordered: its first step may be near
 
     def _heard_of_beat(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
         answer = BeatReply.read(reply.body)
@@ -255,50 +241,40 @@ class Heartbeat:
     def _begin_epoch(self, epoch: int) -> None:
         """Another coordinator, or the same one started anew: it does not know this host."""
         if epoch != self._epoch:
-            self._epoch, self._host_known = epoch, False
+            self._epoch = epoch
             self._generation = 0  # it may have forgotten what an earlier one counted
-            self._untold, self._untold_standings = set(self._communication), set(self._standings)
+            self._untold = {**self._told, **self._untold}
             self._asked.clear()
             self._next_beat = 0.0
 
     def _hear_agent(self) -> None:
-        for kind, content in self._link.received():
-            if kind == Packet.ROWS:
-                batch = Rows.read(content).batch
-                self._batches[batch] = content
-                self._ask(Kind.ROWS, content, batch=batch)
-            elif kind == Packet.HOST:
-                self._host, self._host_known = content, False
-                self._ask(Kind.HOST, content)
-            elif kind == Packet.COMMUNICATION:
-                rank = Communication.read(content).rank
-                self._communication[rank] = content
-                self._untold.add(rank)
-                self._ask(Kind.COMMUNICATION, content, batch=rank)
-            elif kind == Packet.STANDING:
-                self._standings_told += 1
-                self._standings[self._standings_told] = content
-                while len(self._standings) > _MOST_OUTSTANDING:
-                    self._untold_standings.discard(oldest := next(iter(self._standings)))
-                    del self._standings[oldest]
-                self._untold_standings.add(self._standings_told)
-                self._ask(Kind.STANDING, content, batch=self._standings_told)
-            elif kind == Packet.BEAT:
+        for packet, content in self._link.received():
+            kind, key = Kind(packet), 0
+            if kind == Kind.BEAT:
                 self._counted = Beat.read(content)
+                continue
+            if kind == Kind.ROWS:
+                key = Rows.read(content).batch
+            elif kind == Kind.COMMUNICATION:
+                key = Communication.read(content).rank
+            elif kind == Kind.STANDING:
+                key = self._standings = self._standings + 1
+                for of in (self._told, self._untold):
+                    of.pop((kind, key - _MOST_OUTSTANDING), None)
+            self._untold[kind, key] = content
+            if kind != Kind.ROWS:
+                self._told[kind, key] = content
+            self._ask(kind, content, key)
 
     def _again(self, now: float) -> None:
-        """Asks once more what was not answered."""
-        recent = (asked for asked in self._asked.values() if asked.at > now - _AGAIN_S)
-        waiting = {asked.batch for asked in recent if asked.kind == Kind.ROWS}
-        if now - self._answered < _LOST_S:
-            for batch in [one for one in self._batches if one not in waiting][:_MOST_BATCHES]:
-                self._ask(Kind.ROWS, self._batches[batch], batch=batch)
-        if self._host is not None and not self._host_known:
-            self._ask(Kind.HOST, self._host)
-        for rank in sorted(self._untold)[:_MOST_BATCHES]:
-            self._ask(Kind.COMMUNICATION, self._communication[rank], batch=rank)
-        for number in sorted(self._untold_standings)[:_MOST_BATCHES]:
-            self._ask(Kind.STANDING, self._standings[number], batch=number)
+        """Asks once more what was not answered; rows not too often, and not where nobody answers."""
+        rows = {asked.key for asked in self._asked.values() if asked.kind == Kind.ROWS and asked.at > now - _AGAIN_S}
+        for kind in (Kind.HOST, Kind.COMMUNICATION, Kind.STANDING, Kind.ROWS):
+            if kind == Kind.ROWS and now - self._answered >= _LOST_S:
+                break
+            keys = [key for of, key in self._untold if of == kind and not (kind == Kind.ROWS and key in rows)]
+            for key in keys[:_MOST_BATCHES]:
+                self._ask(kind, self._untold[kind, key], key)
         for sequence in [one for one, asked in self._asked.items() if asked.at < now - _MOST_S]:
             del self._asked[sequence]
 
@@ -309,7 +285,7 @@ class Heartbeat:
             beat = replace(beat, offset_ns=offset, drift=max(min(fit.drift, 1.0), -1.0), bound_ns=max(bound, 0))
         self._ask(Kind.BEAT, beat.packed(), now=now)
 
-    def _ask(self, kind: Kind, body: bytes, *, batch: int = 0, now: float = 0.0) -> None:
+    def _ask(self, kind: Kind, body: bytes, key: int = 0, *, now: float = 0.0) -> None:
         sock = self._coordinator.socket()
         if sock is None or self._key is None:
             return
@@ -317,7 +293,7 @@ class Heartbeat:
         data = sealed(self._key, Datagram(kind, self._epoch, self._sender, self._sequence, body))
         if len(self._asked) >= _MOST_OUTSTANDING:
             del self._asked[next(iter(self._asked))]
-        asked = self._asked[self._sequence] = _Asked(kind, now or time.monotonic(), 0, batch)
+        asked = self._asked[self._sequence] = _Asked(kind, now or time.monotonic(), 0, key)
         try:
             asked.stamp_ns = time.time_ns()  # nothing between the stamp and the sending
             sock.send(data)

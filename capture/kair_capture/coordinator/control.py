@@ -86,40 +86,30 @@ class Control:
         kept = {key: value for key, value in {**self.values, **changes}.items() if value != DEFAULT}
         return Control(kept)
 
-    def _value(self, key: str) -> Any:  # noqa: ANN401  (of the key's own type)
-        return KEYS[key].value(self.values[key]) if key in self.values else None
+    def value(self, key: str, started_with: Any = None) -> Any:  # noqa: ANN401  (of the key's own type)
+        """What was set, or what the coordinator was started with."""
+        return KEYS[key].value(self.values[key]) if key in self.values else started_with
 
     @property
     def is_on(self) -> bool:
         """Whether ranks record."""
-        return self._value("capture") is not False
+        return self.value("capture") is not False
 
     @property
     def samples(self) -> bool:
         """Whether windows are ordered that nobody asked for."""
-        return self.is_on and self._value("level") != 0
-
-    def max_overhead(self, started_with: float) -> float:
-        """The share of the job's time that sampling may take."""
-        share = self._value("max-overhead")
-        return started_with if share is None else float(share)
-
-    def stalled_after_s(self, started_with: float) -> float:
-        """Seconds without a step's end after which the job stands still."""
-        seconds = self._value("stalled-after")
-        return started_with if seconds is None else float(seconds)
+        return self.is_on and self.value("level") != 0
 
     @property
     def least(self) -> Least:
         """From which excesses on it is told."""
-        steps = self._value("longer-steps")
-        return Least(self._value("slow-rank"), LEAST_SHIFT if steps is None else steps)
+        return Least(self.value("slow-rank"), self.value("longer-steps", LEAST_SHIFT))
 
     @property
     def of_ranks(self) -> RankControl:
         """What ranks are told."""
-        every = self._value("sample-every") if self.samples else 0
-        return RankControl(self.is_on, every, self._value("max-overhead"))
+        every = self.value("sample-every") if self.samples else 0
+        return RankControl(self.is_on, every, self.value("max-overhead"))
 
     def in_force(self, *, max_overhead: float, stalled_after_s: float) -> dict[str, str]:
         """Key → its value now, in words, those that were not set too; given what the coordinator was started with."""

@@ -293,8 +293,8 @@ class Coordinator:
 
     def _apply(self, control: Control) -> None:
         self._control, watching = control, self._watching
-        self._sampler.budget.share = control.max_overhead(self._settings.max_overhead)
-        watching.stalled_after_s = control.stalled_after_s(self._settings.stalled_after_s)
+        self._sampler.budget.share = control.value("max-overhead", self._settings.max_overhead)
+        watching.stalled_after_s = control.value("stalled-after", self._settings.stalled_after_s)
         watching.least, watching.samples = control.least, control.samples
 
     # The loop.

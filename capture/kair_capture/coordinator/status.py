@@ -278,10 +278,17 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     host_of = hosts.by_rank()
     recent = table.recent(STEPS_SHOWN, table.last_common_step)
     position = {rank: at for at, rank in enumerate(recent.ranks.tolist())}
-    step_us = np.nanmedian(recent.step_us, axis=1).tolist() if position else []
-    self_us = np.nanmedian(recent.self_us, axis=1).tolist() if position else []
-    of_samples = None if recent.samples is None else np.nanmedian(recent.samples, axis=1).tolist()
-    sample_us = np.nanmedian(per_sample(recent).self_us, axis=1).tolist() if of_samples else []
+    of = None if recent.samples is None else per_sample(recent)
+    medians = {
+        name: np.nanmedian(matrix, axis=1).tolist()
+        for name, matrix in (
+            ("step_time_us", recent.step_us),
+            ("self_time_us", recent.self_us),
+            ("samples", recent.samples),
+            ("sample_time_us", None if of is None else of.self_us),
+        )
+        if matrix is not None
+    }
     told = watching.standing
     test = {} if told is None or len(told.rank) < _PAIR else dict(zip(
         told.rank.tolist(),
@@ -298,16 +305,13 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
                 rank=rank,
                 host=host_of.get(rank),
                 step=int(table.latest[rank]) if rank < len(table.latest) else -1,
-                step_time_us=None if at is None else step_us[at],
-                self_time_us=None if at is None else self_us[at],
+                **{name: None if at is None else values[at] for name, values in medians.items()},
                 # Without peers, and with too little of a past.
                 self_time_excess=None if peers + 1 < FEWEST_PEERS and not excess else excess,
                 z=z,
                 role=watching.roles.name(rank),
                 peers=peers,
                 slow=rank in watching.slow,
-                samples=None if at is None or of_samples is None else of_samples[at],
-                sample_time_us=None if at is None or of_samples is None else sample_us[at],
                 excess_us=excess_us,
                 excess_of_step=excess_us / watching.step_us if excess_us is not None and watching.step_us else None,
             )

@@ -15,7 +15,6 @@ from typing import Final
 MOST_BYTES: Final = 1 << 20
 """A frame may be this long: positions of 8,192 workers fit."""
 CHALLENGE_BYTES: Final = 32
-SIGNATURE_BYTES: Final = 32
 HEAD: Final = struct.Struct(">I32s")
 """Before each body: its length, and its signature."""
 GREETING: Final = b"kair shards 1\n"
