@@ -52,7 +52,7 @@ def made_lengths(made: Trace) -> list[float]:
 
 def lost_while_slow_us(result: TriageResult) -> float:
     (told,) = [one for one in result.findings[0].evidence if one.kind == "while_slow"]
-    return told.figures["lost_us"]
+    return told.lost_us
 
 
 @needs_converter
@@ -124,7 +124,7 @@ def test_of_two_or_three_groups_one_that_is_slow_leaves_the_verdict_open(tmp_pat
     assert result.verdict == "inconclusive"
     (told,) = [one for one in result.warnings if isinstance(one, GroupsDiffer)]
     assert (told.ranks, told.links) == ((2, 3), number)
-    assert told.figures["own_us"] - told.figures["other_us"] == pytest.approx(119, abs=2)
+    assert told.own_us - told.other_us == pytest.approx(119, abs=2)
     (words,) = [one.message for one in warnings_in_words(result.warnings) if one.code == "groups_differ"]
     assert "ranks 2-3" in words
 

@@ -94,7 +94,7 @@ def test_communication_whose_members_are_unknown_is_said_to_be(tmp_path: Path) -
     result = rank_profile(trace(tmp_path, table), rank=0)
     assert own(result) == {"compute": 50, "rest": 50}
     (unknown,) = (warning for warning in result.warnings if warning.code == "unmatched_collectives")
-    assert (unknown.ranks, unknown.figures) == ((0,), {"share_of_step": 0.5})
+    assert (unknown.ranks, unknown.share_of_step) == ((0,), 0.5)
 
 
 def test_the_role_is_what_the_parts_stand_beside(tmp_path: Path) -> None:
