@@ -12,6 +12,10 @@ from support.kept_cases import KeptCase, kept_cases
 from support.places import SAMPLES
 from support.probes import around, machine, recording, written
 
+from kair_mitigate.job_state import StateWriter
+from kair_mitigate.plans import Plan, State
+from kair_mitigate.records import Records
+
 
 @pytest.fixture(scope="module")
 def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -30,10 +34,15 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         store_variables(patch, place)
         patch.chdir(place)
         patch.setenv("KAIR_JOB", "samples/slow_operator")
+        Records(place / "store" / "job7" / "mitigate")
+        state = State(1, 0, 960, 40, Plan(0, 0, (8, 8, 8)))
+        StateWriter(place / "store" / "job7" / "mitigate", 0).write(state, 2000, 2)
         assert kair("import", "traces", "--job", "job1").status == 0
         before = {*place.iterdir()}
         yield place
-        assert {*place.iterdir()} == before, "nothing was written"
+        assert {*place.iterdir()} == before and not (place / "store/job7/mitigate/plan.json").exists(), (
+            "nothing is written"
+        )
 
 
 @pytest.mark.parametrize("case", kept_cases("refused"), ids=str)
