@@ -67,17 +67,3 @@ def test_sensitivity_says_what_more_steps_would_bring() -> None:
     assert "24 steps  60 steps  120 steps" in outcome.out
     assert "record " in outcome.out
     assert "seed 0" in outcome.out
-
-
-@pytest.mark.parametrize(
-    ("probability", "said"),
-    [
-        ("1.5", "the probability must be between 0 and 1, got 1.5"),
-        ("0", "the probability must be between 0 and 1, got 0"),
-        ("nan", "--probability must be a number, got 'nan'"),
-    ],
-)
-def test_sensitivity_turns_down_what_is_no_probability(probability: str, said: str) -> None:
-    outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--probability", probability)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith(f"kair: error: {said}\n")

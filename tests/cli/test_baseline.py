@@ -84,23 +84,6 @@ def test_what_is_saved_and_used_is_held_against_later_runs() -> None:
     assert "against the baseline" not in kair("localize", UPGRADED).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("baseline", "save"), "needs a name"),
-        (("baseline", "use", "nowhere"), "no baseline 'nowhere'"),
-        (("baseline", "rm", "nowhere"), "no baseline 'nowhere'"),
-        (("baseline", "save", "../up", HEALTHY), "cannot name a baseline"),
-        (("baseline", "save", "short", HEALTHY, "--step", "4-5"), "too few for a baseline"),
-        (("localize", HEALTHY, "--baseline", "nowhere"), "no baseline 'nowhere'"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
-    outcome = kair(*arguments)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert said in outcome.err
-
-
 def test_a_baseline_is_replaced_only_if_asked_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     kept, profile = Baselines(tmp_path), profile_of(run(tmp_path / "job", 200))
     kept.save("healthy", profile)

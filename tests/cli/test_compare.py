@@ -27,17 +27,3 @@ def test_the_document_is_valid_whatever_changed() -> None:
     outcome = kair("compare", BEFORE, AFTER, "--step", "6-9", "--json")
     assert outcome.status == 0, outcome.err
     assert_valid(json.loads(outcome.out), "compare")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        ((BEFORE,), 2, "NEW"),
-        ((BEFORE, "nowhere/"), 3, "no such file or folder"),
-        ((BEFORE, AFTER, "--base-step", "90-95"), 2, "90-95"),
-    ],
-)
-def test_what_is_missing_is_said_in_one_line(arguments: tuple[str, ...], status: int, said: str) -> None:
-    outcome = kair("compare", *arguments)
-    assert (outcome.status, outcome.out) == (status, "")
-    assert said in outcome.err

@@ -7,77 +7,11 @@ from typing import Any
 
 import pytest
 from support.cli_samples import RESULTS, answering, kair
-from support.places import SAMPLES
 
 from kair_engine.errors import InputError
 from kair_engine.results.localize import LinkScore
 from kair_engine.results.whatif import FixPrice
 from kair_tui.cli.registry import Entry
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("triagge",), "no such command 'triagge'"),
-        (("localize", "--bogus"), "no such option '--bogus'"),
-        (("localize", "--method", "best"), "--method 'best' is not one of 'robust', 'paper'"),
-        (("localize", "--by", "gpu"), "--by 'gpu' is not one of 'rank', 'host', 'role'"),
-        (("localize", "--method"), "option '--method' requires an argument"),
-        (("use", "one", "two"), "got unexpected extra argument (two)"),
-        (("localize", "--step", "4x"), "--step '4x' is not a choice of steps"),
-        (("localize", "--step", "60-40"), "--step 60-40: the range runs backwards"),
-        (("localize", "--step", ""), "--step '' is not a choice of steps"),
-        (("localize", "--step", "99"), "step 99 is not among the complete steps of this job (40-42)"),
-        (("localize", "--step", "50-60"), "no step of 50-60 is among the complete steps of this job (40-42)"),
-        (("localize", "--fields", "rank,colour"), "no field 'colour'; there are: rank, host, role, score"),
-        (("localize", "--fields", ","), "--fields names no field"),
-        (("localize", "-o", "yaml"), "--output 'yaml' is not one of 'table', 'wide'"),
-        (("localize", "--fail-on", "doom"), "--fail-on 'doom' is not a condition"),
-        (("localize", "--fail-on", "slowdown>1.1"), "localize does not report a slowdown"),
-        (("triage", "--fail-on", "slowdown>>1"), "--fail-on 'slowdown>>1' is not a condition"),
-        (("pinpoint",), "missing --rank"),
-        (("pinpoint", "--rank", "three"), "--rank must be a whole number, got 'three'"),
-        (("pinpoint", "--rank", "-1"), "--rank must be 0 or more, got -1"),
-        (("sensitivity", "--draws", "5"), "--draws must be 20 or more, got 5"),
-        (("sensitivity", "--seed", "-1"), "--seed must be 0 or more, got -1"),
-        (("sensitivity", "--probability", "high"), "--probability must be a number, got 'high'"),
-        (("triage", "--gpu-cost", "-1"), "--gpu-cost must be 0 or more, got -1"),
-        (("triage", "--gpu-cost", "nan"), "--gpu-cost must be a number, got 'nan'"),
-        (("triage", "--gpu-cost", "1e300"), "--gpu-cost must be 1,000,000,000,000 or less, got 1e300"),
-        (("pinpoint", "--rank", "9" * 400), "--rank must be a whole number, got '999"),
-        (("schema", "recipe"), "no schema 'recipe'"),
-        (("use",), "missing JOB"),
-        (("triage", ""), "JOB is an empty name"),
-        (("info", " "), "JOB is an empty name"),
-        (("use", ""), "JOB is an empty name"),
-        (("import", "", "--job", "new"), "SOURCES is an empty name"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_status_2(
-    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
-) -> None:
-    with answering(monkeypatch):
-        outcome = kair(*arguments)
-    assert outcome.status == 2
-    assert outcome.out == ""
-    lines = outcome.err.splitlines()
-    assert lines[0].startswith(f"kair: error: {said}")
-    assert all(line.startswith("hint: ") for line in lines[1:])
-    assert len(lines) <= 2
-
-
-@pytest.mark.parametrize("option", ["--whole-run", "--normalized", "--matrix"])
-def test_options_of_the_papers_method_are_refused_with_the_other(option: str) -> None:
-    outcome = kair("localize", str(SAMPLES / "healthy"), option)
-    assert outcome.status == 2
-    assert outcome.err == "kair: error: --whole-run, --normalized and --matrix belong to --method paper\n"
-
-
-def test_an_unknown_command_or_option_is_told_the_nearest() -> None:
-    assert "hint: did you mean kair triage?" in kair("triagge").err
-    assert "hint: did you mean --method?" in kair("localize", "--metod", "paper").err
-    assert "hint: did you mean --phase?" in kair("frequency", "--stage", "forward").err
-    assert "hint: did you mean --step?" in kair("steps", "--stage", "3").err
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> tuple[int, str]:
@@ -179,20 +113,11 @@ def test_fail_on_straggler_of_localize_hears_of_slow_links_too(monkeypatch: pyte
             assert kair("localize", "--fail-on", "straggler").status == status
 
 
-def test_no_condition_is_offered_that_cannot_be_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(monkeypatch):
-        outcome = kair("localize", "--method", "paper", "--fail-on", "straggler")
-    assert (outcome.status, outcome.out) == (2, "")
-    assert "--method paper accuses nobody" in outcome.err
-
-
 def test_fail_on_takes_several_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(monkeypatch):
         assert kair("triage", "--fail-on", "inconclusive,job_wide").status == 0
         assert kair("triage", "--fail-on", "inconclusive, straggler").status == 10
         assert kair("triage", "--fail-on", "inconclusive", "--fail-on", "finding").status == 10
-        assert kair("triage", "--fail-on", "straggler,doom").err.startswith("kair: error: --fail-on 'doom' is not a")
-        assert "localize does not report 'finding'" in kair("localize", "--fail-on", "straggler,finding").err
 
 
 @pytest.mark.parametrize(

@@ -130,39 +130,6 @@ def test_a_recording_at_another_time_is_told(job: str, tmp_path: Path) -> None:
     assert "nothing of that time: old.txt" in kair("evidence", job, "--evidence", str(tmp_path / "old.txt")).out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("evidence", "nowhere"), 3, "no job 'nowhere'"),
-        (("evidence", "job1", "job2"), 2, "lists one job"),
-        (("evidence", "add"), 2, "needs a job and files"),
-        (("evidence", "add", "job1"), 2, "needs a job and files"),
-        (("evidence", "add", "job1", "nowhere.txt"), 3, "nowhere.txt does not exist"),
-        (("evidence", "add", "job1", "milk.txt"), 3, "milk.txt is no evidence that Kair knows"),
-        (("evidence", "add", "traces", "dmesg.txt"), 2, "traces is no job of the store"),
-        (("evidence", "add", "job1", "dmesg.txt", "--evidence", "http://u:secret@x"), 2, "looked at and not kept"),
-        (("evidence", "job1", "--evidence", "nowhere"), 3, "nowhere does not exist"),
-        (("triage", "job1", "--evidence", "empty"), 3, "no evidence in empty"),
-        (("triage", "job1", "--evidence", "traces/rank0.json.gz"), 3, "is no evidence that Kair knows"),
-        (("triage", "job1", "--evidence", "s3://bucket"), 2, "no server that can be asked"),
-        (("triage", "job1", "--evidence", "http://u:secret@127.0.0.1:1"), 3, "127.0.0.1:1 does not answer"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(
-    job: str, tmp_path: Path, arguments: tuple[str, ...], status: int, said: str
-) -> None:
-    assert job == "job1"
-    log(tmp_path / "milk.txt", "milk\n")
-    log(tmp_path / "dmesg.txt")
-    (tmp_path / "empty").mkdir()
-    outcome = kair(*arguments)
-    assert (outcome.status, outcome.out) == (status, "")
-    first, *_ = outcome.err.splitlines()
-    assert first.startswith("kair: error: ")
-    assert said in first
-    assert "secret" not in outcome.err
-
-
 @contextmanager
 def prometheus() -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
     """A server that knows one clock, at every time that it is asked for; its address, and what it was asked."""
@@ -280,11 +247,6 @@ def test_evidence_beside_traces_is_kept_with_the_imported_job(tmp_path: Path) ->
     outcome = kair("import", str(folder), "--job", "two")
     assert outcome.status == 0
     assert "evidence beside the traces" in outcome.err
-
-
-def test_an_empty_name_is_no_folder(tmp_path: Path) -> None:
-    outcome = kair("triage", str(traces(tmp_path / "traces")), "--evidence", "")
-    assert outcome.status == 2 and "--evidence names nothing" in outcome.err
 
 
 def test_where_one_of_several_is_bad_none_is_kept(tmp_path: Path) -> None:

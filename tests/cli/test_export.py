@@ -21,13 +21,3 @@ def test_the_line_says_what_was_written(tmp_path: Path) -> None:
     assert outcome.out.startswith(f"{file}: ")
     assert outcome.out.endswith(" operations of 4 ranks in 2 steps\n")
     assert file.stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [((), "--output"), (("-o", "job.docx"), "tells no format"), (("-o", "nowhere/job.csv"), "cannot write")],
-)
-def test_what_cannot_be_written_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
-    outcome = kair("export", JOB, "--plain", *arguments)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert said in outcome.err

@@ -47,12 +47,6 @@ def test_so_is_the_name_of_a_stored_job_and_a_command_goes_before_a_folder_of_it
     assert data_of("info", "job123")["schema"] == "kair.info"
 
 
-def test_a_typo_still_gets_the_command_that_was_meant(traces: Path) -> None:
-    outcome = kair("traige", str(traces))
-    assert (outcome.status, outcome.out) == (2, "")
-    assert "hint: did you mean kair triage?" in outcome.err
-
-
 @pytest.mark.parametrize("command", ["triage", "localize", "blame", "steps", "operators"])
 def test_files_of_a_pattern_are_one_job(traces: Path, command: str) -> None:
     assert data_of(command, *files(traces)) == data_of(command, str(traces))
@@ -70,17 +64,6 @@ def test_the_commands_of_a_report_name_all_files(traces: Path) -> None:
     (command,) = set(re.findall("`(kair localize [^`]*)`", text))
     assert shlex.split(command)[2:] == files(traces)
     assert kair(*shlex.split(command)[1:]).status == 0
-
-
-@pytest.mark.parametrize(
-    ("more", "status", "said"),
-    [("nowhere.json", 3, "nowhere.json: no such file or folder"), ("job123", 2, "job123 is a job of the store")],
-)
-def test_what_is_no_file_of_the_job_is_said(traces: Path, more: str, status: int, said: str) -> None:
-    assert kair("import", str(traces), "--job", "job123").status == 0
-    outcome = kair("triage", files(traces)[0], more)
-    assert (outcome.status, outcome.out) == (status, "")
-    assert said in outcome.err
 
 
 def test_a_shell_takes_files_too(traces: Path) -> None:
@@ -116,12 +99,6 @@ def test_triage_of_a_rank_tells_what_is_found_about_it_and_the_jobs_verdict() ->
 
 def test_a_rank_is_priced_by_its_number(traces: Path) -> None:
     assert data_of("whatif", str(traces), "--rank", "2") == data_of("whatif", str(traces), "--fix", "rank=2")
-
-
-def test_who_asks_a_command_that_takes_none_is_told_which_does(traces: Path) -> None:
-    outcome = kair("operators", str(traces), "--rank", "2")
-    assert outcome.status == 2
-    assert "hint: kair rank JOB --rank R" in outcome.err
 
 
 def test_markdown_of_a_triage_is_its_report(traces: Path, tmp_path: Path) -> None:

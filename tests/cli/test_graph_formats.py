@@ -135,13 +135,6 @@ def test_only_an_answer_that_is_a_graph_has_these_formats(monkeypatch: pytest.Mo
     assert form not in kair("triage", "--help").out
 
 
-def test_a_graph_has_no_columns_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(monkeypatch):
-        outcome = kair("blame", "-o", "dot", "--fields", "rank")
-    assert (outcome.status, outcome.out) == (2, "")
-    assert "--fields chooses columns of a table, and -o dot has none" in outcome.err
-
-
 def test_of_a_recording_the_formats_tell_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setenv("KAIR_CACHE", str(tmp_path))
     written = {form: kair("blame", str(SAMPLES / "slow_operator"), "-o", form).out for form in GRAPH_FORMATS}

@@ -13,47 +13,7 @@ from support.cli_samples import kair
 
 from kair_tui.cli.registry import COMMANDS
 
-EXISTING = {
-    "run",
-    "tui",
-    "triage",
-    "ticket",
-    "localize",
-    "pinpoint",
-    "blame",
-    "whatif",
-    "compare",
-    "shell",
-    "rank",
-    "query",
-    "export",
-    "sensitivity",
-    "forecast",
-    "fleet",
-    "ledger",
-    "frequency",
-    "operators",
-    "collectives",
-    "timeline",
-    "steps",
-    "info",
-    "probe",
-    "jobs",
-    "baseline",
-    "use",
-    "import",
-    "evidence",
-    "cache",
-    "capture",
-    "coordinator",
-    "confirm",
-    "mitigate",
-    "watch",
-    "mcp",
-    "spec",
-    "schema",
-    "help",
-}
+EXISTING = {line for line in Path(__file__).with_name("options.txt").read_text().split("\n") if line[:1].strip()}
 
 
 def test_help_lists_exactly_the_existing_commands() -> None:

@@ -66,32 +66,6 @@ def test_the_answer_is_there_for_machines(files: dict[str, str]) -> None:
     assert csv == "name,verdict\ngpu_matrix_product,slower\npython_loop,as_fast\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        (["--compare", "slow"], 2, "--compare needs the probe of the suspect, and of a peer at least"),
-        (["slow", "peer"], 2, "files are for --compare"),
-        (["--compare", "slow", "peer", "--out", "x"], 2, "--out is for measuring"),
-        (["--compare", "slow", "peer", "--fail-on", "straggler"], 2, "is not a condition"),
-        (["--fail-on", "slower"], 2, "--fail-on needs --compare"),
-        (["--seconds", "0"], 2, "--seconds must be between 0.1 and 3600, got 0"),
-        (["--device", "tpu"], 2, "is no device"),
-        (["--compare", "slow", "none.json"], 3, "cannot read none.json: No such file or directory"),
-    ],
-)
-def test_wrong_questions_get_one_line(files: dict[str, str], words: list[str], status: int, said: str) -> None:
-    outcome = kair("probe", *(files.get(word, word) for word in words))
-    assert (outcome.status, outcome.out) == (status, "")
-    assert said in outcome.err.splitlines()[0]
-
-
-def test_other_devices_are_turned_down(files: dict[str, str], tmp_path: Path) -> None:
-    other = written(tmp_path / "other.json", recording(machine("node1", device="A100"), python_loop=around(1.0)))
-    outcome = kair("probe", "--compare", files["slow"], str(other))
-    assert outcome.status == 3
-    assert "different devices: 'H100' on node0, 'A100' on node1" in outcome.err
-
-
 @pytest.mark.parametrize("form", ["table", "wide", "json", "ndjson", "csv"])
 def test_names_in_files_reach_no_terminal_as_commands(tmp_path: Path, form: str) -> None:
     evil = machine(HOSTILE, device=HOSTILE, processor=HOSTILE, versions={HOSTILE: HOSTILE}, launch=HOSTILE)

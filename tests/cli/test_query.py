@@ -201,32 +201,6 @@ def test_a_wrong_query_is_one_line_with_what_was_meant(sql: str, error: str, hin
     assert [hint in one for one in rest] == ([] if hint is None else [True])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((JOB,), "no query"),
-        ((JOB, "--tables", BY_RANK), "--tables takes no query"),
-        (("--tables", "--out", "x.csv"), "--tables takes no --out"),
-        ((JOB, BY_RANK, "--fields", "rank"), "--fields chooses among fixed columns"),
-        ((JOB, BY_RANK, "--out", "rows.xlsx"), "no format has this ending"),
-        ((JOB, BY_RANK, "--out", "nowhere/rows.csv"), "cannot write nowhere/rows.csv"),
-        ((JOB, " "), "empty name"),
-    ],
-)
-def test_wrong_usage_is_one_line(arguments: tuple[str, ...], error: str) -> None:
-    outcome = kair("query", *arguments)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert error in outcome.err.splitlines()[0]
-
-
-def test_a_job_that_is_not_there_is_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAIR_JOB", JOB)
-    assert [kair("query", "nowhere/", *more).status for more in ((BY_RANK,), ("--tables",))] == [3, 3]
-    outcome = kair("query", "DROP TABLE steps")
-    assert outcome.status == 2
-    assert "begins with SELECT" in outcome.err
-
-
 def test_too_many_rows_for_a_document_are_refused_and_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(querying, "MOST_IN_DOCUMENT", 15_000)
     outcome = kair("query", JOB, "SELECT rank FROM operations", "--json")

@@ -147,17 +147,6 @@ def test_a_command_that_is_pasted_runs_nothing_but_kair(tmp_path: Path) -> None:
     assert line == f"kair blame job123 --store {tmp_path}"
 
 
-def test_a_report_of_another_kind_or_nowhere_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store_variables(monkeypatch, tmp_path)
-    for name, what in (("a.pdf", "a report is .html or .md"), ("none/a.html", "there is no folder")):
-        outcome = kair("triage", str(SAMPLE), "--report", str(tmp_path / name))
-        assert (outcome.status, outcome.out) == (2, "")
-        assert what in outcome.err
-    assert list(tmp_path.glob("**/a.*")) == []
-
-
 def test_what_cannot_be_answered_is_said_in_its_place() -> None:
     found = evil()
     silent = Found(found.job, found.triage, (), "Not to be had: no waiting.", "Not to be had: no replay.", ())

@@ -64,30 +64,6 @@ def test_fixes_by_host_and_stage() -> None:
     assert first > 5 * last
 
 
-@pytest.mark.parametrize(
-    ("job", "fix", "hint"),
-    [
-        (OPERATOR, "rank=9", "the ranks are 0-3"),
-        (OPERATOR, "host=nowhere", "the hosts are node0"),
-        (OPERATOR, "op=conv*", "there are "),
-        (OPERATOR, "kind=gc", None),
-        (OPERATOR, "stage=1", "name the stage's ranks instead"),
-        (STAGES, "stage=2", "the stages are 0-1"),
-        (STAGES, "rank=0+stage=1", None),
-        (OPERATOR, "rank=two", None),
-        (OPERATOR, "kind=network", None),
-        (OPERATOR, "speed=2", None),
-    ],
-)
-def test_what_fits_nothing_is_wrong_usage(job: str, fix: str, hint: str | None) -> None:
-    outcome = kair("whatif", job, "--fix", fix)
-    assert (outcome.status, outcome.out) == (2, "")
-    error, *hints = outcome.err.splitlines()
-    assert error.startswith("kair: error: ")
-    assert fix.partition("=")[2] in error
-    assert [one.startswith(f"hint: {hint}") for one in hints] == ([True] if hint else [])
-
-
 def test_an_imported_job_gives_the_same_answer_as_its_traces() -> None:
     fixes = ("--fix", "rank=1", "--fix", "stage=0", "--fix", "kind=compute")
     direct = json.loads(kair("whatif", STAGES, "--json", *fixes).out)

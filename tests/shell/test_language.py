@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.kept_cases import KeptCase, kept_cases
 
 from kair_engine.errors import UsageError
 from kair_tui.cli.conditions import parse_condition
@@ -74,32 +75,11 @@ def test_conditions(condition: str, holds: bool) -> None:
     assert parse_condition(condition).holds(value_of) is holds
 
 
-@pytest.mark.parametrize(
-    ("condition", "message"),
-    [
-        ("$t.findings[0].edge > 3", "$t.findings[0].edge is null, which is neither less nor more"),
-        ("$t.verdict < 3", "$t.verdict is no number, which is neither less nor more"),
-        ("$t.findings[1].edge", "$t.findings has 1 entry: $t.findings[1] is not there"),
-        ("$t.verdict.x", "$t.verdict is a plain value, and has no 'x'"),
-        ("$t.findings[0].edge.from", "$t.findings[0].edge is null, and has no from"),
-        ("$w.rank in (1, 2", "a bracket is not closed in '$w.rank in (1, 2'"),
-        ("$w.rank in (1, $limit)", "several values in brackets are written out"),
-        ("$w.rank in (1, not 2)", "the condition '$w.rank in (1, not 2)' goes on after it is complete"),
-        ("$w.rank in ()", "a value is missing in the condition '$w.rank in ()'"),
-        ("$w.rank == (1, 2)", "the condition '$w.rank == (1, 2)' goes on after it is complete"),
-        ("1 < 2 < 3", "the condition '1 < 2 < 3' goes on after it is complete"),
-        ("1 == 1)", "the condition '1 == 1)' goes on after it is complete"),
-        ("1 = 1", "'=' is no comparison in '1 = 1'"),
-        ("(1 == 1", "a bracket is not closed in '(1 == 1'"),
-        ("1 ==", "a value is missing in the condition '1 =='"),
-        ("1 == 1 1", "the condition '1 == 1 1' goes on after it is complete"),
-        ("__import__('os').system('x')", "the condition \"__import__('os').system('x')\" goes on after it is complete"),
-    ],
-)
-def test_a_condition_that_cannot_be_answered_says_why(condition: str, message: str) -> None:
+@pytest.mark.parametrize("case", kept_cases("unread_conditions"), ids=str)
+def test_a_condition_that_cannot_be_answered_says_why(case: KeptCase) -> None:
     with pytest.raises(UsageError) as wrong:
-        parse_condition(condition).holds(value_of)
-    assert str(wrong.value) == message
+        parse_condition(case.given["condition"]).holds(value_of)
+    case.assert_said(str(wrong.value))
 
 
 def test_a_runbook_is_lines_blocks_and_comments() -> None:
@@ -125,29 +105,11 @@ r = $t.findings[0].ranks[0]
     assert system == ShellCommand(7, "!echo '; # not ours'", "echo '; # not ours'")
     assert isinstance(give, Assign) and give.name == "r"
     assert parse("") == parse("\n # nothing\n") == ()
+    assert len(parse("use rank")) == 1, "a job may be called so"
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("info\nlocalise", 2, "no such command 'localise'"),
-        ("info\n  steps", 2, "this line is indented, and belongs to no `when`"),
-        ("when 1 == 1:\ninfo", 1, "nothing follows this `when`"),
-        ("when 1 == 1\n    info", 1, "a colon is missing after the condition"),
-        ("info\n\ninfo 'x", 3, 'a quote is not closed in "info \'x"'),
-        ("fail", 1, "a value is missing"),
-        ("use rank", 1, ""),
-        ("tui", 1, "tui cannot be asked here: it takes the terminal, or commands, itself"),
-        ("run nightly", 1, "run cannot be asked here: it takes the terminal, or commands, itself"),
-        ("$x --rank 3", 1, "no such command '$…'"),
-        ("for rank in 1 2 3: info", 1, "no such command 'for'"),
-        ("info\nkair # run", 2, "no command"),
-    ],
-)
-def test_what_is_wrong_is_told_with_its_line(text: str, line: int, message: str) -> None:
-    if not message:
-        assert len(parse(text)) == 1  # a job may be called so
-        return
+@pytest.mark.parametrize("case", kept_cases("unread_runbooks"))
+def test_what_is_wrong_is_told_with_its_line(case: KeptCase) -> None:
     with pytest.raises(LineError) as wrong:
-        parse(text)
-    assert (wrong.value.line, str(wrong.value)) == (line, message)
+        parse(case.given["text"])
+    case.assert_said([wrong.value.line, str(wrong.value)])

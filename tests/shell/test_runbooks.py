@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.answers import recorded
 from support.cli_samples import Outcome, assert_valid, kair
+from support.kept_cases import KeptCase, kept_cases
 from support.places import SAMPLES
 
 from kair_engine.triage import analysis
@@ -103,42 +104,14 @@ def test_people_read_each_statement_above_its_answer(book: Path) -> None:
     assert outcome.err.endswith(" s\n") and "2 commands, 1 recording read" in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("text", "ending"),
-    [
-        ("t = triage\n", "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); exit status 0"),
-        (
-            "t = triage\ni = info\nexpect $i.missing_ranks.count == 0\nexpect $t.findings.count == 0\nexpect 1 == 2\n",
-            "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); line 4: $t.findings.count is 1, and 1 finding "
-            "more; exit status 10",
-        ),
-        ("t = triage\nexpect $t.findings == null\n", "line 2: $t.findings is compute; exit status 10"),
-        (
-            "default most = 1.1\nt = triage\nexpect $t.findings[5].slowdown == null or $t.slowdown < $most\n",
-            "line 3 failed: $t.findings has 1 entry: $t.findings[5] is not there; "
-            "straggler: rank 2 (compute, 22.3 of the 95.0 ms step); exit status 2",
-        ),
-        ("use rank 99\n", "line 1 failed: no rank 99 in this job (0-3); exit status 2"),
-        ("fail 'not today'\n", "line 1 failed: not today; exit status 1"),
-        ("i = info\nexpect $i.missing_ranks.count == 0\n", "1 expectation holds; exit status 0"),
-        ("info\nsteps\n", "2 commands answered; exit status 0"),
-        ("when 1 == 2: info\n", "no command ran; exit status 0"),
-        ("localize --fail-on straggler\n", "line 1: --fail-on found what it names; exit status 10"),
-        (
-            "s = steps\nexpect $s.step_time_us < 100\n",
-            "12 steps on 4 ranks",
-        ),
-    ],
-)
-def test_it_ends_with_the_verdict_and_what_was_found(book: Path, text: str, ending: str) -> None:
-    outcome = run(book, text, "--quiet")
-    assert outcome.out.splitlines()[-1].startswith(f"{book}: ")
-    assert ending in outcome.out.splitlines()[-1]
-    document = run(book, text, "-o", "json")
+@pytest.mark.parametrize("case", kept_cases("runbook_endings"))
+def test_it_ends_with_the_verdict_and_what_was_found(book: Path, case: KeptCase) -> None:
+    outcome, document = (run(book, case.given["text"], *look) for look in (["--quiet"], ["-o", "json"]))
     summary = json.loads(document.out)["data"]["summary"]
     assert outcome.out.splitlines()[-1] == f"{book}: {summary}"
     assert document.err.splitlines()[-1] == f"kair: {book}: {summary}"
     assert summary.endswith(f"; exit status {outcome.status}")
+    case.assert_said(summary)
 
 
 def test_an_answer_without_rows_says_so(book: Path) -> None:
@@ -150,59 +123,24 @@ def test_an_answer_without_rows_says_so(book: Path) -> None:
     assert "no scores" not in outcome.out
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "error"),
-    [
-        ("info\n\nlocalise", 2, "3: no such command 'localise'\nhint: did you mean localize?"),
-        (
-            "w = localize\npinpoint --rank $w.ranck",
-            2,
-            "2: $w.ranck: there is no field 'ranck'\nhint: did you mean rank?",
-        ),
-        (
-            "t = triage\nexpect $t.findings.cause == x",
-            2,
-            "2: $t.findings.cause: 'cause' is a field of a list's entries",
-        ),
-        ("worst = steps\nexpect $worts.rank == 1", 2, "2: $worts is not set\nhint: did you mean $worst?"),
-        ("pinpoint --rank $rank", 2, "1: $rank is not set\nhint: --set NAME=VALUE gives a value"),
-        ("pinpoint", 2, "1: missing --rank"),
-        ("info --quite", 2, "1: no such option '--quite'\nhint: did you mean --quiet?"),
-        ("info --step 9-3", 2, "1: --step 9-3: the range runs backwards"),
-        ("!touch x", 2, "1: !touch x: the system's shell is not allowed here\nhint: --allow-shell allows it"),
-        ("info | tee x", 2, "1: | tee x: a runbook pipes nothing"),
-        ("kair tui x", 2, "1: tui cannot be asked here"),
-        ("kair run book.kair", 2, "1: run cannot be asked here"),
-        ("e = export -o x.json", 2, "1: export answers in text, which has no fields"),
-        ("# first\nwhen 1 == 1: spec = spec", 2, "2: spec answers in text, which has no fields"),
-    ],
-)
-def test_what_cannot_work_is_told_before_anything_runs(book: Path, text: str, status: int, error: str) -> None:
-    outcome = run(book, text)
-    assert outcome.status == status
+def refused(book: Path, outcome: Outcome) -> list[int | str]:
+    """Its status, and what it says of that."""
+    return [outcome.status, *outcome.err.replace(str(book), "BOOK").splitlines()]
+
+
+@pytest.mark.parametrize("case", kept_cases("runbooks_that_cannot_work"))
+def test_what_cannot_work_is_told_before_anything_runs(book: Path, case: KeptCase) -> None:
+    outcome = run(book, case.given["text"])
     assert outcome.out == ""
-    assert outcome.err.startswith(f"kair: error: {book}:{error}")
+    case.assert_said(refused(book, outcome))
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "error"),
-    [
-        ("s = steps\ni = info\npinpoint --rank $i.device\n", 2, "3: $i.device is null\nhint: guard the line with when"),
-        ("w = localize\nexpect $w.slow_links[0].own_us > 1", 2, "2: $w.slow_links has no entries"),
-        ("when 1 == 2: w = localize\n\npinpoint --rank $w.rank", 2, "3: $w is not set"),
-        ("pinpoint --rank 99", 2, "1: rank 99 "),
-        ("use step 4711\ninfo", 2, "1: step 4711 is not among the complete steps of this job"),
-        ("use rank 99", 2, "1: no rank 99 in this job (0-3)"),
-        ("use job /no/where\ninfo", 3, "1: /no/where: no such file or folder"),
-        ('w = localize\nfail "rank $w.rank of ${w.host}"\ninfo', 1, "2: rank 2 of node0"),
-    ],
-)
-def test_what_fails_ends_the_run_with_its_line_and_status(book: Path, text: str, status: int, error: str) -> None:
-    outcome = run(book, text, "-o", "json", "--quiet")
-    assert outcome.status == status
-    assert outcome.err.startswith(f"kair: error: {book}:{error}")
+@pytest.mark.parametrize("case", kept_cases("runbooks_that_fail"))
+def test_what_fails_ends_the_run_with_its_line_and_status(book: Path, case: KeptCase) -> None:
+    outcome = run(book, case.given["text"], "-o", "json", "--quiet")
     last = json.loads(outcome.out)["data"]["statements"][-1]
-    assert (last["state"], last["status"]) == ("failed", status)
+    assert (last["state"], last["status"]) == ("failed", outcome.status)
+    case.assert_said(refused(book, outcome))
 
 
 def test_a_failure_outranks_a_finding(book: Path) -> None:

@@ -235,34 +235,6 @@ def test_values_that_are_set_are_checked_before_anything_runs(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("stragler", "--fail-on 'stragler' is not a condition\nhint: did you mean straggler?"),
-        (
-            "verdict == stragler",
-            "--fail-on 'verdict == stragler': verdict is never \"stragler\" (did you mean straggler?)",
-        ),
-        ("verdikt == straggler", "there is no field 'verdikt'\nhint: did you mean verdict?"),
-        ("straggler,verdict in job_wide,stragler", 'verdict is never "stragler"'),
-        ("straggler, verdict in (job_wide, stragler)", 'verdict is never "stragler"'),
-        ("slowdown > much", '"much" is no number'),
-        ("straggler == yes", 'straggler is true or false, and never "yes"'),
-        ("comunication in findings", 'is never "comunication" (did you mean communication?)'),
-        ("verdict", "verdict is never empty: nothing is asked"),
-        ("$t.verdict == straggler", "here fields stand without a name"),
-        ("'straggler'", "it asks for no field"),
-        ("", "the condition is missing"),
-        ("(straggler", "a bracket is not closed"),
-    ],
-)
-@pytest.mark.usefixtures("own_places")
-def test_fail_on_refuses_what_never_is(condition: str, said: str) -> None:
-    outcome = kair("triage", str(SAMPLES / "healthy"), "--fail-on", condition)
-    assert (outcome.status, outcome.out) == (2, "")
-    assert said in outcome.err
-
-
-@pytest.mark.parametrize(
     ("condition", "status"),
     [
         ("verdict in straggler,job_wide", 10),

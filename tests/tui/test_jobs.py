@@ -238,7 +238,9 @@ async def test_commands_run_here_before_a_job_is_open() -> None:
 
 
 @played
-async def _empty(folder: Path) -> None:
+async def test_an_empty_store_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_variables(monkeypatch, tmp_path)
+    folder = store_root(None)
     async with listed() as (app, pilot):
         text = screen_text(app)
         assert f"no job yet in {folder}".replace(" ", "") in "".join(text.split())  # wherever it is broken
@@ -251,11 +253,6 @@ async def _empty(folder: Path) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: "1 job in" in screen_text(app))
         assert chosen(app) == "mine"
-
-
-def test_an_empty_store_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store_variables(monkeypatch, tmp_path)
-    _empty(store_root(None))
 
 
 @played
@@ -279,18 +276,14 @@ def test_a_damaged_job_is_told_and_passed_over(tmp_path: Path, monkeypatch: pyte
     assert "torn" not in outcome.out
 
 
+@pytest.mark.usefixtures("_store")
 @played
-async def _named_by_the_environment() -> None:
+async def test_the_environment_names_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAIR_JOB", "night")
     app = KairApp(JobWanted(), Look())
     async with app.run_test() as pilot:
         await until(pilot, lambda: answered(app))
         assert "night › overview" in screen_text(app)
-
-
-@pytest.mark.usefixtures("_store")
-def test_the_environment_names_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAIR_JOB", "night")
-    _named_by_the_environment()
 
 
 @pytest.mark.usefixtures("_store")

@@ -65,46 +65,44 @@ def held_at_rank2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
 
 
 @played
-async def _watched(job: Path, go_on: Event) -> None:
+async def test_ranks_are_listed_as_they_arrive(tmp_path: Path, held_back: Event) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
     app = KairApp(JobWanted(str(job)), Look())
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1 of 3 files parsed" in screen_text(app))
         assert "rank 0: 3 steps, 990 µs a step, 42 operations" in screen_text(app)
         assert "rank 1" not in screen_text(app)
-        go_on.set()
+        held_back.set()
         await until(pilot, lambda: answered(app))
         assert "3 ranks · 3 steps" in screen_text(app)
 
 
-def test_ranks_are_listed_as_they_arrive(tmp_path: Path, held_back: Event) -> None:
-    _watched(kb.write_job(tmp_path / "job", [0, 1, 2]), held_back)
-
-
 @played
-async def _stopped(job: Path, go_on: Event) -> None:
+async def test_esc_stops_the_parsing_and_it_can_go_on(tmp_path: Path, held_back: Event) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
     app = KairApp(JobWanted(str(job)), Look())
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "1 of 3 files parsed" in screen_text(app))
         await pilot.press("escape")
         assert "stopped: what was parsed so far is kept" in screen_text(app)
-        go_on.set()
+        held_back.set()
         await until(pilot, lambda: not app.is_busy)
         assert isinstance(app.screen, OpeningScreen)
         await go(app, pilot, "r")
         assert "3 ranks · 3 steps" in screen_text(app)
 
 
-def test_esc_stops_the_parsing_and_it_can_go_on(tmp_path: Path, held_back: Event) -> None:
-    _stopped(kb.write_job(tmp_path / "job", [0, 1, 2]), held_back)
-
-
 @played
-async def _failed(job: Path) -> None:
-    app = KairApp(JobWanted(str(job)), Look())
+async def test_what_is_no_job_is_told_like_by_the_commands(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        (folder / f"rank{rank}.json.gz").write_bytes(b"nothing of the kind")
+    app = KairApp(JobWanted(str(folder)), Look())
     async with app.run_test(size=(160, 24)) as pilot:
         await until(pilot, lambda: "kair: error" in screen_text(app))
         shown = " ".join(screen_text(app).split())
-        said = kair("triage", str(job)).err.split("hint: ")
+        said = kair("triage", str(folder)).err.split("hint: ")
         assert " ".join(said[0].split()) in shown
         assert " ".join(said[1].split()) in shown
         assert "rank0.json.gz is no trace" in shown
@@ -112,28 +110,16 @@ async def _failed(job: Path) -> None:
     assert app.return_value == 3
 
 
-def test_what_is_no_job_is_told_like_by_the_commands(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    for rank in range(2):
-        (folder / f"rank{rank}.json.gz").write_bytes(b"nothing of the kind")
-    _failed(folder)
-
-
 @played
-async def _broken(job: Path) -> None:
+async def test_what_could_be_read_of_a_broken_job_is_answered_with_a_warning(tmp_path: Path) -> None:
+    job = kb.write_job(tmp_path / "job", [0, 1, 2])
+    file = job / "rank1.json.gz"
+    file.write_bytes(file.read_bytes()[:-200])
     async with opened(str(job), size=(100, 40)) as (app, _):
         shown = screen_text(app)
         assert "3 ranks · 3 steps" in shown
         assert "1 warning at the end" in shown or "warnings at the end" in shown
         assert "rank1.json.gz" in shown
-
-
-def test_what_could_be_read_of_a_broken_job_is_answered_with_a_warning(tmp_path: Path) -> None:
-    job = kb.write_job(tmp_path / "job", [0, 1, 2])
-    file = job / "rank1.json.gz"
-    file.write_bytes(file.read_bytes()[:-200])
-    _broken(job)
 
 
 @played
@@ -266,18 +252,15 @@ def test_a_file_that_takes_long_does_not_hide_those_before_it(tmp_path: Path, he
 
 
 @played
-async def _committed_late(store: Path) -> None:
-    app = KairApp(JobWanted("job123", store=store), Look())
-    async with app.run_test(size=(160, 24)) as pilot:
-        await until(pilot, lambda: "nothing of it was sampled yet" in " ".join(screen_text(app).split()))
-        assert kair("import", str(store / "files"), "--job", "job123", "--replace", "--store", str(store)).status == 0
-        await until(pilot, lambda: answered(app))
-
-
-def test_a_watched_job_opens_by_itself_once_its_first_steps_are_in_the_store(
+async def test_a_watched_job_opens_by_itself_once_its_first_steps_are_in_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "_LOOK_S", 0.01)
     kb.write_job(tmp_path / "files", [0, 1])
     (tmp_path / "job123" / "capture").mkdir(parents=True)
-    _committed_late(tmp_path)
+    app = KairApp(JobWanted("job123", store=tmp_path), Look())
+    async with app.run_test(size=(160, 24)) as pilot:
+        await until(pilot, lambda: "nothing of it was sampled yet" in " ".join(screen_text(app).split()))
+        line = ("import", str(tmp_path / "files"), "--job", "job123", "--replace", "--store", str(tmp_path))
+        assert kair(*line).status == 0
+        await until(pilot, lambda: answered(app))

@@ -91,7 +91,13 @@ async def test_a_running_job_that_is_followed_tells_its_step_and_alerts_as_they_
 
 
 @played
-async def _grown(job: Path, rest: list[Path]) -> None:
+async def test_a_folder_that_grows_is_followed(tmp_path: Path) -> None:
+    files = sorted((SAMPLES / "slow_operator").glob("*.gz"))
+    job = tmp_path / "job"
+    job.mkdir()
+    for file in files[:2]:
+        shutil.copy(file, job)
+    rest = files[2:]
     async with opened(str(job)) as (app, pilot):
         assert "2 ranks" in screen_text(app)
         await pilot.press("f")
@@ -108,15 +114,6 @@ async def _grown(job: Path, rest: list[Path]) -> None:
         assert "2 more ranks (2-3)" in screen_text(app)
         await pilot.press("escape", "f")
         assert "following" not in screen_text(app).splitlines()[0]
-
-
-def test_a_folder_that_grows_is_followed(tmp_path: Path) -> None:
-    files = sorted((SAMPLES / "slow_operator").glob("*.gz"))
-    job = tmp_path / "job"
-    job.mkdir()
-    for file in files[:2]:
-        shutil.copy(file, job)
-    _grown(job, files[2:])
 
 
 def test_a_file_that_is_written_anew_is_another_state(tmp_path: Path) -> None:

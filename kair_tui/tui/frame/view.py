@@ -8,9 +8,12 @@ To write one, derive a class from `ViewScreen`, put it into the list in `kair_tu
 - `show(name, result)`: hands a result to the widgets, on the program's own thread;
 and where they make sense
 - `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
-- `FIELDS` and `filter_by(filter)`: what `/` can name, and its effect; returns what to say of it;
-- `SORTS` and `sort_by(name, descending)`: what `s` goes through, and its effect;
-- `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of.
+- `FIRST`: the part that has the keyboard at first; `FIELDS` and `SORTS`: what `/` can name and `s` goes through. Both
+  act on the table `MAIN`, whose rows are `ROWS`, those of `LARGEST_FIRST` downwards; `filter_by` and `sort_by` are for
+  other parts;
+- `about_cursor()`: what to say of the row under the cursor; `make_room()`: what changes with the screen's size;
+- `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of; `offers(action)`:
+  whether a key works now. What takes a while and is no question runs through `work_out(work, then)`.
 `self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
 
 The base of screens with rows: a filter, an order, and parts under headings that are lit while they have the keyboard.
