@@ -23,7 +23,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import MOST_RANKS, Capture, CaptureReply, Kind
 
-    places = _places(store, job, _NOW)
+    places = places_of(store, job, _NOW)
     wanted = _ranks_in(ranks)
     if len(wanted) > MOST_RANKS:
         raise UsageError(f"at most {MOST_RANKS} ranks can be asked for by name", "leave --ranks out for all")
@@ -54,7 +54,7 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
             require(key, value)
     except SettingError as error:
         raise UsageError(str(error), _SET) from error
-    places = _places(store, named, _SET)
+    places = places_of(store, named, _SET)
     address, secret = coordinator_of(places)
     with reaching(address):
         reply = ask(address, secret, Kind.CONTROL, Values(changes), Values)
@@ -77,12 +77,13 @@ def _table(values: Mapping[str, str]) -> str:
     )
 
 
-def _places(store: Path, job: str | None, example: str) -> "JobPlaces":
+def places_of(store: Path, job: str | None, example: str) -> "JobPlaces":
+    """The files of the job that is named, or the environment's. Raises UsageError."""
     from kair_capture.places import JobPlaces
     from kair_capture.settings import safe_name
 
     name = job or os.environ.get("KAIR_JOB")
-    if not name:
+    if not name or not name.strip():
         raise UsageError("which job? --job NAME, or $KAIR_JOB", example)
     return JobPlaces(store, safe_name(name))
 

@@ -3,14 +3,11 @@
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.options import Option
 from kair_tui.cli.output import say
-
-if TYPE_CHECKING:
-    from kair_capture.places import JobPlaces
 
 JOB = Option("--job", "The job's name. Default: $KAIR_JOB.", metavar="NAME")
 
@@ -61,9 +58,10 @@ def run(
     from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
     from kair_capture.files import BusyError
     from kair_capture.wire import KeyFileError
+    from kair_tui.commands.capture_control import places_of
 
     settings = CoordinatorSettings(
-        places=_places(store, job),
+        places=places_of(store, job, "kair coordinator --job job123"),
         listen=_address(listen, "--listen"),
         advertise=advertise,
         key_file=key,
@@ -109,16 +107,6 @@ def _webhook(url: str) -> str | None:
     except ValueError as error:
         raise UsageError(f"--alert-webhook, or $KAIR_ALERT_WEBHOOK: {error}") from error
     return url
-
-
-def _places(store: Path, job: str | None) -> "JobPlaces":
-    from kair_capture.places import JobPlaces
-    from kair_capture.settings import safe_name
-
-    name = job or os.environ.get("KAIR_JOB")
-    if not name or not name.strip():
-        raise UsageError("which job? --job NAME, or $KAIR_JOB", "kair coordinator --job job123")
-    return JobPlaces(store, safe_name(name))
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
