@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kair_capture.agent.ring_reader import RingReader, TrainerRings, trainers_in
+from kair_capture.agent.ring_reader import RingReader
 from kair_capture.agent.step_rows import Rows, rows_of
 from kair_capture.job.launch import SITE
 from kair_capture.ring import NameReader, StepFlag
@@ -189,73 +189,3 @@ def test_from_a_jax_job_to_the_store_to_a_verdict(tmp_path: Path) -> None:
     assert found["verdict"] == "straggler"
     (accused,) = (finding for finding in found["findings"] if finding["ranks"] == [SLOW])
     assert (accused["cause"], accused["operator"]) == ("input", "load_batch")
-
-
-_FROZEN = """
-import gc, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from kair_capture.job.torch_scopes import ScopeFinder, find_roots
-ScopeFinder().install()
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-model = DistributedDataParallel(torch.nn.Linear(2, 1))
-optimizer = torch.optim.SGD(model.parameters())
-gc.freeze()
-found = find_roots(optimizer)
-assert found.callable == found.data_parallel == (model,), found
-"""
-
-
-def test_a_model_is_found_though_the_heap_was_frozen() -> None:
-    """As loops do after their set-up: the collector then tells of no object of before."""
-    pytest.importorskip("torch")
-    subprocess.run([sys.executable, "-c", _FROZEN], check=True)
-
-
-_ON_A_DEVICE = """
-import sys, time, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-import kair_capture
-from kair_capture.job import torch_scopes
-
-class Event:  # a device that keeps up with its host
-    def __init__(self, enable_timing):
-        assert enable_timing
-    def record(self):
-        self.at = time.monotonic()
-    def query(self):
-        return True
-    def elapsed_time(self, end):
-        return 1e3 * (end.at - self.at)
-
-torch_scopes.is_on_gpu, torch.cuda.Event = lambda _: True, Event
-torch.cuda.is_current_stream_capturing = lambda: False
-kair_capture.start("job")
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-model = DistributedDataParallel(torch.nn.Linear(2, 1))
-def waits(state, bucket):  # for other ranks: between the last gradient and the end of backward
-    time.sleep(0.02)
-    future = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-model.register_comm_hook(None, waits)
-optimizer = torch.optim.SGD(model.parameters())
-for _ in range(12):
-    model(torch.ones(4, 2)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-def test_a_device_tells_each_step_without_what_it_waits(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    variables = {**os.environ, "KAIR_RUN_DIR": str(tmp_path / "run")}
-    subprocess.run([sys.executable, "-c", _ON_A_DEVICE], check=True, env=variables)
-    (trainer, names), *_ = trainers_in([one.name for one in (tmp_path / "run").iterdir()]).items()
-    rings = TrainerRings(tmp_path / "run", trainer)
-    for name in names:
-        rings.add(name)
-    rows = rings.peek(to_the_end=True).rows
-    rings.close(remove=False)
-    settled = rows[-5:]  # which gradient comes last is learnt first
-    assert (settled["device_us"] > 0).all()
-    assert (settled["device_us"] < settled["step_us"] - 15_000).all()

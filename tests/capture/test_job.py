@@ -33,7 +33,7 @@ pytestmark = [
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"
 JOBS = (
     "plain", "captured", "sharded", "pipelined", "accumulation", "kept_model", "several_optimizers", "skipped_steps",
-    "compiled", "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place",
+    "compiled", "failing_hook", "loads_ahead", "own_profiler", "explicit", "no_place", "frozen_heap", "on_a_device",
 )  # fmt: skip
 WINDOW = list(range(4, 20))
 
@@ -351,3 +351,21 @@ def test_a_command_is_captured_without_a_change_to_its_script(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "run" / "windows").iterdir()] == ["rank-0-5-5.json"]
     identity = json.loads((tmp_path / "run" / "rank-0.json").read_text())
     assert (identity["rank"], identity["framework"], identity["device"]) == (0, "torch", "cpu")
+
+
+def test_a_model_is_found_though_the_heap_was_frozen(jobs: Jobs) -> None:
+    """As loops do after their set-up: the collector then tells of no object of before."""
+    assert jobs.seen("frozen_heap")["found"]
+
+
+def test_a_device_tells_each_step_without_what_it_waits(jobs: Jobs) -> None:
+    run = jobs.folder / "on_a_device" / "run"
+    (trainer, names), *_ = trainers_in([one.name for one in run.iterdir()]).items()
+    rings = TrainerRings(run, trainer)
+    for name in names:
+        rings.add(name)
+    rows = rings.peek(to_the_end=True).rows
+    rings.close(remove=False)
+    settled = rows[-5:]  # which gradient comes last is learnt first
+    assert (settled["device_us"] > 0).all()
+    assert (settled["device_us"] < settled["step_us"] - 15_000).all()

@@ -355,6 +355,61 @@ def no_place(_: int, folder: Path) -> Seen:
     return accumulation(0, folder)
 
 
+def frozen_heap(_: int, __: Path) -> Seen:
+    """A model that the collector no longer tells of, as after the set-up of many loops."""
+    from kair_capture.job.torch_scopes import ScopeFinder, find_roots
+
+    ScopeFinder().install()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(net.parameters())
+    gc.freeze()
+    found = find_roots(optimizer)
+    return {"found": found.callable == found.data_parallel == (net,)}
+
+
+class HostsEvent:
+    """Of a device that keeps up with its host."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = time.monotonic()
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: HostsEvent) -> float:
+        return 1e3 * (end.at - self.at)
+
+
+def on_a_device(_: int, __: Path) -> Seen:
+    """Each step waits for other ranks, between its last gradient and the end of backward."""
+    from kair_capture.job import torch_scopes
+
+    torch_scopes.is_on_gpu = lambda _: True
+    torch.cuda.Event = HostsEvent  # type: ignore[assignment,misc]
+    torch.cuda.is_current_stream_capturing = lambda: False
+    start()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+
+    def wait(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        time.sleep(0.02)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    net.register_comm_hook(None, lambda _, bucket: wait(bucket))
+    optimizer = torch.optim.SGD(net.parameters())
+    for _number in range(12):
+        net(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {}
+
+
 JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
     "plain": (plain, RANKS),
     "captured": (captured, RANKS),
@@ -373,6 +428,8 @@ JOBS: dict[str, tuple[Callable[[int, Path], Seen], int]] = {
             own_profiler,
             explicit,
             no_place,
+            frozen_heap,
+            on_a_device,
         )
     },
 }

@@ -24,7 +24,7 @@ from kair_capture.delays import Place
 from kair_capture.files import add_to_json
 from kair_capture.job.dumping import process_groups
 from kair_capture.job.framework import Communication, Framework, Profile
-from kair_capture.job.hooks import around_next, attempt, begin_phase, input_ended, replace
+from kair_capture.job.hooks import around_next, attempt, begin_phase, between, input_ended, replace
 from kair_capture.job.recorder import clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, hold_up, is_compiling
@@ -73,23 +73,18 @@ class Waits:
             self._input_ended()
 
     def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            waited = guarded(_after_wait)
+        waited = guarded(_after_wait)
 
-            def waiting(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-                if is_compiling() or current.session is None or self._waiting.depth:
-                    return original(*args, **kwargs)
-                self._waiting.depth = 1
-                begin = clock()
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    self._waiting.depth = 0
-                    waited(name, begin)
+        def began() -> None:
+            self._waiting.depth = 1
 
-            return waiting
+        def ended(begin: int) -> None:
+            self._waiting.depth = 0
+            waited(name, begin)
 
-        return wrap
+        return between(
+            began, ended, unless=lambda: is_compiling() or current.session is None or self._waiting.depth > 0
+        )
 
 
 def _after_wait(session: Session, name: str, begin: int) -> None:
