@@ -33,15 +33,23 @@ OF_A_JOB = (
     "localize --method paper --whole-run --normalized",
     "blame",
     "blame --step last",
+    "collectives --by-rank",
     "whatif",
     "whatif --gpu-cost 2.5 --fix rank=0 --scale kind=compute:0.5",
     "whatif --only-fixes --fix rank=0",
     "frequency",
+    "operators --by-rank",
     "steps",
+    "timeline",
     "info --operators",
     "sensitivity --draws 20",
 )
 OF_A_RANK = ("pinpoint", "pinpoint --method paper", "rank", "blame", "blame --method paper")
+OF_TWO_JOBS = (
+    "compare healthy slow_operator",
+    "compare two_hosts_healthy two_hosts_upgrade",
+    "compare busy_host healthy",
+)
 OF_NO_JOB = ("spec", "schema triage", "schema localize", "schema pinpoint", "schema blame", "schema whatif")
 
 
@@ -90,6 +98,9 @@ def record(folder: Path, program: list[str], only: str) -> int:
             )
 
         asked = [(line, line.split()) for line in OF_NO_JOB]
+        for line in OF_TWO_JOBS:
+            command, *names = line.split()
+            asked.append((line, [command, *(str(SAMPLES / name) for name in names), "--json"]))
         for path in recordings():
             run(f"info {path.name}", ["info", str(path), "--json"])  # fills the cache once
             ranks = json.loads((folder / (re.sub(r"\W+", "-", f"info {path.name}") + ".json")).read_text())["document"][

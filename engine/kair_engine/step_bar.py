@@ -26,12 +26,12 @@ from kair_engine.results.step_bar import (
     StepBar,
 )
 from kair_engine.timeline.account import KINDS, WHEN, Account, AccountKind, AccountOfSteps, When
-from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
+from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN
 from kair_engine.trace.batches import first_steps
-from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import INSIDE_UNKNOWN, Operations
 from kair_engine.whatif.analysis import model_asked_of
@@ -69,6 +69,8 @@ class StepPartsTally:
     """(ranks): in how many steps each was."""
     steps: int = 0
     _accounts: AccountOfSteps = field(init=False)
+    _length_ns: dict[int, int] = field(default_factory=dict)
+    """Step → from its first rank's begin to its last one's end."""
     _pending_ns: Floats = field(init=False)
     """Of a large step, whose ranks are looked at in turns."""
 
@@ -180,6 +182,22 @@ class StepPartsTally:
             parts[part, place] += exposed[place] * share
         self._count(ops, parts)
 
+    def meet(self, sync: Synchronisation) -> None:
+        """Counts a step that `look_by_rank` is given some ranks of at a time."""
+        ops = sync.collectives.ops
+        self.steps += 1
+        if len(ops.ranks):
+            self._length_ns[ops.step] = int((ops.begin_ns + ops.length_ns).max() - ops.begin_ns.min())
+
+    def look_by_rank(self, seen: SomeRanks) -> None:
+        """Divides the time of some ranks, whose communication is matched."""
+        parts, place = self._accounts.parts_of(seen), np.searchsorted(self.ranks, seen.rank)
+        if self.steps_end_together:
+            length = np.array([self._length_ns[step] for step in seen.step.tolist()], dtype=float)
+            parts[_WAITING] += np.maximum(length - parts.sum(axis=0), 0.0)
+        np.add.at(self.parts_ns.T, place, parts.T)
+        np.add.at(self.seen, place, 1)
+
     def _count(self, ops: Operations, parts: Floats) -> None:
         place = np.searchsorted(self.ranks, ops.ranks)
         self.parts_ns += parts
@@ -221,13 +239,7 @@ def bar_of(trace: Trace) -> StepBar | None:
     trace, tally = with_collectives_marked(trace), StepPartsTally.of(trace)
     some = trace.select([step for step in trace.steps if step in tally.chosen])
 
-    def look(ops: Operations) -> None:
-        tally.look(ops, synchronise(ops))
-
-    def look_large(step: LargeStep, _: list[None]) -> None:
-        tally.look_at_meetings(synchronise(step.operations()))
-
-    deque(of_steps(some, look, tally.look_at_some, look_large), maxlen=0)
+    deque(map(tally.look_by_rank, some_ranks_each(some, tally.meet)), maxlen=0)
     return bar_of_job(tally, *bubble_by_roles(trace))
 
 

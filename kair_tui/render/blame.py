@@ -37,10 +37,6 @@ NAME_IN_TREE = 48
 RANKS_SHOWN = 10
 
 
-def _whole_operator(row: RootCause) -> str:
-    return row.operator or cause_operator(row)
-
-
 COLUMNS = (
     Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[RootCause](
@@ -49,7 +45,7 @@ COLUMNS = (
         cause_operator,
         align="left",
         weight=9,
-        full=_whole_operator,
+        full=lambda row: row.operator or cause_operator(row),
     ),
     Column[RootCause]("cause", "cause", lambda row: spaced(row.cause), align="left", weight=8),
     Column[RootCause]("is_edge", "edge", lambda row: "idle" if row.is_edge else "", align="left", detail=True),
@@ -82,10 +78,6 @@ def _body(result: BlameResult, page: Page) -> None:
         if not page.options.wide and len(found) > PATHS_SHOWN:
             left = plural(len(found) - PATHS_SHOWN, "more sort of path", "more sorts of paths")
             page.line(f"… and {left} (-o tree shows every path)", DIM)
-
-
-def _tree(result: BlameResult, page: Page) -> None:
-    _paths(each(result.paths), page, whole=True)
 
 
 def _paths(found: Sequence[MergedPath], page: Page, *, whole: bool) -> None:
@@ -152,6 +144,6 @@ VIEW = View[BlameResult, RootCause](
         ("waiting", "waiting"),
         ("made_late", "late"),
     ),
-    tree=_tree,
+    tree=lambda result, page: _paths(each(result.paths), page, whole=True),
     graph=_graph,
 )

@@ -12,13 +12,14 @@ from kair_engine.results.collectives import (
     ProductShape,
     RankRates,
 )
-from kair_tui.render.answer import DIM, Cell, Column
+from kair_tui.render.answer import DIM, Column
 from kair_tui.render.localize import flag
 from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     count,
     duration,
     one_decimal,
+    or_dash,
     p_value,
     percent,
     plural,
@@ -67,7 +68,7 @@ def compute_rate(tflop_per_s: float | None) -> str:
 
 def beside(ratio: float | None) -> str:
     """`0.61 ×`."""
-    return "–" if ratio is None else f"{ratio:.2f} ×"
+    return or_dash(ratio, "{:.2f} ×".format)
 
 
 def group_text(row: GroupTransfers) -> str:
@@ -98,11 +99,9 @@ def collectives_headline(result: CollectivesResult) -> str:
         return "nothing is compared: that takes four groups, links or ranks that do the same, and three steps"
     differing = min((row for row in result.groups if row.differs), key=lambda row: row.ratio or 1.0, default=None)
     clear = f"no group, link or rank is slower than its siblings beyond chance ({result.compared} compared)"
-    return clear if differing is None else f"open: {_open_text(differing)}; {clear}"
-
-
-def _open_text(row: GroupTransfers) -> str:
-    return f"{group_text(row)}, and {row.siblings + 1} cannot say which is usual"
+    if differing is None:
+        return clear
+    return f"open: {group_text(differing)}, and {differing.siblings + 1} cannot say which is usual; {clear}"
 
 
 def overlap_text(result: CollectivesResult) -> str:
@@ -127,37 +126,21 @@ def products_text(products: MatrixProducts | None) -> str:
     )
 
 
-def _full_group(row: GroupTransfers) -> str:
-    return row.group or group_name(row)
-
-
-def _message(row: GroupTransfers) -> str:
-    return "–" if row.message_bytes is None else size(round(row.message_bytes))
-
-
 def _members(row: GroupTransfers) -> str:
     missing = row.members - len(row.ranks)
     return f"{row.members} ({missing} not recorded)" if missing > 0 else str(row.members)
 
 
-def _hosts(row: GroupTransfers) -> str:
-    return "–" if row.hosts is None else str(row.hosts)
-
-
-def _siblings(row: GroupTransfers) -> str:
-    return count(row.siblings) if row.siblings else "–"
-
-
-def _slow(row: GroupTransfers) -> Cell:
-    return flag(row.slow)
-
-
 COLUMNS = (
-    Column[GroupTransfers]("group", "group or link", group_name, align="left", weight=9, full=_full_group),
+    Column[GroupTransfers](
+        "group", "group or link", group_name, align="left", weight=9, full=lambda row: row.group or group_name(row)
+    ),
     Column[GroupTransfers]("kind", "kind", kind_name, align="left", weight=9),
     Column[GroupTransfers]("members", "n", _members, weight=4),
-    Column[GroupTransfers]("hosts", "hosts", _hosts, weight=5),
-    Column[GroupTransfers]("message_bytes", "size", _message, weight=8),
+    Column[GroupTransfers]("hosts", "hosts", lambda row: or_dash(row.hosts), weight=5),
+    Column[GroupTransfers](
+        "message_bytes", "size", lambda row: or_dash(row.message_bytes, lambda given: size(round(given))), weight=8
+    ),
     Column[GroupTransfers]("calls", "per step", lambda row: one_decimal(row.calls), weight=4),
     Column[GroupTransfers]("transfer_us", "transfer", lambda row: duration(row.transfer_us), weight=7),
     Column[GroupTransfers]("bus_gb_per_s", "bus bandwidth", lambda row: bandwidth(row.bus_gb_per_s), weight=9),
@@ -165,15 +148,15 @@ COLUMNS = (
         "algorithm_gb_per_s", "algorithm bandwidth", lambda row: bandwidth(row.algorithm_gb_per_s), detail=True
     ),
     Column[GroupTransfers]("ratio", "beside", lambda row: beside(row.ratio), weight=8),
-    Column[GroupTransfers]("siblings", "siblings", _siblings, weight=6),
+    Column[GroupTransfers]("siblings", "siblings", lambda row: or_dash(row.siblings or None, count), weight=6),
     Column[GroupTransfers]("p_value", "p", lambda row: p_value(row.p_value), weight=5),
-    Column[GroupTransfers]("slow", "", _slow, align="left", weight=8),
+    Column[GroupTransfers]("slow", "", lambda row: flag(row.slow), align="left", weight=8),
 )
 
 RANK_COLUMNS = (
     Column[RankRates]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[RankRates]("communication_us", "communication", lambda row: duration(row.communication_us), weight=7),
-    Column[RankRates]("overlap", "covered", lambda row: "–" if row.overlap is None else percent(row.overlap), weight=9),
+    Column[RankRates]("overlap", "covered", lambda row: or_dash(row.overlap, percent), weight=9),
     Column[RankRates]("exposed_us", "exposed", lambda row: duration(row.exposed_us), weight=8),
     Column[RankRates]("waiting_us", "waiting in it", lambda row: duration(row.waiting_us), weight=6),
     Column[RankRates](

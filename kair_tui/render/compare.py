@@ -8,19 +8,11 @@ from kair_engine.results.compare import CompareResult, SubgraphChange
 from kair_engine.results.localize import OperatorChange
 from kair_tui.render.answer import Column
 from kair_tui.render.changes import left_in_words, operator_in_words, summary, whom
-from kair_tui.render.units import duration, gain, p_value, percent, plural, ratio, signed_duration
+from kair_tui.render.units import duration, gain, or_dash, p_value, percent, plural, ratio, signed_duration
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
-
-
-def _step_cost(row: OperatorChange) -> str:
-    return "–" if row.step_us is None else signed_duration(row.step_us)
-
-
-def _share(row: OperatorChange) -> str:
-    return "–" if row.share_of_step is None else gain(row.share_of_step)
 
 
 def _calls(row: OperatorChange) -> str:
@@ -41,9 +33,9 @@ COLUMNS = (
     Column[OperatorChange]("ranks", "on", whom, align="left", weight=8),
     Column[OperatorChange]("base_us", "before", lambda row: duration(row.base_us), weight=5),
     Column[OperatorChange]("new_us", "now", lambda row: duration(row.new_us), weight=5),
-    Column[OperatorChange]("ratio", "", lambda row: "–" if row.ratio is None else ratio(row.ratio), weight=7),
-    Column[OperatorChange]("step_us", "step", _step_cost, weight=8),
-    Column[OperatorChange]("share_of_step", "of step", _share, weight=7),
+    Column[OperatorChange]("ratio", "", lambda row: or_dash(row.ratio, ratio), weight=7),
+    Column[OperatorChange]("step_us", "step", lambda row: or_dash(row.step_us, signed_duration), weight=8),
+    Column[OperatorChange]("share_of_step", "of step", lambda row: or_dash(row.share_of_step, gain), weight=7),
     Column[OperatorChange]("p_value", "p", lambda row: p_value(row.p_value), weight=4),
     Column[OperatorChange]("new_calls", "calls", _calls, detail=True),
     Column[OperatorChange]("kind", "kind", lambda row: row.kind, align="left", detail=True),
@@ -53,7 +45,7 @@ _SUBGRAPHS = (
     Column[SubgraphChange]("subgraph", "compute of", lambda row: row.subgraph, align="left", weight=9),
     Column[SubgraphChange]("base_us", "before", lambda row: duration(row.base_us), weight=8),
     Column[SubgraphChange]("new_us", "now", lambda row: duration(row.new_us), weight=8),
-    Column[SubgraphChange]("ratio", "", lambda row: "–" if row.ratio is None else ratio(row.ratio), weight=7),
+    Column[SubgraphChange]("ratio", "", lambda row: or_dash(row.ratio, ratio), weight=7),
     Column[SubgraphChange]("p_value", "p", lambda row: p_value(row.p_value), weight=5),
 )
 

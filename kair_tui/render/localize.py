@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank
@@ -19,7 +19,18 @@ from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.changes import against_in_words
 from kair_tui.render.drawing import RAMP, RAMP_ASCII, heat_row, stretches
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, durations, p_value, percent, plural, score, signed_duration, spans
+from kair_tui.render.units import (
+    count,
+    duration,
+    durations,
+    or_dash,
+    p_value,
+    percent,
+    plural,
+    score,
+    signed_duration,
+    spans,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -83,10 +94,6 @@ def _every_excess(row: RankScore) -> str:
     return ", ".join(f"{name} {signed_duration(us)}" for name, us in row.excess_us.items())
 
 
-def _counted(delays: int | None) -> str:
-    return "–" if delays is None else str(delays)
-
-
 def figures_in_words(row: JobPattern) -> str:
     """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
@@ -114,7 +121,7 @@ COLUMNS = (
     Column[RankScore]("role", "role", lambda row: row.role, align="left", weight=2),
     Column[RankScore]("score", "score", lambda row: score(row.score), weight=9),
     Column[RankScore]("p_value", "p", lambda row: p_value(row.p_value), weight=6),
-    Column[RankScore]("large_delays", "delays", lambda row: _counted(row.large_delays), weight=5),
+    Column[RankScore]("large_delays", "delays", lambda row: or_dash(row.large_delays), weight=5),
     Column[RankScore]("flagged", "flag", _flag, align="left", weight=8),
     Column[RankScore]("excess_us", "excess per step", _largest_excess, align="left", weight=4, full=_every_excess),
 )
@@ -162,18 +169,16 @@ _OPERATORS = (
 
 
 def _body(result: LocalizeResult, page: Page) -> None:
-    if result.groups:
-        page.table(_GROUPS, result.groups, limit=RANKS_SHOWN)
-        page.line()
-    if result.slow_links:
-        page.table(_LINKS, result.slow_links, limit=RANKS_SHOWN)
-        page.line()
-    if result.patterns:
-        page.table(_PATTERNS, result.patterns, limit=RANKS_SHOWN)
-        page.line()
-    if result.slow_operators:
-        page.table(_OPERATORS, result.slow_operators, limit=RANKS_SHOWN)
-        page.line()
+    tables: tuple[tuple[tuple[Column[Any], ...], Sequence[Any]], ...] = (
+        (_GROUPS, result.groups),
+        (_LINKS, result.slow_links),
+        (_PATTERNS, result.patterns),
+        (_OPERATORS, result.slow_operators),
+    )
+    for columns, rows in tables:
+        if rows:
+            page.table(columns, rows, limit=RANKS_SHOWN)
+            page.line()
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
     if result.step_time_us is not None:
         page.line()

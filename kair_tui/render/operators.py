@@ -8,7 +8,7 @@ from kair_engine.results.views import OperatorsResult, OperatorTime, TypeTime
 from kair_tui.render.answer import DIM, Column
 from kair_tui.render.drawing import heat_row
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, one_decimal, percent, plural, size
+from kair_tui.render.units import count, duration, one_decimal, or_dash, percent, plural, size
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ def operator_text(row: OperatorTime) -> str:
 def most_text(row: TypeTime | OperatorTime) -> str:
     """Where most is spent on it, beside what is usual: `6.10 ms on rank 105, median 4.10 ms`."""
     return f"{duration(row.max_us)} on rank {row.max_rank}, median {duration(row.median_us)}"
-
-
-def input_text(row: OperatorTime) -> str:
-    """What a call of it is given."""
-    return "–" if row.input_bytes is None else size(round(row.input_bytes))
 
 
 def operators_headline(result: OperatorsResult) -> str:
@@ -72,7 +67,9 @@ COLUMNS = (
     Column[OperatorTime]("median_us", "median rank", lambda row: duration(row.median_us), weight=8),
     Column[OperatorTime]("max_us", "most", lambda row: duration(row.max_us), weight=8),
     Column[OperatorTime]("max_rank", "on rank", lambda row: str(row.max_rank), weight=8),
-    Column[OperatorTime]("input_bytes", "input", input_text, detail=True),
+    Column[OperatorTime](
+        "input_bytes", "input", lambda row: or_dash(row.input_bytes, lambda given: size(round(given))), detail=True
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.results.pinpoint import Outlier, PinpointResult
 from kair_tui.render.answer import DIM, Column
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count, duration, p_value, plural, ratio, score
+from kair_tui.render.units import count, duration, or_dash, p_value, plural, ratio, score
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ def _times(row: Outlier) -> str:
     return ratio(row.duration_us / row.expected_duration_us) if row.expected_duration_us > 0 else "–"
 
 
-def _z(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.1f}"
-
-
 COLUMNS = (
     Column[Outlier]("step", "step", lambda row: str(row.step), weight=6),
     Column[Outlier](
@@ -58,8 +54,8 @@ COLUMNS = (
     Column[Outlier]("expected_duration_us", "expected", lambda row: duration(row.expected_duration_us), weight=7),
     Column[Outlier]("", "×", _times, weight=5),
     Column[Outlier]("score", "score", lambda row: score(row.score), weight=8),
-    Column[Outlier]("start_z", "start z", lambda row: _z(row.start_z), detail=True),
-    Column[Outlier]("duration_z", "duration z", lambda row: _z(row.duration_z), detail=True),
+    Column[Outlier]("start_z", "start z", lambda row: or_dash(row.start_z, "{:+.1f}".format), detail=True),
+    Column[Outlier]("duration_z", "duration z", lambda row: or_dash(row.duration_z, "{:+.1f}".format), detail=True),
     Column[Outlier]("p_value", "p", lambda row: p_value(row.p_value), detail=True),
 )
 

@@ -11,7 +11,7 @@ from kair_tui.render.answer import DIM, Column
 from kair_tui.render.delays import ON_DEVICES, lead_in_words
 from kair_tui.render.drawing import bar, draw, mark_sign, signs
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, percent, plural, signed_duration, significant, whole_percent
+from kair_tui.render.units import duration, or_dash, percent, plural, signed_duration, significant, whole_percent
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -64,19 +64,13 @@ def outstanding(result: RankProfileResult) -> str:
 
 def difference_text(row: PartOfStep) -> str:
     """The same in words."""
-    us = difference_us(row)
-    return "–" if us is None else signed_duration(us)
-
-
-def typical_text(row: PartOfStep) -> str:
-    """The role's median."""
-    return "–" if row.typical_us is None else duration(row.typical_us)
+    return or_dash(difference_us(row), signed_duration)
 
 
 COLUMNS = (
     Column[PartOfStep]("part", "part of the step", part_name, align="left", weight=9),
     Column[PartOfStep]("own_us", "per step", lambda row: duration(row.own_us), weight=9),
-    Column[PartOfStep]("typical_us", "role", typical_text, weight=8),
+    Column[PartOfStep]("typical_us", "role", lambda row: or_dash(row.typical_us, duration), weight=8),
     Column[PartOfStep]("", "difference", difference_text, weight=7),
     Column[PartOfStep]("share", "of step", lambda row: percent(row.share), weight=5),
 )
@@ -86,14 +80,12 @@ _SUBGRAPHS = (
     Column[SubgraphTime]("subgraph", "phase or scope", lambda row: short_name(row.subgraph), align="left", weight=9),
     Column[SubgraphTime]("calls", "per step", lambda row: significant(row.calls), weight=4),
     Column[SubgraphTime]("own_us", "self time", lambda row: duration(row.own_us), weight=8),
-    Column[SubgraphTime]("typical_us", "its role", lambda row: _or_dash(row.typical_us), weight=8),
-    Column[SubgraphTime]("span_us", "within it", lambda row: _or_dash(row.span_us), weight=6),
-    Column[SubgraphTime]("typical_span_us", "its role within", lambda row: _or_dash(row.typical_span_us), weight=5),
+    Column[SubgraphTime]("typical_us", "its role", lambda row: or_dash(row.typical_us, duration), weight=8),
+    Column[SubgraphTime]("span_us", "within it", lambda row: or_dash(row.span_us, duration), weight=6),
+    Column[SubgraphTime](
+        "typical_span_us", "its role within", lambda row: or_dash(row.typical_span_us, duration), weight=5
+    ),
 )
-
-
-def _or_dash(us: float | None) -> str:
-    return "–" if us is None else duration(us)
 
 
 def _body(result: RankProfileResult, page: Page) -> None:

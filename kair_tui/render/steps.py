@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.results.views import ScopeTime, StepsResult, StepSummary, StepTime
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
-from kair_tui.render.units import count, duration, plural, ratio, signed_duration
+from kair_tui.render.units import count, duration, or_dash, plural, ratio, signed_duration
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -37,22 +37,10 @@ COLUMNS = (
     Column[StepTime]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[StepTime]("begin_us", "begin", lambda row: duration(row.begin_us), weight=6),
     Column[StepTime]("duration_us", "duration", lambda row: duration(row.duration_us), weight=9),
-    Column[StepTime]("host_us", "host", lambda row: _time(row.host_us), weight=5),
+    Column[StepTime]("host_us", "host", lambda row: or_dash(row.host_us, duration), weight=5),
     Column[StepTime]("operations", "operations", lambda row: count(row.operations), weight=5),
     Column[StepTime]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=6),
 )
-
-
-def _time(us: float | None) -> str:
-    return "–" if us is None else duration(us)
-
-
-def _since(row: ScopeTime) -> str:
-    return "–" if row.since_step is None else str(row.since_step)
-
-
-def _changed(row: ScopeTime) -> str:
-    return "–" if row.change_us is None else signed_duration(row.change_us)
 
 
 def _slower(row: ScopeTime) -> Cell:
@@ -65,11 +53,11 @@ _SCOPES = (
     Column[ScopeTime]("scope", "scope", lambda row: row.scope, align="left", weight=9),
     Column[ScopeTime]("rank", "rank", lambda row: "all" if row.rank is None else str(row.rank), weight=9),
     Column[ScopeTime]("median_us", "median", lambda row: duration(row.median_us), weight=8),
-    Column[ScopeTime]("peers_us", "peers", lambda row: _time(row.peers_us), weight=7),
-    Column[ScopeTime]("since_step", "since step", _since, weight=9),
-    Column[ScopeTime]("before_us", "before", lambda row: _time(row.before_us), weight=5),
-    Column[ScopeTime]("after_us", "after", lambda row: _time(row.after_us), weight=5),
-    Column[ScopeTime]("change_us", "than peers", _changed, weight=8),
+    Column[ScopeTime]("peers_us", "peers", lambda row: or_dash(row.peers_us, duration), weight=7),
+    Column[ScopeTime]("since_step", "since step", lambda row: or_dash(row.since_step), weight=9),
+    Column[ScopeTime]("before_us", "before", lambda row: or_dash(row.before_us, duration), weight=5),
+    Column[ScopeTime]("after_us", "after", lambda row: or_dash(row.after_us, duration), weight=5),
+    Column[ScopeTime]("change_us", "than peers", lambda row: or_dash(row.change_us, signed_duration), weight=8),
     Column[ScopeTime]("waits", "", _slower, align="left", weight=8),
 )
 
@@ -93,7 +81,9 @@ def _body(result: StepsResult, page: Page) -> None:
         Column[StepSummary]("max_us", "slowest", lambda row: duration(row.max_us), weight=9),
         Column[StepSummary]("slowest_rank", "on rank", lambda row: str(row.slowest_rank), weight=8),
         Column[StepSummary]("", "spread", _spread, weight=5),
-        Column[StepSummary]("", "", lambda row: _bar(row.max_us, peak), align="left", weight=3),
+        Column[StepSummary](
+            "", "", lambda row: "█" * round(BAR * row.max_us / peak) if peak > 0 else "", align="left", weight=3
+        ),
         Column[StepSummary]("complete", "", _mark, align="left", weight=7),
     )
     page.table(columns, result.summary, limit=STEPS_SHOWN)
@@ -117,10 +107,6 @@ def _mark(row: StepSummary) -> Cell:
 
 def _spread(row: StepSummary) -> str:
     return ratio(row.max_us / row.median_us) if row.median_us > 0 else "–"
-
-
-def _bar(value: float, peak: float) -> str:
-    return "█" * round(BAR * value / peak) if peak > 0 else ""
 
 
 VIEW = View[StepsResult, StepTime](

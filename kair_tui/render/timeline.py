@@ -142,21 +142,6 @@ def _style(front: Ink, back: Ink) -> str:
     return f"{style} on {behind}" if behind and behind not in ("dim", "bold") else style
 
 
-def _picture(result: TimelineResult) -> str:
-
-    return svg(result)
-
-
-VIEW = View[TimelineResult, TimelineRow](
-    main="rows",
-    columns=COLUMNS,
-    headline=timeline_headline,
-    body=_body,
-    records=(("rows", "row"), ("collectives", "collective"), ("path", "stop"), ("under", "operation")),
-    picture=_picture,
-)
-
-
 WIDTH: Final = 1200
 """Of the bars, in units of the picture."""
 _LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 110, 90, 20, 14, 8
@@ -312,3 +297,13 @@ def _text(
 def _safe(text: str) -> str:
     """Without control characters, nor the two signs that XML 1.0 has no way to write."""
     return clean(text).replace("\ufffe", "").replace("\uffff", "")
+
+
+VIEW = View[TimelineResult, TimelineRow](
+    main="rows",
+    columns=COLUMNS,
+    headline=timeline_headline,
+    body=_body,
+    records=(("rows", "row"), ("collectives", "collective"), ("path", "stop"), ("under", "operation")),
+    picture=svg,
+)

@@ -1,10 +1,12 @@
 """Formats figures for people; JSON and CSV never pass through here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from kair_engine.ranks import runs
+
+Thing = TypeVar("Thing")
 
 WORTH_A_FIGURE = 0.0005
 """Of the step: less is 0.0 % as printed, and no price to name a rank with."""
@@ -106,6 +108,11 @@ def p_value(value: float | None) -> str:
     if value >= 1e-4:
         return f"{value:.4f}"
     return f"{value:.0e}".replace("e-0", "e-")
+
+
+def or_dash(value: Thing | None, write: Callable[[Thing], str] = str) -> str:
+    """As `write` has it; a dash where there is none."""
+    return "–" if value is None else write(value)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

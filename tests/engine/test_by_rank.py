@@ -1,7 +1,8 @@
 """Jobs with devices are read rank by rank, all steps at once: what comes of it is what whole steps come to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,19 @@ import pytest
 from compute_faults import SlowGpu
 from layouts import STANDARD, JobLayout
 from support.simulated_files import simulated
+from support.trace_builder import trace
 
+from kair_engine.comparison.profile import profile_of
 from kair_engine.localize import by_rank
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import job_excess
+from kair_engine.timeline import some_ranks
 from kair_engine.trace import batches
 from kair_engine.trace.model import Trace
+from kair_engine.views.collectives import collectives
+from kair_engine.views.operator_times import operator_times
 from kair_engine.views.overview import info
+from kair_engine.views.rank_profile import rank_profile
 
 WHOLE = 10**9
 
@@ -51,21 +58,29 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:  # noqa
 def test_the_excesses_are_those_of_whole_steps_to_the_last_bit(
     job: Trace, at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", WHOLE)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", WHOLE)
     whole = job_excess(job)
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", 0)
-    monkeypatch.setattr(by_rank, "AT_A_TIME", at_a_time)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
+    monkeypatch.setattr(some_ranks, "AT_A_TIME", at_a_time)
     some = job_excess(job)
     assert not list(differences(some, whole))
 
 
 def test_windows_of_steps_change_no_answer(job: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = (localize, info)
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", WHOLE)
-    whole = [question(job) for question in asked]
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", 0)
-    monkeypatch.setattr(by_rank, "WINDOW", max(batches.operations_of_steps(job).values()) * 2)
-    assert [question(replace(job, known={})) for question in asked] == whole
+    def ask(asked: Trace) -> list[Any]:
+        """Return what is asked of whole steps, and of the second and the third of three."""
+        some, rank = replace(asked.select(asked.steps[1:3]), known={}), partial(rank_profile, rank=5)
+        views: tuple[Callable[[Trace], Any], ...] = (operator_times, collectives, rank, profile_of)
+        return [question(asked) for question in (localize, info, *views)] + [question(some) for question in views]
+
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", WHOLE)
+    whole = ask(job)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
+    for module in (by_rank, some_ranks):
+        monkeypatch.setattr(module, "WINDOW", max(batches.operations_of_steps(job).values()) * 2)
+    assert ask(replace(job, known={})) == whole
+    monkeypatch.setattr(some_ranks, "AT_A_TIME", 1)
+    assert ask(replace(job, known={})) == whole
 
 
 def test_a_step_in_which_no_device_took_part_is_told_as_a_whole(job: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +90,25 @@ def test_a_step_in_which_no_device_took_part_is_told_as_a_whole(job: Trace, monk
         part, met = read(trace)
         return replace(part, on_stream=part.on_stream & (part.step != job.steps[2])), met
 
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", WHOLE)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", WHOLE)
     whole = job_excess(job)
-    monkeypatch.setattr(by_rank, "ROWS_AT_A_TIME", 0)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
     monkeypatch.setattr(by_rank, "_read", without_devices)
     assert not list(differences(job_excess(job), whole))
+
+
+def test_views_read_a_step_without_devices_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = """
+        step 0: 0+100
+        step 1: 200+100
+        step 2: 400+100
+        0 main | mm 0+10 | launch 12+2 ^1 | mm 210+30 | launch 412+2 ^2
+        0 gpu7 | gemm 20+90 ^1 | gemm 420+30 ^2
+        1 main | mm 0+10 | launch 12+2 ^1 | mm 210+50 | launch 412+2 ^2
+        1 gpu7 | gemm 20+60 ^1 | gemm 420+30 ^2
+    """
+    job = trace(tmp_path, table)
+    whole = operator_times(job, by_rank=True)
+    assert {one.type for one in whole.operators} >= {"compute", "idle"}
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
+    assert operator_times(job, by_rank=True) == whole

@@ -100,7 +100,7 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Adds what other steps came to, those after these."""
         other.tell_first(self.ends)
-        self.ends, self.steps_seen = other.ends, self.steps_seen + other.steps_seen
+        self.ends = other.ends
         sums = ("blamed", "syncs", "by_rank", "last", "late", "late_syncs")
         for mine, more in ((getattr(self, name), getattr(other, name)) for name in sums):
             for key, value in more.items():
@@ -109,12 +109,8 @@ class Tally:
             self.steps[cause] |= steps
         self.waits.merge(other.waits)
         self.paths += other.paths
-        self.ranks_time += other.ranks_time
-        self.waiting += other.waiting
-        self.unattributed += other.unattributed
-        self.bubble += other.bubble
-        self.collectives += other.collectives
-        self.rejected += other.rejected
+        for name in ("steps_seen", "ranks_time", "waiting", "unattributed", "bubble", "collectives", "rejected"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def tell_first(self, before: StepEnds | None) -> None:
         """Say why ranks began the first of these steps late, given what they did at the end of the step before."""

@@ -8,13 +8,13 @@ Operators matched across two runs: the same name, or one that took the place of 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.comparison.profile import trimmed
 from kair_engine.localize.noise import inflation
 from kair_engine.results.compare import Amount, OperatorProfile, RunProfile
@@ -172,7 +172,8 @@ def differences(base: RunProfile, new: RunProfile) -> Differences:
     whole: list[Shift | None] = []
     changes: list[Change] = []
     for pair in pairs:
-        rows = rows_of(base, new, ranks, _amount(pair.base), _amount(pair.new))
+        amounts = (None if one is None else one.amount for one in (pair.base, pair.new))
+        rows = rows_of(base, new, ranks, *amounts)
         if _largest(pair) < least or not len(rows):
             whole.append(None)
             continue
@@ -200,6 +201,18 @@ def shared_ranks(base: RunProfile, new: RunProfile) -> tuple[int, ...]:
     return tuple(sorted(set(base.ranks) & set(new.ranks)))
 
 
+class Side(NamedTuple):
+    """One amount in one run: entries per rank."""
+
+    us: Floats
+    error_us: Floats
+    df: float
+
+    def of(self, chosen: Ints | Bools) -> "Side":
+        """Return some of the entries."""
+        return Side(self.us[chosen], self.error_us[chosen], self.df)
+
+
 @dataclass(frozen=True)
 class Rows:
     """One amount in both runs, of the ranks that spend any of it: entries per rank, each rank's in both runs' arrays.
@@ -210,58 +223,44 @@ class Rows:
     matched: bool
     place: Ints
     """Of each entry, among the ranks that both runs have."""
-    base_us: Floats
-    new_us: Floats
-    base_error_us: Floats
-    new_error_us: Floats
-    df: tuple[float, float]
+    base: Side
+    new: Side
 
     def __len__(self) -> int:
-        return min(len(self.base_us), len(self.new_us))
+        return min(len(self.base.us), len(self.new.us))
 
     @property
     def relative(self) -> Floats:
         """Per rank, the logarithm of new over base: the same with the sign turned the other way round."""
-        both = np.stack((self.base_us, self.new_us))
+        both = np.stack((self.base.us, self.new.us))
         was, now = np.log(np.maximum(both, max(float(both.max(initial=0.0)) * 1e-3, 1e-9)))
         return np.asarray(now - was)
 
     def of(self, chosen: Ints) -> "Rows":
         """Some of the matched entries."""
-        return replace(
-            self,
-            place=self.place[chosen],
-            base_us=self.base_us[chosen],
-            new_us=self.new_us[chosen],
-            base_error_us=self.base_error_us[chosen],
-            new_error_us=self.new_error_us[chosen],
-        )
+        return Rows(self.matched, self.place[chosen], self.base.of(chosen), self.new.of(chosen))
 
     def shift(self) -> Shift:
         """Of the mean over the entries."""
-        base, new = float(self.base_us.mean()), float(self.new_us.mean())
-        errors = float(self.base_error_us.mean()), float(self.new_error_us.mean())
-        apart = [self.new_us - self.base_us] if self.matched else [self.base_us, self.new_us]
+        both = self.base, self.new
+        base, new = (float(side.us.mean()) for side in both)
+        apart = [self.new.us - self.base.us] if self.matched else [side.us for side in both]
         between = sum(float(of.var(ddof=1) / len(of)) for of in apart if len(of) > 2)
-        return Shift(tuple(self.place.tolist()), base, new, two_sided(new - base, errors, self.df, between))
+        errors = float(self.base.error_us.mean()), float(self.new.error_us.mean())
+        p_value = two_sided(new - base, errors, (self.base.df, self.new.df), between)
+        return Shift(tuple(self.place.tolist()), base, new, p_value)
 
 
 def rows_of(base: RunProfile, new: RunProfile, ranks: Sequence[int], old: Amount | None, now: Amount | None) -> Rows:
     """An amount in both runs, of the matched `ranks`, or of all where there are none; 0 where a run lacks it."""
-    base_us, base_error, base_df = _entries(base, ranks, old)
-    new_us, new_error, new_df = _entries(new, ranks, now)
+    was, is_now = _entries(base, ranks, old), _entries(new, ranks, now)
     if ranks:
         # Ranks that never run it (of other pipeline stages) say nothing of it.
-        run = np.flatnonzero((base_us > 0) | (new_us > 0))
-        return Rows(True, run, base_us[run], new_us[run], base_error[run], new_error[run], (base_df, new_df))
-    of_base = base_us > 0 if old is not None else base_us == 0
-    of_new = new_us > 0 if now is not None else new_us == 0
-    errors = base_error[of_base], new_error[of_new]
-    return Rows(False, np.zeros(0, dtype=np.int64), base_us[of_base], new_us[of_new], *errors, (base_df, new_df))
-
-
-def _amount(one: OperatorProfile | None) -> Amount | None:
-    return None if one is None else one.amount
+        run = np.flatnonzero((was.us > 0) | (is_now.us > 0))
+        return Rows(True, run, was.of(run), is_now.of(run))
+    was = was if old is None else was.of(was.us > 0)
+    is_now = is_now if now is None else is_now.of(is_now.us > 0)
+    return Rows(False, np.zeros(0, dtype=np.int64), was, is_now)
 
 
 def two_sided(change: float, errors: tuple[float, float], df: tuple[float, float], between: float = 0.0) -> float:
@@ -276,15 +275,12 @@ def two_sided(change: float, errors: tuple[float, float], df: tuple[float, float
     return min(1.0, 2 * student_t_tail(abs(change) / float(np.sqrt(variance)), max(freedom, 1.0)))
 
 
-def _entries(run: RunProfile, ranks: Sequence[int], amount: Amount | None) -> tuple[Floats, Floats, float]:
+def _entries(run: RunProfile, ranks: Sequence[int], amount: Amount | None) -> Side:
     if amount is None:
         nothing = np.zeros(len(ranks) or len(run.ranks))
-        return nothing, nothing, np.inf
-    values, errors = np.array(amount.by_rank_us), np.array(amount.error_us)
-    if not ranks:
-        return values, errors, amount.df
-    place = np.searchsorted(np.array(run.ranks), np.array(ranks))
-    return values[place], errors[place], amount.df
+        return Side(nothing, nothing, np.inf)
+    side = Side(np.array(amount.by_rank_us), np.array(amount.error_us), amount.df)
+    return side.of(np.searchsorted(np.array(run.ranks), np.array(ranks))) if ranks else side
 
 
 def _largest(pair: Pair) -> float:
@@ -345,9 +341,9 @@ def _apart(rows: Rows) -> tuple[Ints, Ints] | None:
 
 def _surely_apart(rows: Rows, low: Ints, high: Ints, gap: float) -> bool:
     """Whether the gap is beyond the errors of the ranks' own means, whichever of them was next to it."""
-    errors = [float(of.max()) for of in (rows.base_error_us, rows.new_error_us)]
-    scale = float(np.median((rows.base_us + rows.new_us)[np.r_[low, high]])) / 2
-    p_value = two_sided(gap * scale, (2**0.5 * errors[0], 2**0.5 * errors[1]), rows.df)
+    errors = [float(side.error_us.max()) for side in (rows.base, rows.new)]
+    scale = float(np.median((rows.base.us + rows.new.us)[np.r_[low, high]])) / 2
+    p_value = two_sided(gap * scale, (2**0.5 * errors[0], 2**0.5 * errors[1]), (rows.base.df, rows.new.df))
     return p_value * len(rows) < FALSE_ALARM_RATE
 
 

@@ -7,29 +7,24 @@ file. That is so of jobs with devices; which threads nobody waits for, in jobs w
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.localize.rank_times import RankTimes, joined, of_some, rank_times
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.exposed_waiting import Computing
 from kair_engine.timeline.self_time import by_operator
-from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps, step_batches
+from kair_engine.timeline.some_ranks import WINDOW, in_files_order, meets, pays
+from kair_engine.trace.batches import step_batches
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.columns import joined as joined_rows
-from kair_engine.trace.large_steps import large_steps, of_steps, parts_by_rank
+from kair_engine.trace.large_steps import large_steps, of_steps
 from kair_engine.trace.loading import cells_of, load_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COLLECTIVE, INPUT, RECV, SCOPE, SEND, STEP_SCOPE, Operations
-
-AT_A_TIME: Final = 250_000
-"""Operations of some ranks that are read together."""
-WINDOW: Final = 10_000_000
-"""Operations of steps that are read together, rank by rank: their communication and sums are held at one time."""
+from kair_engine.trace.operations import INPUT, Operations
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ def summed_steps(trace: Trace) -> Iterator[StepByRank]:
 
     A consumer that drops one before it takes the next (`map` does) holds one step in memory, or sums of more.
     """
-    if _pays(trace):
+    if pays(trace) and not large_steps(trace):
         for steps in step_batches(trace, WINDOW):
             yield from _by_rank(replace(trace, steps=tuple(steps)))
         return
@@ -58,12 +53,6 @@ def summed_steps(trace: Trace) -> Iterator[StepByRank]:
         rank_times,
         lambda step, times: StepByRank(joined(times), synchronise(step.operations()), None),
     )
-
-
-def _pays(trace: Trace) -> bool:
-    if not trace.job.has_device or trace.memory is not None or large_steps(trace):
-        return False
-    return sum(operations_of_steps(trace).values()) > ROWS_AT_A_TIME
 
 
 @dataclass(frozen=True)
@@ -84,9 +73,7 @@ class _Part:
 
 def _by_rank(trace: Trace) -> Iterator[StepByRank]:
     parts, meetings, order, kept = list[_Part](), list[Columns](), dict[str, int](), dict[str, str]()
-    place = {fragment: at for at, fragment in enumerate(trace.fragments)}
-    # In the files' order: names and groups are numbered as in a step that is read as a whole.
-    for some in sorted(_parts(trace), key=lambda some: place[some.fragments[0]]):
+    for some in in_files_order(trace):
         checkpoint()
         part, met = _read(some)
         parts.append(part)
@@ -112,41 +99,16 @@ def _by_rank(trace: Trace) -> Iterator[StepByRank]:
         yield StepByRank(_times(chosen, order), synchronise(ops), _computing(chosen, ops))
 
 
-def _parts(trace: Trace) -> Iterator[Trace]:
-    for some, operations in parts_by_rank(trace, AT_A_TIME):
-        if operations <= 2 * AT_A_TIME:
-            yield some
-        else:
-            # Ranks that lie together in the file are read together, some steps at a time.
-            all_ranks = sum(operations_of_steps(some).values())
-            batches = step_batches(some, max(AT_A_TIME * all_ranks // operations, 1))
-            yield from (replace(some, steps=tuple(steps)) for steps in batches)
-
-
 def _read(trace: Trace) -> tuple[_Part, Columns]:
     """What stays of some ranks, and their meetings, whose texts are those of all that was read."""
     cells = cells_of(trace, read_rows(trace, trace.steps))
-    ops, met = cells.ops, cells.rows.chosen(np.flatnonzero(_meets(cells.ops)))
+    ops, met = cells.ops, cells.rows.chosen(np.flatnonzero(meets(cells.ops)))
     fetched = by_operator(ops, np.flatnonzero(ops.kind == INPUT))
     on_stream = np.bincount(ops.rank, weights=ops.on_stream, minlength=len(ops.ranks)) > 0
     part = _Part(
         cells.step, cells.rank, rank_times(ops), fetched.values > 0, fetched.names, Computing.of(ops), on_stream
     )
     return part, met
-
-
-def _meets(ops: Operations) -> Bools:
-    """True for communication, the ranks' step scopes, and what tells how long a thread that sends waits: what it does
-    next.
-    """
-    steps = [code for code, text in ops.name_text.items() if text == STEP_SCOPE]
-    meets = np.asarray(is_one_of(ops.kind, (COLLECTIVE, SEND, RECV)) | (ops.kind == SCOPE) & is_one_of(ops.name, steps))
-    sends = (ops.kind == SEND) & ~ops.on_stream
-    if sends.any():
-        work = np.flatnonzero(ops.kind != SCOPE)
-        then = np.flatnonzero(sends[work[:-1]] & (ops.lane_key[work[:-1]] == ops.lane_key[work[1:]]))
-        meets[work[then + 1]] = True
-    return meets
 
 
 def _times(chosen: Iterable[tuple[_Part, Ints]], order: dict[str, int]) -> RankTimes:

@@ -2,58 +2,11 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Protocol
 
 from kair_engine.arrays import Floats, Ints, zero_for_nan
 from kair_engine.frozen import dataclass
+from kair_engine.localize.excess import JobExcess
 from kair_engine.stats import median
-
-
-class Excesses(Protocol):
-    """A job's excesses over its steps; `JobExcess` is one."""
-
-    @property
-    def role(self) -> Ints:
-        """Per rank, a code."""
-
-    @property
-    def unit(self) -> Ints | None:
-        """Per rank a number, equal for those that share one batch and stage; None: unknown."""
-
-    @property
-    def host(self) -> Ints | None:
-        """Per rank a number, equal for those of one host; None: unknown."""
-
-    @property
-    def by_step_ns(self) -> Floats:
-        """(steps × classes × ranks), NaN where a rank has no such step."""
-
-    @property
-    def exposed_waiting_ns(self) -> Floats | None:
-        """(steps × ranks): how long each waited where all meet, and did nothing else; None where that is not known."""
-
-    @property
-    def step_times_ns(self) -> Floats:
-        """Of every step."""
-
-    @property
-    def step_time_ns(self) -> float:
-        """The median over steps."""
-
-    @property
-    def work_ns(self) -> Floats:
-        """(classes × ranks): the median over steps of what each rank spent on its own work."""
-
-    @property
-    def operators(self) -> Mapping[str, bool]:
-        """Those that are tested by themselves, and whether they fetch input."""
-
-    @property
-    def on_device(self) -> bool:
-        """Whether devices compute, and not the threads alone."""
-
-    def operator_ns(self, name: str) -> tuple[Floats, Floats]:
-        """(excess per step and rank, what is typical per rank) of one operator."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +46,9 @@ class ExcessTable:
         """(excess per step and rank, what is typical per rank)."""
         one = self.of_operator[name]
         return one.excess_ns, one.typical_ns
+
+
+Excesses = JobExcess | ExcessTable
 
 
 def table_of(job: Excesses) -> ExcessTable:

@@ -48,12 +48,6 @@ def excess_and_detail(
     return excess, LargeStepDetail(matched.seen_in(step.detail(ranks)), shown)
 
 
-def matched_close_up(step: LargeStep, ranks: Collection[int]) -> Synchronisation:
-    """All operations of these ranks and the communication of all, matched. Takes the step's meetings away."""
-    matched = _Matched.of(synchronise(step.operations()))
-    return matched.seen_in(step.detail(ranks))
-
-
 def with_some_peers(trace: Trace, rank: int, role_of: Mapping[int, Role]) -> tuple[Trace, tuple[KairWarning, ...]]:
     """The trace as of a rank and some of its peers, where steps are too large to be held whole; else as it is.
 

@@ -16,7 +16,7 @@ from kair_engine.localize.excess import job_excess
 from kair_engine.localize.localization import Localization, conclude
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import ordinal
-from kair_engine.trace.batches import derived_once, keeping_steps, known_once, step_batches
+from kair_engine.trace.batches import keeping_steps, known_once, step_batches
 from kair_engine.trace.columns import Columns
 from kair_engine.trace.format import STEP_SCOPE
 from kair_engine.trace.large_steps import as_of_some, large_steps, read_chosen
@@ -46,7 +46,7 @@ def with_collectives_marked(trace: Trace) -> Trace:
     # What a what-if recording holds has its type from the format, not by a kernel's name.
     if not trace.job.has_device or trace.job.format == "whatif" or len(trace.job.ranks) == 1:
         return trace
-    return derived_once(trace, "told apart", lambda: _with_collectives_marked(trace))
+    return known_once(trace, "told apart", lambda: _with_collectives_marked(trace))
 
 
 def _with_collectives_marked(trace: Trace) -> Trace:

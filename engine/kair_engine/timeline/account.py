@@ -14,6 +14,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_o
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time
+from kair_engine.timeline.some_ranks import SomeRanks
 from kair_engine.timeline.spans import Clock
 from kair_engine.timeline.step_parts import (
     PARTS,
@@ -137,37 +138,37 @@ class AccountOfSteps:
 
         Without `sync`, which is of some ranks by themselves, all communication is unmatched.
         """
+        own = np.full(len(ops), NONE, dtype=np.int64) if sync is None else collective_own_ns(ops, sync)
+        return self._of(ops, own, _last_to_come(ops, sync), ops.ranks, np.full(len(ops.ranks), ops.origin_ns))
+
+    def parts_of(self, seen: SomeRanks) -> Floats:
+        """Return (PARTS and UNKNOWN × cells) of what some ranks did."""
+        nobody = np.full(len(seen.ops) + 1, NONE, dtype=np.int64)
+        return self._of(seen.ops, seen.own_ns, nobody, seen.rank, seen.origin_ns).in_parts(len(seen.rank))
+
+    def _of(self, ops: Operations, own: Ints, owner: Ints, rank: Ints, origin_ns: Ints) -> Account:
+        """Return the rows of steps on ranks: positions in the ranks of `ops`, whose times count from `origin_ns`."""
         over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
-        begin = ops.begin_ns.copy()
+        begin, later = ops.begin_ns.copy(), np.flatnonzero(done > over)
+        rest = _between(ops, own, owner, over, np.maximum(over, done)) if len(later) else None
         parts: list[Account] = []
-        for at, rank in enumerate(ops.ranks.tolist()):
-            known = self._rest.pop(rank, None)
-            if known is None:
-                continue
-            over_before, done_before, rows = known
-            if over_before - ops.origin_ns == begin[at] and done_before - ops.origin_ns <= over[at]:
-                parts.append(rows.chosen(np.arange(len(rows.ns))))
-                parts[-1].rank[:] = at
-                begin[at] = done_before - ops.origin_ns
-        if (done > over).any():
-            rest = _between(ops, sync, over, np.maximum(over, done))
-            for at in np.flatnonzero(done > over).tolist():
-                ends = int(over[at] + ops.origin_ns), int(done[at] + ops.origin_ns)
-                self._rest[int(ops.ranks[at])] = *ends, rest.chosen(rest.rank == at)
-        return Account.joined([_between(ops, sync, begin, over), *parts])
-
-    def parts_of_step(self, ops: Operations, sync: Synchronisation, members: Ints) -> Floats:
-        """Return (PARTS and UNKNOWN × members) of the step's rows; 0 of members without it."""
-        result = np.zeros((UNKNOWN + 1, len(members)))
-        known = np.isin(ops.ranks, members)
-        parts = self.of_step(ops, sync).in_parts(len(ops.ranks))
-        result[:, np.searchsorted(members, ops.ranks[known])] = parts[:, known]
-        return result
+        for at, (of, origin) in enumerate(zip(rank.tolist(), origin_ns.tolist(), strict=True)):
+            known = self._rest.pop(of, None)
+            if known is not None:
+                over_before, done_before, rows = known
+                if over_before == begin[at] + origin and done_before <= over[at] + origin:
+                    parts.append(replace(rows, rank=np.full(len(rows.ns), at)))
+                    begin[at] = done_before - origin
+            if rest is not None and done[at] > over[at]:
+                self._rest[of] = int(over[at] + origin), int(done[at] + origin), rest.chosen(rest.rank == at)
+        return Account.joined([_between(ops, own, owner, begin, over), *parts])
 
 
-def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_ns: Ints) -> Account:
-    """Return the rows of every rank's time from one moment to another."""
-    own = np.full(len(ops), NONE, dtype=np.int64) if sync is None else collective_own_ns(ops, sync)
+def _between(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints) -> Account:
+    """Return the rows of every rank's time from one moment to another.
+
+    Per operation, `own` is the self time of its collective and `owner` the rank that came to that last.
+    """
     of = moments(ops, own)
     rank, time, part = _with_ends(of.rank, of.time, of.part, begin_ns, end_ns)
     until = np.where(np.diff(rank, append=NONE) == 0, np.append(time[1:], 0), time)
@@ -179,9 +180,9 @@ def _between(ops: Operations, sync: Synchronisation | None, begin_ns: Ints, end_
     rows = _under_way(ops, own, rank[ran], begin[ran], part[ran])
     kind[(rows != NONE) & (part[ran] == _COMPUTE) & (ops.kind[rows] == MEMORY)] = _COPIES
     names = np.where((rows == NONE) | (part[ran] == _REST), NONE, ops.name[rows])
-    owner = np.where(part[ran] == _WAITING, _last_to_come(ops, sync)[rows], NONE)
+    owners = np.where(part[ran] == _WAITING, owner[rows], NONE)
     within = np.full(len(kind), _WITHIN, dtype=np.int8)
-    device = Account(rank[ran], kind, within, names, owner, end[ran] - begin[ran])
+    device = Account(rank[ran], kind, within, names, owners, end[ran] - begin[ran])
     rest = part[ran] == _REST
     between = _when_between(ops, rank, begin, end, part)
     launched = replace(device, when=between[ran]).chosen(rest)

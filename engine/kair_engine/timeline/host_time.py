@@ -134,6 +134,10 @@ class Lead:
         """By how much longer the host could take in every step."""
         return np.asarray(np.maximum(self.period_ns - self.host_ns, 0.0))
 
+    def of(self, ranks: Ints) -> "Lead":
+        """Return those of some of the ranks, by their positions."""
+        return Lead(self.smallest_ns[ranks], self.host_ns[ranks], self.period_ns[ranks])
+
 
 def lead(ops: Operations) -> Lead:
     """Of a step with a device."""
@@ -169,9 +173,9 @@ class Leads:
         """Of steps: (the places of their ranks among `ranks`, what they tell)."""
         smallest, slack, seen = np.full(len(ranks), np.inf), np.zeros(len(ranks)), np.zeros(len(ranks))
         for place, of_step in steps:
-            smallest[place] = np.fmin(smallest[place], of_step.smallest_ns)
-            slack[place] += np.nan_to_num(of_step.slack_ns)
-            seen[place] += 1
+            np.fmin.at(smallest, place, of_step.smallest_ns)
+            np.add.at(slack, place, np.nan_to_num(of_step.slack_ns))
+            np.add.at(seen, place, 1)
         launched = np.isfinite(smallest)
         return cls(ranks, np.where(launched, smallest, np.nan), np.where(launched, slack / np.maximum(seen, 1), np.nan))
 

@@ -257,7 +257,7 @@ class ByOperator:
         return ByOperator(tuple(self.names[at] for at in operators.tolist()), self.values[np.ix_(operators, ranks)])
 
 
-def by_operator(ops: Operations, rows: Ints, values: Floats | None = None) -> ByOperator:
+def by_operator(ops: Operations, rows: Ints, values: Floats | Ints | Bools | None = None) -> ByOperator:
     """Sums of the values, one per operation of the step; without any, how many of `rows` there are."""
     # Names are small numbers: counting finds those in use in a tenth of the time that sorting takes.
     codes = present(ops.name[rows])

@@ -47,7 +47,7 @@ class LargeStep:
     def read(cls, trace: Trace, step: int, look: Callable[[Operations], Thing]) -> "tuple[LargeStep, list[Thing]]":
         """Reads the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
         looked, met = [], []
-        for rows in _some_ranks_each(trace, step):
+        for rows in some_ranks_of_step(trace, step):
             met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
             looked.append(look(_operations_of_some(trace, rows, step)))
             del rows
@@ -115,7 +115,7 @@ def each_part(trace: Trace) -> Iterator[Operations]:
             yield from each_step(trace.select([step]))
             continue
         origin = min(begin for begin, of in zip(times.begin_ns, times.step, strict=True) if of == step)
-        yield from (_since(_operations_of_some(trace, rows, step), origin) for rows in _some_ranks_each(trace, step))
+        yield from (_since(_operations_of_some(trace, rows, step), origin) for rows in some_ranks_of_step(trace, step))
 
 
 def large_steps(trace: Trace) -> list[int]:
@@ -216,7 +216,8 @@ def _since(ops: Operations, origin_ns: int) -> Operations:
     return replace(ops, origin_ns=origin_ns, begin_ns=ops.begin_ns + later, start_ns=ops.start_ns + later)
 
 
-def _some_ranks_each(trace: Trace, step: int) -> Iterator[Columns]:
+def some_ranks_of_step(trace: Trace, step: int) -> Iterator[Columns]:
+    """Yield a step's rows, of some ranks at a time in their order."""
     for part in ranks_at_a_time(trace, step):
         rows = read_rows(part, [step])
         if np.any(np.diff(rows.of["rank"]) < 0):

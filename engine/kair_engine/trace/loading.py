@@ -95,6 +95,8 @@ class Cells:
     step: Ints
     rank: Ints
     """Per cell, which are in the order of ranks and then of steps."""
+    begin_ns: Ints
+    """Per cell, on its rank's clock."""
     ops: Operations
     """Positions in its ranks are cells; each one's times count from its own begin."""
     rows: Columns
@@ -120,7 +122,7 @@ def cells_of(trace: Trace, read: Columns) -> Cells:
         place[rows] = np.arange(len(rows))
         read, key, scopes = read.chosen(rows), key[rows], place[scopes]
     of_rank, of_step = cells // span, cells % span + low
-    columns, texts = _texts_apart(Columns(dict(read.of), read.texts))
+    columns, texts = _coded(trace, Columns(dict(read.of), read.texts))
     scope = {name: columns[name][scopes[first]] for name in ("start_ns", "duration_ns", "lane_code")}
     begin, length, rank = scope["start_ns"], scope["duration_ns"], np.searchsorted(cells, key)
     if trace.job.host_times is not None:
@@ -142,20 +144,20 @@ def cells_of(trace: Trace, read: Columns) -> Cells:
         occurrence=columns["occurrence"],
         start_ns=columns["start_ns"] - begin[rank],
         duration_ns=columns["duration_ns"],
-        group=unknown,
+        group=columns["group_code"],
         group_seq=unknown,
         peer=unknown,
         correlation=columns["correlation"],
         name_text=texts["name"],
         lane_text=texts["lane"],
-        group_text={},
+        group_text=texts["group"],
         input_bytes=columns.get("bytes"),
         inputs=columns.get("inputs_code"),
         inputs_text=texts["inputs"],
         in_device_job=trace.job.has_device,
         runs_ahead=trace.job.host_times is not None,
     )
-    return Cells(of_step, of_rank, ops, read)
+    return Cells(of_step, of_rank, begin, ops, read)
 
 
 def operations_of(trace: Trace, read: Columns, step: int) -> Operations:

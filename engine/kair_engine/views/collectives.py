@@ -18,9 +18,8 @@ from kair_engine.results.collectives import CollectiveKind, CollectivesResult, G
 from kair_engine.stats import known_median
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import step_time_ns
-from kair_engine.trace.large_steps import LargeStep, of_steps
+from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.trace.model import Job, KairWarning, Trace, require_rank, require_steps
-from kair_engine.trace.operations import Operations
 from kair_engine.views.communication_overlap import communication_and_covered_ns
 from kair_engine.views.matrix_products import Products
 from kair_engine.views.sibling_speeds import Comparison, compare, is_slow
@@ -51,7 +50,7 @@ def collectives(
         require_rank(trace, rank)
     trace = with_collectives_marked(trace)
     sums = _Sums(trace.job)
-    deque(of_steps(trace, sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
+    deque(map(sums.add, some_ranks_each(trace, sums.transfers.add)), maxlen=0)
     rows = sums.transfers.rows(len(trace.steps))
     speeds = _Speeds.of(trace, sums.products)
     tests = sum(not np.isnan(row.p_value) for row in rows) + int((~np.isnan(speeds.comparison.p_value)).sum())
@@ -94,24 +93,15 @@ class _Sums:
         """Whether any rank does."""
         return bool(self._communication_ns.any())
 
-    def add(self, ops: Operations) -> None:
-        """Takes in one step."""
-        self.add_by_themselves(ops)
-        self.transfers.add(ops)
-
-    def add_by_themselves(self, ops: Operations) -> None:
-        """Takes in what ranks do by themselves in a step, be it of some ranks only."""
-        place = np.searchsorted(self._ranks, ops.ranks)
-        communication, covered = communication_and_covered_ns(ops)
-        self._steps[place] += 1
-        self._communication_ns[place] += communication
-        self._covered_ns[place] += covered
-        self.products.add(ops, place[ops.rank])
-        self.transfers.learn(ops)
-
-    def add_large(self, step: LargeStep, _: object) -> None:
-        """Takes in how the ranks of a step met; the rest of it was taken in some ranks at a time."""
-        self.transfers.add(step.operations())
+    def add(self, seen: SomeRanks) -> None:
+        """Takes in what some ranks did."""
+        place = np.searchsorted(self._ranks, seen.rank)
+        communication, covered = communication_and_covered_ns(seen.ops)
+        np.add.at(self._steps, place, 1)
+        np.add.at(self._communication_ns, place, communication)
+        np.add.at(self._covered_ns, place, covered)
+        self.products.add(seen.ops, seen.step, place)
+        self.transfers.learn(seen.ops)
 
     def rates(self, speeds: "_Speeds", tests: int) -> list[RankRates]:
         """Of every rank."""

@@ -1,6 +1,6 @@
 """The time-frequency view [K, figure 4]: how often an operator ran, per window of time and rank."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +53,9 @@ def frequency(
     if phase is not None and phase not in PHASE_NAMES:
         raise UsageError(f"unknown phase '{phase}'", hint=f"phases: {', '.join(PHASE_NAMES)}")
     ranks = np.array(trace.job.ranks, dtype=np.int64)
-    grid = _grid(trace, ranks, windows)
+    grid, nothing = _grid(trace, ranks, windows), np.zeros((len(ranks), windows), dtype=np.int64)
     if scope is not None:
-        counts = _counts_of_parts(_in_scope(trace, scope, operator, phase), ranks, grid)
+        counts = sum((_counts(rows, ranks, grid) for rows in _in_scope(trace, scope, operator, phase)), nothing)
     else:
         counts = _counts(_chosen(trace, operator, phase), ranks, grid)
         if operator is not None and not counts.any():
@@ -115,7 +115,7 @@ def _hint(trace: Trace) -> str:
     )
 
 
-def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> Iterator[tuple[Ints, Ints]]:
+def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> Iterator[pl.LazyFrame]:
     """The ranks and begins of what runs within scopes, part by part."""
     for ops in each_part(trace):
         chosen = within(ops, scopes_named(ops, lambda name: scope in name))
@@ -123,7 +123,8 @@ def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None)
             chosen &= np.isin(ops.name, [code for code, name in ops.name_text.items() if operator in name])
         if phase is not None:
             chosen &= ops.phase == PHASE_NAMES.index(phase)
-        yield ops.ranks[ops.rank[chosen]], ops.start_ns[chosen] + ops.origin_ns
+        rank, start = ops.ranks[ops.rank[chosen]].astype(np.int32), ops.start_ns[chosen] + ops.origin_ns
+        yield pl.LazyFrame({"rank": rank, "start_ns": start})
 
 
 def _chosen(trace: Trace, operator: str | None, phase: str | None, *, scopes: bool = False) -> pl.LazyFrame:
@@ -149,16 +150,6 @@ def _counts(rows: pl.LazyFrame, ranks: Ints, grid: _Grid) -> Ints:
     )
     result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
     result[np.searchsorted(ranks, counted["rank"].to_numpy()), counted["window"].to_numpy()] = counted["len"]
-    return result
-
-
-def _counts_of_parts(parts: Iterable[tuple[Ints, Ints]], ranks: Ints, grid: _Grid) -> Ints:
-    """The same of ranks and begins."""
-    result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
-    for rank, start in parts:
-        place = np.searchsorted(ranks, rank)
-        window = np.floor((start - grid.origin_ns[place]) / grid.width_ns).clip(0, grid.windows - 1)
-        np.add.at(result, (place, window.astype(np.int64)), 1)
     return result
 
 

@@ -100,22 +100,21 @@ class Products:
         """Nothing is known yet."""
         self._compute_ns = np.zeros(len(self.ranks))
 
-    def add(self, ops: Operations, rank: Ints) -> None:
-        """Takes in a step, of all ranks or of some; `rank` has each row's position in `ranks`."""
+    def add(self, ops: Operations, step: Ints, place: Ints) -> None:
+        """Takes in what some ranks did: for each position in the ranks of `ops` its step and its place in `ranks`."""
         device = ops.has_device
         self.on_device |= device
         rows, number = self._rows(ops)
         spent = _kernels_ns(ops, rows) if device else ops.duration_ns.astype(float)
         rows, number = rows[spent[rows] > 0], number[spent[rows] > 0]
-        self._compute_ns += np.bincount(
-            rank, np.where(_computes(ops, device=device), ops.duration_ns, 0), minlength=len(self.ranks)
-        )
+        computes = np.where(_computes(ops, device=device), ops.duration_ns, 0)
+        np.add.at(self._compute_ns, place, np.bincount(ops.rank, computes, len(place)))
         if not len(rows):
             return
-        cells, of_row = np.unique(np.stack((number, rank[rows])), axis=1, return_inverse=True)
+        (number, cell), of_row = np.unique(np.stack((number, ops.rank[rows])), axis=1, return_inverse=True)
         of_row = of_row.reshape(-1)
         calls, ns = np.bincount(of_row), np.bincount(of_row, spent[rows])
-        self._entries.append(np.stack((np.full(len(calls), ops.step), *cells, calls, ns)).astype(float))
+        self._entries.append(np.stack((step[cell], number, place[cell], calls, ns)).astype(float))
 
     def _rows(self, ops: Operations) -> tuple[Ints, Ints]:
         """The innermost products, which do the work of those around them; and the numbers of their shapes."""

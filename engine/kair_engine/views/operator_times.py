@@ -7,16 +7,23 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import StepPart
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_engine.timeline.account import AccountOfSteps
-from kair_engine.timeline.clocks import Synchronisation, synchronise
-from kair_engine.timeline.self_time import INPUT_PHASE, host_gap_ns, step_time_ns, tail_gap_ns, unshared_ns
+from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.self_time import (
+    INPUT_PHASE,
+    by_operator,
+    host_gap_ns,
+    step_time_ns,
+    tail_gap_ns,
+    unshared_ns,
+)
+from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN, with_steps_before
-from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
 
@@ -46,7 +53,7 @@ def operator_times(
     require_steps(trace)
     trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64), trace.steps)
-    deque(of_steps(with_steps_before(trace), sums.add, sums.add_by_themselves, sums.add_large), maxlen=0)
+    deque(map(sums.add, some_ranks_each(with_steps_before(trace), sums.meet)), maxlen=0)
     chosen = [key for key in sums.of if _is_asked_for(key, operator, only)]
     listed = list(sums.operators(chosen, by_rank=by_rank))
     types = tuple(sums.types())
@@ -104,92 +111,46 @@ class _Sums:
 
     def __init__(self, ranks: Ints, steps: Sequence[int]) -> None:
         self._ranks = ranks
-        self._chosen = frozenset(steps)
+        self._chosen = np.array(steps)
+        """Others only tell what devices still do in the next."""
         self._steps = np.zeros(len(ranks))
         """That each rank recorded."""
         self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(*(np.zeros(len(ranks)) for _ in range(4))))
         self.synchronised = False
         self._accounts = AccountOfSteps()
-        self._spent_ns = np.zeros((len(_PART_OF_TYPE), len(ranks)))
-        """Of the step that is passing, by type; what runs at once counts each."""
-        self._once_ns = np.zeros_like(self._spent_ns)
-        """Of all steps: each moment counts once."""
+        self._once_ns = np.zeros((len(_TYPES), len(ranks)))
+        """By type; each moment counts once."""
         self._ranks_time_ns = 0.0
 
-    def add(self, ops: Operations) -> None:
-        """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
-        sync = synchronise(ops)
-        parts = self._accounts.parts_of_step(ops, sync, self._ranks)
-        if ops.step in self._chosen:
-            self.add_by_themselves(ops)
-            self._add_meetings(ops, sync)
-            self._balance(ops, _of_types(self._spent_ns, parts))
+    def meet(self, sync: Synchronisation) -> None:
+        """Takes in how the ranks of a step met."""
+        self.synchronised |= sync.collectives.ops.step in self._chosen and len(sync.collectives) > 0
 
-    def add_by_themselves(self, ops: Operations) -> None:
-        """Takes in what ranks do by themselves in a step, be it of some ranks only."""
-        if ops.step not in self._chosen:
-            return
-        own = unshared_ns(ops)
-        for of_type, rows in _rows_of_types(ops):
-            self._count(of_type, ops, rows, own)
-        place = np.searchsorted(self._ranks, ops.ranks)
-        idle = np.bincount(ops.rank, host_gap_ns(ops), len(ops.ranks)) + tail_gap_ns(ops)
-        self.of["idle", None].spent_ns[place] += idle
-        self._spent_ns[_TYPES.index("idle"), place] += idle
+    def add(self, seen: SomeRanks) -> None:
+        """Takes in what some ranks did."""
+        ops, parts = seen.ops, self._accounts.parts_of(seen)
+        chosen, place = np.isin(seen.step, self._chosen), np.searchsorted(self._ranks, seen.rank)
+        spent = np.zeros((len(_TYPES), len(chosen)))
+        for of_type, fits, values in _by_type(seen):
+            rows = np.flatnonzero(fits & chosen[ops.rank])
+            spent[_TYPES.index(of_type)] = np.bincount(ops.rank[rows], values[rows], len(chosen))
+            self._count(of_type, ops, rows, place, values)
+        idle = (np.bincount(ops.rank, host_gap_ns(ops), len(chosen)) + tail_gap_ns(ops)) * chosen
+        spent[_TYPES.index("idle")] = idle
+        np.add.at(self.of["idle", None].spent_ns, place, idle)
+        np.add.at(self._steps, place, chosen)
+        np.add.at(self._once_ns.T, place[chosen], _once(spent, parts).T[chosen])
+        self._ranks_time_ns += float(ops.length_ns[chosen].sum())
 
-    def add_large(self, step: LargeStep, _: object) -> None:
-        """Takes in how the ranks of a step met; the rest of it was taken in some ranks at a time."""
-        ops = step.operations()
-        if ops.step in self._chosen:
-            self._add_meetings(ops, synchronise(ops))
-            # What ran at once in it nobody looked at: communication does so at the most, and it comes last.
-            length = np.zeros(len(self._ranks))
-            length[np.searchsorted(self._ranks, ops.ranks)] = ops.length_ns
-            filled = np.minimum(np.cumsum(self._spent_ns[_FILLING], axis=0), length)
-            once = np.empty_like(filled)
-            once[_FILLING] = np.diff(filled, axis=0, prepend=0.0)
-            self._balance(ops, once)
-
-    def _balance(self, ops: Operations, once_ns: Floats) -> None:
-        """Ends a step, of whose types so much counts."""
-        self._once_ns += once_ns
-        self._spent_ns[:] = 0.0
-        self._ranks_time_ns += float(ops.length_ns.sum())
-
-    def _add_meetings(self, ops: Operations, sync: Synchronisation) -> None:
-        self.synchronised |= len(sync.collectives) > 0
-        self._steps[np.searchsorted(self._ranks, ops.ranks)] += 1
-        met, own = sync.collectives.row, np.zeros(len(ops), dtype=np.int64)
-        own[met] = sync.own_ns[sync.collectives.instance]
-        matched = np.zeros(len(ops), dtype=bool)
-        matched[met] = True
-        self._count("communication", ops, np.flatnonzero(matched), own)
-        self._count("unmatched", ops, np.flatnonzero(ops.communication & ~matched), ops.duration_ns)
-        waited = np.zeros(len(ops), dtype=np.int64)
-        # As blame has it: a send that does not block is over when its thread goes on.
-        waited[met] = sync.collectives.wait_ns
-        self._count("waiting", ops, np.flatnonzero(matched), waited)
-
-    def _count(self, of_type: OperatorType, ops: Operations, rows: Ints, spent_ns: Ints) -> None:
-        names, name = np.unique(ops.name[rows], return_inverse=True)
-        place, ranks = np.searchsorted(self._ranks, ops.ranks), len(ops.ranks)
-        cell = name.reshape(-1) * ranks + ops.rank[rows]
-        spent = np.bincount(cell, spent_ns[rows], len(names) * ranks).reshape(len(names), ranks)
-        calls = np.bincount(cell, minlength=len(names) * ranks).reshape(len(names), ranks)
-        self._spent_ns[_TYPES.index(of_type), place] += spent.sum(axis=0)
-        for at, code in enumerate(names.tolist()):
-            of = self.of[of_type, ops.name_text[code]]
-            of.spent_ns[place] += spent[at]
-            of.calls[place] += calls[at]
-        if ops.given_bytes is None:
-            return
-        told = ops.given_bytes[rows]
-        given = np.bincount(cell, np.maximum(told, 0), len(names) * ranks).reshape(len(names), ranks)
-        telling = np.bincount(cell, told >= 0, len(names) * ranks).reshape(len(names), ranks)
-        for at, code in enumerate(names.tolist()):
-            of = self.of[of_type, ops.name_text[code]]
-            of.given[place] += given[at]
-            of.telling[place] += telling[at]
+    def _count(self, of_type: OperatorType, ops: Operations, rows: Ints, place: Ints, spent_ns: Ints) -> None:
+        ranks, first = np.unique(place, return_index=True)
+        columns: list[tuple[str, Ints | Bools | None]] = [("spent_ns", spent_ns), ("calls", None)]
+        if (given := ops.given_bytes) is not None:
+            columns += [("given", np.maximum(given, 0)), ("telling", given >= 0)]
+        for column, values in columns:
+            sums = by_operator(ops, rows, values)
+            for name, of_cells in zip(sums.names, sums.values, strict=True):
+                getattr(self.of[of_type, name], column)[ranks] += np.add.reduceat(of_cells, first)
 
     @property
     def total_us(self) -> float:
@@ -257,23 +218,10 @@ class _Sums:
 
 
 _TYPES: Final = tuple(_PART_OF_TYPE)
-_FILLING: Final = [
-    _TYPES.index(of_type)
-    for of_type in (
-        "compute",
-        "memory",
-        "idle",
-        "input",
-        "garbage_collection",
-        "communication",
-        "waiting",
-        "unmatched",
-    )
-]
 
 
-def _of_types(spent_ns: Floats, parts_ns: Floats) -> Floats:
-    """(types × ranks): how a step's parts (PARTS and UNKNOWN × ranks) divide into what was spent on types, ns.
+def _once(spent_ns: Floats, parts_ns: Floats) -> Floats:
+    """(types × cells): how parts of steps (PARTS and UNKNOWN × cells) divide into what was spent on types, ns.
 
     Types of one part share it as they were spent, as far as that goes.
     """
@@ -284,16 +232,17 @@ def _of_types(spent_ns: Floats, parts_ns: Floats) -> Floats:
     return np.asarray(spent_ns * share[of_part])
 
 
-def _rows_of_types(ops: Operations) -> Iterator[tuple[OperatorType, Ints]]:
+def _by_type(seen: SomeRanks) -> Iterator[tuple[OperatorType, Bools, Ints]]:
+    """Yield (type, rows of it, what each operation spends on it)."""
+    ops, own, met = seen.ops, unshared_ns(seen.ops), seen.own_ns != NONE
     fetched = (ops.phase == INPUT_PHASE) & (ops.kind != INPUT)
-    of_kind: tuple[tuple[OperatorType, Bools], ...] = (
-        ("compute", (ops.kind == COMPUTE) & ~fetched),
-        ("memory", (ops.kind == MEMORY) & ~fetched),
-        ("input", ops.kind == INPUT),
-        ("garbage_collection", ops.kind == GC),
-    )
-    for of_type, rows in of_kind:
-        yield of_type, np.flatnonzero(rows)
+    yield "compute", (ops.kind == COMPUTE) & ~fetched, own
+    yield "memory", (ops.kind == MEMORY) & ~fetched, own
+    yield "input", ops.kind == INPUT, own
+    yield "garbage_collection", ops.kind == GC, own
+    yield "communication", met, seen.own_ns
+    yield "unmatched", ops.communication & ~met, ops.duration_ns
+    yield "waiting", met, seen.wait_ns
 
 
 def _warnings(types: tuple[TypeTime, ...]) -> Iterator[KairWarning]:

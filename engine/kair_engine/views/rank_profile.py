@@ -6,28 +6,28 @@ Completion curves of a step's operations: their distance is the paper's stage 1.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import NONE, Bools, Floats, Ints
 from kair_engine.errors import UsageError
-from kair_engine.localize.large_step_detail import matched_close_up, with_some_peers
+from kair_engine.localize.large_step_detail import with_some_peers
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
 from kair_engine.results.rank import CurveDistance, CurvePoint, PartOfStep, RankProfileResult, SubgraphTime
 from kair_engine.results.warning_kinds import UnknownMembers
 from kair_engine.step_bar import bar_of_rank, bubble_by_roles
 from kair_engine.timeline.account import AccountOfSteps
-from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.graph import longest_scopes, spans_ns, within
 from kair_engine.timeline.host_time import Lead, Leads, lead
 from kair_engine.timeline.roles import roles
-from kair_engine.timeline.self_time import own_ns
+from kair_engine.timeline.self_time import unshared_ns
+from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN, timed_on, with_steps_before
-from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, host_of, require_rank, require_steps
 from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
 
@@ -55,7 +55,7 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
     alone = len(trace.job.ranks) == 1
     sums = _Sums(trace.steps, members, width_ns, alone=alone)
-    deque(of_steps(read, sums.add, _nothing, sums.add_large), maxlen=0)
+    deque(map(sums.add, some_ranks_each(read, sums.meet, members.tolist())), maxlen=0)
     of_role = sums.means(rank)
     time_us = float(of_role.parts_us[:, 0].sum())
     return RankProfileResult(
@@ -116,27 +116,25 @@ class _Sums:
         self.subgraphs = SubgraphSums(members)
         self._accounts = AccountOfSteps()
 
-    def add(self, ops: Operations) -> None:
-        """Takes in one step; one that was not chosen only tells what its devices still do in the next."""
-        self._add(ops, lambda: synchronise(ops))
+    def meet(self, sync: Synchronisation) -> None:
+        """Takes in a step's scopes; one that was not chosen only tells what its devices still do in the next."""
+        if sync.collectives.ops.step in self._steps:
+            self.subgraphs.meet(sync.collectives.ops)
 
-    def add_large(self, step: LargeStep, _looked: list[None]) -> None:
-        """The same of a step that is not held whole."""
-        sync = matched_close_up(step, self._members.tolist())
-        self._add(sync.collectives.ops, lambda: sync)
-
-    def _add(self, ops: Operations, matched: Callable[[], Synchronisation]) -> None:
-        sync = matched()
-        parts = self._accounts.parts_of_step(ops, sync, self._members)
-        if ops.step in self._steps:
-            chosen = np.isin(ops.ranks, self._members)
-            place = np.searchsorted(self._members, ops.ranks[chosen])
-            self._parts_ns += parts
-            self.subgraphs.add(ops, sync)
-            self._completed[place] += completed(ops, chosen, self._width_ns)[chosen]
-            self._seen[place] += 1
-            if ops.runs_ahead:
-                self._leads.append((ops.ranks, lead(ops)))
+    def add(self, seen: SomeRanks) -> None:
+        """Takes in what some ranks did."""
+        parts = self._accounts.parts_of(seen)
+        chosen = np.isin(seen.rank, self._members) & np.isin(seen.step, list(self._steps))
+        place = np.searchsorted(self._members, seen.rank[chosen])
+        np.add.at(self._parts_ns.T, place, parts.T[chosen])
+        self.subgraphs.add(seen, chosen)
+        np.add.at(self._completed, place, completed(seen.ops, chosen, self._width_ns)[chosen])
+        np.add.at(self._seen, place, 1)
+        if seen.ops.runs_ahead:
+            known = lead(seen.ops)
+            for step in np.unique(seen.step[chosen]).tolist():
+                cells = np.flatnonzero(chosen & (seen.step == step))
+                self._leads.append((seen.rank[cells], known.of(cells)))
 
     @property
     def leads(self) -> Leads | None:
@@ -161,10 +159,6 @@ class _Sums:
         parts[self._unknown_to] += parts[UNKNOWN]
         distance, at = distances(curves[0], curves[1:])
         return _Role(self._members[peers], parts[:UNKNOWN], float(parts[UNKNOWN, 0]), curves, distance, at)
-
-
-def _nothing(_ops: Operations) -> None:
-    """What a large step's other ranks are looked at for."""
 
 
 def _recorded_by(trace: Trace, rank: int) -> Trace:
@@ -250,23 +244,42 @@ class SubgraphSums:
     members: Ints
     _sums: dict[tuple[_Sort, str], _Sum] = field(default_factory=dict)
     _seen: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _steps_of: dict[str, list[int]] = field(default_factory=dict)
+    """Scope → the steps in which it is one of the longest."""
 
-    def add(self, ops: Operations, sync: Synchronisation) -> None:
-        """Takes in one step."""
-        for rank in ops.ranks.tolist():
+    def meet(self, ops: Operations) -> None:
+        """Takes in a step's scopes."""
+        for name, _ in longest_scopes(ops):
+            self._steps_of.setdefault(name, []).append(ops.step)
+
+    def add(self, seen: SomeRanks, chosen: Bools) -> None:
+        """Takes in what some ranks did, in the `chosen` of the cells."""
+        ops, ranks = seen.ops, len(seen.rank)
+        for rank in seen.rank[chosen].tolist():
             self._seen[rank] += 1
-        own = own_ns(ops, sync)
-        counted = (ops.kind != SCOPE) & (ops.on_stream if ops.has_device else ~ops.on_stream)
+        own = unshared_ns(ops)
+        own = np.where(seen.own_ns == NONE, own, seen.own_ns)
+        counted = (ops.kind != SCOPE) & (ops.on_stream if ops.has_device else ~ops.on_stream) & chosen[ops.rank]
+        place = np.searchsorted(self.members, seen.rank[chosen])
+
+        def count(key: tuple[_Sort, str], calls: Ints, inside: Ints, span: Ints | None = None) -> None:
+            taken = np.bincount(ops.rank[inside], own[inside], ranks)
+            spans = np.zeros(ranks) if span is None else span
+            sums = self._sums.setdefault(key, _Sum(*np.zeros((3, len(self.members)))))
+            for total, values in ((sums.calls, calls), (sums.own_ns, taken), (sums.span_ns, spans)):
+                np.add.at(total, place, values[chosen])
+
         for code, phase in enumerate(PHASE_NAMES):
             in_phase = np.flatnonzero(counted & (ops.phase == code))
-            taken = _per_rank(ops, in_phase, own)
-            ran = np.bincount(ops.rank[in_phase], minlength=len(ops.ranks)) > 0
-            self._count(("phase", phase), ops, ran.astype(float), taken, np.zeros(len(ops.ranks)))
-        for name, scopes in longest_scopes(ops):
-            inside = np.flatnonzero(counted & within(ops, scopes))
-            taken = _per_rank(ops, inside, own)
-            calls = np.bincount(ops.rank[scopes], minlength=len(ops.ranks)).astype(float)
-            self._count(("scope", name), ops, calls, taken, spans_ns(ops, scopes).astype(float))
+            ran = np.bincount(ops.rank[in_phase], minlength=ranks)
+            count(("phase", phase), np.minimum(ran, 1), in_phase)
+        for code, name in ops.name_text.items():
+            of_steps = np.isin(seen.step, self._steps_of.get(name, ()))
+            scopes = np.flatnonzero((ops.kind == SCOPE) & (ops.name == code) & of_steps[ops.rank])
+            if len(scopes):
+                inside = np.flatnonzero(counted & within(ops, scopes))
+                calls = np.bincount(ops.rank[scopes], minlength=ranks)
+                count(("scope", name), calls, inside, spans_ns(ops, scopes))
 
     def of(self, rank: int) -> tuple[SubgraphTime, ...]:
         """Of one member, per step: phases in their order, then scopes, the longest first; none that it never runs."""
@@ -290,18 +303,6 @@ class SubgraphSums:
             if of.calls[mine] or np.median(of.calls[peers]) > 0
         ]
         return tuple(sorted(found, key=lambda one: (one.sort == "scope", -(one.span_us or 0.0))))
-
-    def _count(self, key: tuple[_Sort, str], ops: Operations, calls: Floats, own: Floats, span: Floats) -> None:
-        if key not in self._sums:
-            self._sums[key] = _Sum(*(np.zeros(len(self.members)) for _ in range(3)))
-        chosen = np.isin(ops.ranks, self.members)
-        place, sums = np.searchsorted(self.members, ops.ranks[chosen]), self._sums[key]
-        for total, values in ((sums.calls, calls), (sums.own_ns, own), (sums.span_ns, span)):
-            total[place] += values[chosen]
-
-
-def _per_rank(ops: Operations, rows: Ints, values: Ints) -> Floats:
-    return np.bincount(ops.rank[rows], weights=values[rows], minlength=len(ops.ranks)).astype(float)
 
 
 POINTS = 200

@@ -17,7 +17,6 @@ from kair_engine.results.timeline import (
     TimelineOperation,
     TimelineResult,
     TimelineRow,
-    TimelineStop,
 )
 from kair_engine.timeline.step_parts import timed_on
 from kair_engine.trace.model import KairWarning, Trace, require_rank, require_steps, short_warning
@@ -111,9 +110,9 @@ def _seen(step: PreparedStep, view: View) -> _Seen:
     focus = step.once(asked, lambda: find_focus(step, asked))
     stops = step.once((asked, "path"), lambda: path(step, focus))
     edges = _edges(step, focus, view)
-    in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
-    marked = _longest_waits(step, in_view, max(view.windows // _WINDOWS_A_COLLECTIVE, 1))
-    shown = _shown_ranks(step, view, in_view, [int(step.ops.rank[focus.row]), *_positions(step, stops)])
+    in_view, marked = _in_view(step, edges)
+    of_path = np.searchsorted(step.ops.ranks, [stop.rank for stop in stops]).tolist() if stops else []
+    shown = _shown_ranks(step, view, in_view, [int(step.ops.rank[focus.row]), *of_path])
     result = TimelineResult(
         step=step.ops.step,
         around=step.once((asked, "delay"), lambda: delay(step, focus)),
@@ -148,8 +147,7 @@ def as_drawn(recorded: PreparedStep, view: View, drawn: TimelineResult, step: Pr
 
 def _seen_as(step: PreparedStep, view: View, drawn: TimelineResult, focus: Focus) -> TimelineResult:
     edges = _windows(round(drawn.begin_us * 1e3), round(drawn.end_us * 1e3), drawn.windows)
-    in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
-    marked = _longest_waits(step, in_view, max(drawn.windows // _WINDOWS_A_COLLECTIVE, 1))
+    in_view, marked = _in_view(step, edges)
     imposed = _imposed(step, in_view)
     shown = []
     for row in drawn.rows:
@@ -192,10 +190,6 @@ def _position(step: PreparedStep, rank: int) -> Position:
     if not len(found):
         raise UsageError(f"rank {rank} did not record step {step.ops.step}", "choose another step with --step")
     return Position(int(found[0]))
-
-
-def _positions(step: PreparedStep, stops: Sequence[TimelineStop]) -> list[int]:
-    return np.searchsorted(step.ops.ranks, [stop.rank for stop in stops]).tolist() if stops else []
 
 
 def _edges(step: PreparedStep, focus: Focus, view: View) -> Ints:
@@ -296,12 +290,13 @@ def _row(step: PreparedStep, shown: _Shown, windows: str, arrivals: str) -> Time
 # Collectives.
 
 
-def _longest_waits(step: PreparedStep, in_view: Ints, most: int) -> Ints:
-    """Of the collectives in view those that made ranks wait longest, the earliest end first."""
-    waits = step.sync.collectives.total_wait_ns[in_view]
+def _in_view(step: PreparedStep, edges: Ints) -> tuple[Ints, Ints]:
+    """(collectives in view, those of them that made ranks wait longest: the earliest end first)."""
+    in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
+    most, marked = max((len(edges) - 1) // _WINDOWS_A_COLLECTIVE, 1), in_view
     if len(in_view) > most:
-        in_view = in_view[np.argpartition(-waits, most - 1)[:most]]
-    return np.asarray(in_view[np.argsort(step.ended_ns[in_view], kind="stable")])
+        marked = in_view[np.argpartition(-step.sync.collectives.total_wait_ns[in_view], most - 1)[:most]]
+    return in_view, np.asarray(marked[np.argsort(step.ended_ns[marked], kind="stable")])
 
 
 def _arrivals(step: PreparedStep, ranks: Ints, marked: Ints) -> tuple[Ints, Ints, Ints]:

@@ -15,7 +15,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, one_of_each
 from kair_engine.localize.links import FEWEST_SIBLINGS
 from kair_engine.ranks import Rank
 from kair_engine.results.collectives import CollectiveKind
-from kair_engine.timeline.clocks import Synchronisation, synchronise
+from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.model import Job, host_of
 from kair_engine.trace.operations import COLLECTIVE, SEND, Operations
@@ -70,8 +70,22 @@ class Transferred:
     steady: bool = False
 
 
-class _Entries(NamedTuple):
+class _Calls(NamedTuple):
     """Of each transfer a value in every array."""
+
+    step: Ints
+    link: Ints
+    call: Ints
+    """A number of its operator and process group; NONE between two."""
+    size: Ints
+    """The largest member's bytes, NONE where that is not recorded."""
+    own_ns: Ints
+    lasted_ns: Ints
+    """From its last member's arrival to the end of the last one."""
+
+
+class _Entries(NamedTuple):
+    """The same once it is known what kinds they are."""
 
     step: Ints
     link: Ints
@@ -88,21 +102,21 @@ class Transfers:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._ranks = np.array(job.ranks, dtype=np.int64)
-        self._entries: list[_Entries] = []
+        self._met: list[_Calls] = []
         self._links: dict[Link, int] = {}
-        self._names: dict[str, int] = {}
+        self._calls: dict[tuple[str | None, str], int] = {}
         self._issued: dict[tuple[str | None, str], int] = {}
         """(process group, kernel) → the kind that the host's operator around its launch tells."""
         self.waiting_ns = np.zeros(len(job.ranks))
         """Of each rank of the job, in all steps."""
 
     def __len__(self) -> int:
-        return sum(len(entries.step) for entries in self._entries)
+        return sum(len(calls.step) for calls in self._met)
 
     def learn(self, ops: Operations) -> None:
         """Looks up, by their launches, what kernels are whose name only says that they send and receive.
 
-        NCCL runs an all-to-all so. `ops` may be of some ranks only; what `add` is given after that profits.
+        NCCL runs an all-to-all so. `ops` may be of some ranks only, in several steps.
         """
         grouped = [code for code, name in ops.name_text.items() if kind_of(name) == KINDS[_GROUPED]]
         rows = np.flatnonzero(np.isin(ops.name, grouped) & (ops.kind == COLLECTIVE) & ops.on_stream)
@@ -114,14 +128,13 @@ class Transfers:
             while around != NONE:
                 kind = kind_of(ops.operator(around))
                 if kind not in ("other", KINDS[_GROUPED]):
-                    self._issued[self._group(ops, row), ops.operator(row)] = KINDS.index(kind)
+                    self._issued[ops.group_text.get(int(ops.group[row])), ops.operator(row)] = KINDS.index(kind)
                     break
                 around = int(ops.nesting.parent[around])
 
-    def add(self, ops: Operations) -> None:
+    def add(self, sync: Synchronisation) -> None:
         """Takes in how the ranks of a step met."""
-        sync = synchronise(ops)
-        met = sync.collectives
+        met, ops = sync.collectives, sync.collectives.ops
         if not len(met):
             return
         wait = np.maximum(ops.duration_ns[met.row] - sync.own_ns[met.instance], 0)
@@ -130,26 +143,15 @@ class Transfers:
         first = met.row[met.starts]
         between_two = ops.kind[first] != COLLECTIVE
         link = self._links_of(sync, between_two)
-        names, name = np.unique(ops.name[first], return_inverse=True)
-        kind = self._kinds(ops, first, between_two)
-        size = self._sizes(sync, kind, link)
-        numbers = [self._names.setdefault(ops.name_text[code], len(self._names)) for code in names.tolist()]
-        by_name = np.where(between_two, NONE, np.array(numbers, dtype=np.int64)[name.reshape(-1)])
-        by_name = np.where(size == NONE, by_name, NONE)
-        own = _transfers_ns(sync, kind)
-        self._entries.append(_Entries(np.full(len(first), ops.step), link, kind, by_name, size, own))
-
-    def _group(self, ops: Operations, row: int) -> str | None:
-        return ops.group_text.get(int(ops.group[row]))
-
-    def _kinds(self, ops: Operations, first: Ints, between_two: Bools) -> Ints:
-        pairs, of_row = np.unique(np.stack((ops.name[first], ops.group[first])), axis=1, return_inverse=True)
-        kinds = []
-        for name, group in pairs.T.tolist():
-            text = ops.name_text[name]
-            issued = self._issued.get((ops.group_text.get(group), text))
-            kinds.append(KINDS.index(kind_of(text)) if issued is None else issued)
-        return np.where(between_two, _BETWEEN_TWO, np.array(kinds, dtype=np.int64)[of_row.reshape(-1)])
+        pairs, call = np.unique(np.stack((ops.name[first], ops.group[first])), axis=1, return_inverse=True)
+        keys = [(ops.group_text.get(group), ops.name_text[name]) for name, group in pairs.T.tolist()]
+        numbers = np.array([self._calls.setdefault(key, len(self._calls)) for key in keys])[call.reshape(-1)]
+        size = np.full(len(met), NONE)
+        if ops.message_bytes is not None:
+            largest = np.maximum.reduceat(ops.message_bytes[met.row], met.starts)
+            size = np.where(largest > 0, largest, NONE)
+        step, call = np.full(len(met), ops.step), np.where(between_two, NONE, numbers)
+        self._met.append(_Calls(step, link, call, size, sync.own_ns, _lasted_ns(sync)))
 
     def _links_of(self, sync: Synchronisation, between_two: Bools) -> Ints:
         """Per instance the number of its link."""
@@ -173,27 +175,28 @@ class Transfers:
         of_code[code[one]] = numbers
         return of_code[code]
 
-    def _sizes(self, sync: Synchronisation, kind: Ints, link: Ints) -> Ints:
-        """Bytes of each instance as nccl-tests counts them: of all members of a gather; NONE where not recorded."""
-        met, ops = sync.collectives, sync.collectives.ops
-        if ops.message_bytes is None:
-            return np.full(len(met), NONE)
-        size = np.maximum.reduceat(ops.message_bytes[met.row], met.starts)
-        links = list(self._links)
-        cells = np.stack((ops.name[met.row[met.starts]], kind, link))
-        distinct, of_instance = np.unique(cells, axis=1, return_inverse=True)
+    def _entries(self) -> _Entries:
+        """Tell the kinds of all transfers, and by these how large they are and how long they took."""
+        of = _Calls(*(np.concatenate(columns) for columns in zip(*self._met, strict=True)))
+        names, links = dict[str, int](), list(self._links)
+        told = [self._issued.get(key, KINDS.index(kind_of(key[1]))) for key in self._calls]
+        kind = np.array([*told, _BETWEEN_TWO])[of.call]
+        name = np.array([*(names.setdefault(text, len(names)) for _, text in self._calls), NONE])[of.call]
+        texts = [*names, ""]
+        distinct, of_transfer = np.unique(np.stack((name, kind, of.link)), axis=1, return_inverse=True)
         times = [
-            members_told(ops.name_text[name], KINDS[of_kind], links[of_link].members)
-            for name, of_kind, of_link in distinct.T.tolist()
+            members_told(texts[at], KINDS[of_kind], links[of_link].members)
+            for at, of_kind, of_link in distinct.T.tolist()
         ]
-        size = np.where(size > 0, size, NONE)
-        return np.where(size == NONE, NONE, size * np.array(times, dtype=np.int64)[of_instance.reshape(-1)])
+        size = np.where(of.size == NONE, NONE, of.size * np.array(times)[of_transfer.reshape(-1)])
+        own = np.where(np.isin(kind, _ROOTED), of.lasted_ns, of.own_ns)
+        return _Entries(of.step, of.link, kind, np.where(size == NONE, name, NONE), size, own)
 
     def rows(self, steps: int) -> list[Transferred]:
         """Every link's transfers by kind and size class, compared with those of siblings; `steps`: that were chosen."""
-        if not self._entries:
+        if not self._met:
             return []
-        of = _Entries(*(np.concatenate(columns) for columns in zip(*self._entries, strict=True)))
+        of = self._entries()
         links = list(self._links)
         hosts = [link.hosts(self._job) for link in links]
         members = np.array([link.members for link in links])
@@ -280,22 +283,17 @@ def _compared(rows: Sequence[Transferred], times: Floats, alike: Ints) -> list[T
     return told
 
 
-def _transfers_ns(sync: Synchronisation, kind: Ints) -> Ints:
-    """Each instance's transfer, from its last member's arrival on.
+def _lasted_ns(sync: Synchronisation) -> Ints:
+    """Each instance's time from its last member's arrival to the last one's end, on one clock.
 
-    Members leave together, so it is the shortest duration. Of a broadcast and its like some leave earlier: there it
-    lasts, on one clock, to the last one's end.
+    Members leave together, so a transfer is the shortest duration; of a broadcast and its like some leave earlier.
     """
     met, ops = sync.collectives, sync.collectives.ops
-    rooted = np.isin(kind, _ROOTED)
-    if not rooted.any():
-        return sync.own_ns
     offset = sync.clocks.offset_ns[ops.rank[met.row]]
     arrived = np.maximum.reduceat(ops.start_ns[met.row] - offset, met.starts)
     over = np.maximum.reduceat(ops.end_ns[met.row] - offset, met.starts)
     longest = np.maximum.reduceat(ops.duration_ns[met.row], met.starts)
-    lasted = np.clip((over - arrived).astype(np.int64), sync.own_ns, longest)
-    return np.where(rooted, lasted, sync.own_ns)
+    return np.asarray(np.clip((over - arrived).astype(np.int64), sync.own_ns, longest))
 
 
 def _numbered(values: list[tuple[int, ...] | None]) -> list[int]:
