@@ -13,8 +13,10 @@ from typing import Final, Literal
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+import msgspec
+
+from kair_engine.data_tables import data_table
 from kair_engine.errors import InputError
-from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
@@ -35,8 +37,7 @@ _BITS: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _YES: Final = {"yes": 1.0, "no": 0.0}
 
 
-@dataclass(frozen=True)
-class _Field:
+class _Field(msgspec.Struct, array_like=True):
     """What a field of the tool is told as."""
 
     measure: str
@@ -46,105 +47,21 @@ class _Field:
     """Whether it only counts where the other field of that measure says nothing."""
 
 
-_GENERATION: Final = ("pci", "pci_gpu_link_info", "pcie_gen")
-_WIDTH: Final = ("pci", "pci_gpu_link_info", "link_widths")
-_XML: Final[Mapping[tuple[str, ...], _Field]] = {
-    ("clocks", "sm_clock"): _Field("gpu_sm_clock"),
-    ("clocks", "mem_clock"): _Field("gpu_memory_clock"),
-    ("gpu_power_readings", "average_power_draw"): _Field("gpu_power"),
-    ("gpu_power_readings", "power_draw"): _Field("gpu_power"),
-    ("power_readings", "power_draw"): _Field("gpu_power"),
-    ("gpu_power_readings", "instant_power_draw"): _Field("gpu_power", instead=True),
-    ("gpu_power_readings", "current_power_limit"): _Field("gpu_power_limit"),
-    ("power_readings", "enforced_power_limit"): _Field("gpu_power_limit"),
-    ("power_readings", "power_limit"): _Field("gpu_power_limit", instead=True),
-    ("temperature", "gpu_temp"): _Field("gpu_temperature"),
-    ("temperature", "memory_temp"): _Field("gpu_memory_temperature"),
-    ("temperature", "gpu_temp_tlimit"): _Field("gpu_temperature_margin"),
-    ("utilization", "gpu_util"): _Field("gpu_utilization"),
-    ("fb_memory_usage", "used"): _Field("gpu_memory_used"),
-    (*_GENERATION, "device_current_link_gen"): _Field("gpu_pcie_generation"),
-    (*_GENERATION, "current_link_gen"): _Field("gpu_pcie_generation", instead=True),
-    (*_GENERATION, "max_link_gen"): _Field("gpu_pcie_generation_max"),
-    (*_WIDTH, "current_link_width"): _Field("gpu_pcie_width"),
-    (*_WIDTH, "max_link_width"): _Field("gpu_pcie_width_max"),
-    ("pci", "replay_counter"): _Field("gpu_pcie_replays"),
-    ("pci", "tx_util"): _Field("gpu_pcie_sent"),
-    ("pci", "rx_util"): _Field("gpu_pcie_received"),
-    ("remapped_rows", "remapped_row_corr"): _Field("gpu_remapped_rows_correctable"),
-    ("remapped_rows", "remapped_row_unc"): _Field("gpu_remapped_rows_uncorrectable"),
-    ("remapped_rows", "remapped_row_pending"): _Field("gpu_row_remap_pending"),
-    ("remapped_rows", "remapped_row_failure"): _Field("gpu_row_remap_failure"),
-}
-"""Tags below a device's → field."""
-_XML_SUMS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
-    "gpu_ecc_corrected": (
-        ("ecc_errors", "volatile", "sram_correctable"),
-        ("ecc_errors", "volatile", "dram_correctable"),
-    ),
-    "gpu_ecc_uncorrected": (
-        ("ecc_errors", "volatile", "sram_uncorrectable"),
-        ("ecc_errors", "volatile", "sram_uncorrectable_parity"),
-        ("ecc_errors", "volatile", "sram_uncorrectable_secded"),
-        ("ecc_errors", "volatile", "dram_uncorrectable"),
-    ),
-}
-_COUNTERS: Final[Mapping[str, Sequence[str]]] = {
-    "gpu_throttle_power_time": ("sw_power_cap",),
-    "gpu_throttle_thermal_time": ("sw_thermal_slowdown", "hw_thermal_slowdown"),
-    "gpu_throttle_brake_time": ("hw_power_brake_slowdown",),
-    "gpu_throttle_sync_boost_time": ("sync_boost",),
-}
-"""Measure → reasons whose counters of microseconds add up to it, as CSV spells them."""
-_XML_COUNTERS: Final[Mapping[str, str]] = {
-    "sw_thermal_slowdown": "sw_therm_slowdown",
-    "hw_thermal_slowdown": "hw_therm_slowdown",
-    "hw_power_brake_slowdown": "hw_power_brake",
-}
-"""The same as XML spells them, where that differs."""
-_REASONS: Final[Mapping[str, int]] = {
-    "gpu_idle": 0x1,
-    "applications_clocks_setting": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake_slowdown": 0x80,
-    "display_clocks_setting": 0x100,
-}
-"""Reason → its bit (nvml.h, nvmlClocksEventReason*)."""
+class _Fields(msgspec.Struct):
+    """nvidia_smi.json; fields of XML are paths below a device's."""
 
-_CSV: Final[Mapping[str, _Field]] = {
-    "clocks.current.sm": _Field("gpu_sm_clock"),
-    "clocks.sm": _Field("gpu_sm_clock"),
-    "clocks.current.memory": _Field("gpu_memory_clock"),
-    "clocks.mem": _Field("gpu_memory_clock"),
-    "power.draw": _Field("gpu_power"),
-    "power.draw.average": _Field("gpu_power", instead=True),
-    "power.draw.instant": _Field("gpu_power", instead=True),
-    "enforced.power.limit": _Field("gpu_power_limit"),
-    "power.limit": _Field("gpu_power_limit", instead=True),
-    "temperature.gpu": _Field("gpu_temperature"),
-    "temperature.memory": _Field("gpu_memory_temperature"),
-    "temperature.gpu.tlimit": _Field("gpu_temperature_margin"),
-    "utilization.gpu": _Field("gpu_utilization", "%"),
-    "memory.used": _Field("gpu_memory_used", "MiB"),
-    "pcie.link.gen.gpucurrent": _Field("gpu_pcie_generation"),
-    "pcie.link.gen.current": _Field("gpu_pcie_generation", instead=True),
-    "pcie.link.gen.max": _Field("gpu_pcie_generation_max"),
-    "pcie.link.width.current": _Field("gpu_pcie_width"),
-    "pcie.link.width.max": _Field("gpu_pcie_width_max"),
-    "clocks_event_reasons.active": _Field("gpu_throttle_reasons"),
-    "clocks_throttle_reasons.active": _Field("gpu_throttle_reasons"),
-    "ecc.errors.corrected.volatile.total": _Field("gpu_ecc_corrected"),
-    "ecc.errors.uncorrected.volatile.total": _Field("gpu_ecc_uncorrected"),
-    "remapped_rows.correctable": _Field("gpu_remapped_rows_correctable"),
-    "remapped_rows.uncorrectable": _Field("gpu_remapped_rows_uncorrectable"),
-    "remapped_rows.pending": _Field("gpu_row_remap_pending"),
-    "remapped_rows.failure": _Field("gpu_row_remap_failure"),
-}
-"""Columns without their units → field."""
+    xml: dict[str, _Field]
+    xml_sums: dict[str, list[str]]
+    """Measure → fields that add up to it."""
+    csv: dict[str, _Field]
+    """Columns without their units."""
+    csv_sums: dict[str, list[str]]
+    """In microseconds."""
+    reasons: dict[str, int]
+    """Reason of a clock → its bit (nvml.h, nvmlClocksEventReason*)."""
+
+
+_FIELDS: Final = data_table(__file__, _Fields)
 _COUNTER_PREFIXES: Final = ("clocks_event_reasons_counters.",)
 _FIRST_LINES: Final = 40
 _UNIT_OF_HEADER: Final = re.compile(r"\s*\[[^\]]{0,12}\]$")
@@ -307,16 +224,16 @@ def _take_xml(told: _Told, content: bytes) -> None:
         except (expat.ExpatError, AssertionError, ValueError, LookupError):
             told.passed_over += 1
             continue
-        time_ns = told.time_of(_text(log, ("timestamp",)) or None)
+        time_ns = told.time_of(_text(log, "timestamp") or None)
         if log.tag != "nvidia_smi_log" or time_ns is None:
             told.passed_over += 1
             continue
         devices = log.findall("gpu")
         # They stand in the order of their numbers, which are not written: known where all of the host are there.
-        are_all = _text(log, ("attached_gpus",)) == str(len(devices))
+        are_all = _text(log, "attached_gpus") == str(len(devices))
         for number, device in enumerate(devices):
-            address = _text(device, ("pci", "pci_bus_id")) or device.get("id", "")
-            entity = told.entity(_text(device, ("uuid",)), address, str(number) if are_all else "")
+            address = _text(device, "pci/pci_bus_id") or device.get("id", "")
+            entity = told.entity(_text(device, "uuid"), address, str(number) if are_all else "")
             if entity is None:
                 told.passed_over += 1
                 continue
@@ -359,25 +276,17 @@ def _parsed(document: bytes) -> Element:
     return builder.close()
 
 
-def _text(node: Element, tags: Sequence[str]) -> str:
-    below: Element | None = node
-    for tag in tags:
-        below = below.find(tag) if below is not None else None
-    return "" if below is None else (below.text or "").strip()
+def _text(node: Element, path: str) -> str:
+    return (node.findtext(path) or "").strip()
 
 
 def _of_device(device: Element) -> dict[str, float]:
-    values = _chosen((one, _number(_text(device, tags))) for tags, one in _XML.items())
-    for measure, fields in _XML_SUMS.items():
-        _add_sum(values, measure, [_number(_text(device, tags)) for tags in fields])
-    for measure, reasons in _COUNTERS.items():
-        spelt = [f"clocks_event_reasons_counters_{_XML_COUNTERS.get(reason, reason)}" for reason in reasons]
-        _add_sum(values, measure, [_number(_text(device, ("clocks_event_reasons_counters", tag))) for tag in spelt])
+    values = _chosen((one, _number(_text(device, path))) for path, one in _FIELDS.xml.items())
+    for measure, paths in _FIELDS.xml_sums.items():
+        _add_sum(values, measure, [_number(_text(device, path)) for path in paths])
     for word in ("event", "throttle"):
-        flags = {
-            bit: _text(device, (f"clocks_{word}_reasons", f"clocks_{word}_reason_{reason}"))
-            for reason, bit in _REASONS.items()
-        }
+        path = f"clocks_{word}_reasons/clocks_{word}_reason_"
+        flags = {bit: _text(device, f"{path}{reason}") for reason, bit in _FIELDS.reasons.items()}
         if any(text in ("Active", "Not Active") for text in flags.values()):
             values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
     return values
@@ -407,7 +316,7 @@ def _columns(line: str) -> list[str]:
 
 
 def _is_header(columns: Sequence[str]) -> bool:
-    known = [name for name in columns if name in _CSV or name.startswith(_COUNTER_PREFIXES)]
+    known = [name for name in columns if name in _FIELDS.csv or name.startswith(_COUNTER_PREFIXES)]
     return bool(known) and (len(columns) > 1 or len(known) == len(columns))
 
 
@@ -434,10 +343,10 @@ def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
         if entity is None or time_ns is None:
             told.passed_over += 1
             continue
-        values = _chosen((_CSV[name], _number(cell, _CSV[name].unit)) for name, cell in row.items() if name in _CSV)
-        for measure, reasons in _COUNTERS.items():
-            cells_of = [row.get(f"clocks_event_reasons_counters.{reason}", "") for reason in reasons]
-            _add_sum(values, measure, [_number(cell, "us") for cell in cells_of])
+        known = ((_FIELDS.csv[name], cell) for name, cell in row.items() if name in _FIELDS.csv)
+        values = _chosen((one, _number(cell, one.unit)) for one, cell in known)
+        for measure, names in _FIELDS.csv_sums.items():
+            _add_sum(values, measure, [_number(row.get(name, ""), "us") for name in names])
         told.add(time_ns, entity, values, f":{number}")
 
 
