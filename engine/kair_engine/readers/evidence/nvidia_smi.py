@@ -18,12 +18,12 @@ import msgspec
 from kair_engine.data_tables import data_table
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
-from kair_engine.readers.evidence.opening import Lines, read_bounded
+from kair_engine.readers.evidence.opening import FileRows, Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
 from kair_engine.readers.identity import host_of
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, NamedDevice, described
+from kair_engine.trace.evidence_table import EvidenceFile, NamedDevice
 from kair_engine.trace.identity import pci_address, uuid_of
-from kair_engine.trace.measures import EvidenceSource, gpu, gpu_index, pci
+from kair_engine.trace.measures import gpu, gpu_index, pci
 
 KIND: Final = "nvidia-smi"
 MOST_BYTES: Final = 256 << 20
@@ -94,46 +94,37 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
     lines = Lines(path, limit)
     numbered = iter(lines)
     begun = list(islice(numbered, _FIRST_LINES))
-    told = _Told(path)
+    rows = _Rows(path)
     kind = _kind_of([line for _, line in begun])
     if kind == "xml":
-        _take_xml(told, read_bounded(path, limit))
+        _take_xml(rows, read_bounded(path, limit))
     elif kind == "nvlink":
-        _take_nvlink(told, chain(begun, numbered))
+        _take_nvlink(rows, chain(begun, numbered))
     elif kind == "csv":
-        _take_csv(told, chain(begun, numbered))
+        _take_csv(rows, chain(begun, numbered))
     elif kind == "csv without header":
         raise InputError(
             f"{path} has no header, which names what its columns are",
             "ask nvidia-smi --query-gpu=… --format=csv again, without noheader",
         )
-    told.finish()
-    if not len(told.rows):
+    rows.add_untimed()
+    if not len(rows):
         raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
-    notes = [note for note, holds in ((_OF_ZONE, told.is_of_zone), (_OF_FILE, told.is_of_file)) if holds]
-    if lines.is_cut and kind != "xml":
-        notes.append("it was not read to its end, which is too far or damaged")
-    source = EvidenceSource(
-        name=path.name,
-        kind=KIND,
-        clock="unknown" if told.is_of_file else "host",
-        passed_over=told.passed_over,
-        hosts=() if told.host is None else (told.host,),
-        notes=tuple(notes),
-    )
-    return replace(described(told.rows, source), devices=tuple(told.devices))
+    rows.note(_OF_ZONE, holds=rows.is_of_zone)
+    rows.note(_OF_FILE, holds=rows.is_of_file)
+    rows.note("it was not read to its end, which is too far or damaged", holds=lines.is_cut and kind != "xml")
+    return replace(rows.evidence("unknown" if rows.is_of_file else "host"), devices=tuple(rows.devices))
 
 
-class _Told:
-    """Rows of one file, and what its source is to say."""
+class _Rows(FileRows):
+    """Rows of one file, and the devices that they are about."""
 
     def __init__(self, path: Path) -> None:
-        self.rows = EvidenceRows()
+        super().__init__(path, KIND)
         self.host = host_of(path)
+        self.hosts |= {self.host} if self.host else set()
         self.devices: dict[NamedDevice, None] = {}
-        self.passed_over = 0
         self.is_of_zone = self.is_of_file = False
-        self._path = path
         self._written_ns: int | None = None
         self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -143,7 +134,7 @@ class _Told:
             self.is_of_zone = True
             return _unix_ns(told)
         if self._written_ns is None:
-            self._written_ns = modified_ns(self._path)
+            self._written_ns = modified_ns(self.path)
         self.is_of_file = True
         return self._written_ns
 
@@ -162,7 +153,7 @@ class _Told:
         self.devices[NamedDevice(entity, self.host, where, number)] = None
         return entity
 
-    def add(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
+    def add_all(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
         """Rows of one device at one time; `place` is where in the file that is."""
         for measure, value in values.items():
             if time_ns == self._written_ns:
@@ -170,13 +161,13 @@ class _Told:
                 self.passed_over += (entity, measure) in self._untimed
                 self._untimed[entity, measure] = value, place
             else:
-                self.rows.add(time_ns, entity, measure, value, host=self.host, raw=f"{self._path.name}{place}")
+                self.add(time_ns, entity, measure, value, host=self.host, raw=f"{self.path.name}{place}")
 
-    def finish(self) -> None:
+    def add_untimed(self) -> None:
         """Adds what has no time of its own."""
         for (entity, measure), (value, place) in self._untimed.items():
-            raw = f"{self._path.name}{place}"
-            self.rows.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
+            raw = f"{self.path.name}{place}"
+            self.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
 
 
 _OF_XML: Final = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})")
@@ -215,29 +206,29 @@ _DEEPEST: Final = 32
 _XML_BEGIN: Final = re.compile(rb"<\?xml\b")
 
 
-def _take_xml(told: _Told, content: bytes) -> None:
+def _take_xml(rows: _Rows, content: bytes) -> None:
     """One document, or one after the other, as `-l` prints them."""
     begins = [match.start() for match in _XML_BEGIN.finditer(content)] or [0]
     for at, (first, end) in enumerate(zip(begins, [*begins[1:], len(content)], strict=True)):
         try:
             log = _parsed(content[first:end])
         except (expat.ExpatError, AssertionError, ValueError, LookupError):
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
-        time_ns = told.time_of(_text(log, "timestamp") or None)
+        time_ns = rows.time_of(_text(log, "timestamp") or None)
         if log.tag != "nvidia_smi_log" or time_ns is None:
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
         devices = log.findall("gpu")
         # They stand in the order of their numbers, which are not written: known where all of the host are there.
         are_all = _text(log, "attached_gpus") == str(len(devices))
         for number, device in enumerate(devices):
             address = _text(device, "pci/pci_bus_id") or device.get("id", "")
-            entity = told.entity(_text(device, "uuid"), address, str(number) if are_all else "")
+            entity = rows.entity(_text(device, "uuid"), address, str(number) if are_all else "")
             if entity is None:
-                told.passed_over += 1
+                rows.passed_over += 1
                 continue
-            told.add(time_ns, entity, _of_device(device), f": document {at + 1}")
+            rows.add_all(time_ns, entity, _of_device(device), f": document {at + 1}")
 
 
 def _parsed(document: bytes) -> Element:
@@ -320,7 +311,7 @@ def _is_header(columns: Sequence[str]) -> bool:
     return bool(known) and (len(columns) > 1 or len(known) == len(columns))
 
 
-def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+def _take_csv(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
     """A row of a device each; the header may come again, where files were put together."""
     columns: list[str] = []
     for number, line in lines:
@@ -331,38 +322,38 @@ def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(columns):
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
         row = dict(zip(columns, cells, strict=True))
-        entity = told.entity(
+        entity = rows.entity(
             row.get("uuid") or row.get("gpu_uuid") or "",
             row.get("pci.bus_id") or row.get("gpu_bus_id") or "",
             row.get("index") or "",
         )
-        time_ns = told.time_of(row.get("timestamp"))
+        time_ns = rows.time_of(row.get("timestamp"))
         if entity is None or time_ns is None:
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
         known = ((_FIELDS.csv[name], cell) for name, cell in row.items() if name in _FIELDS.csv)
         values = _chosen((one, _number(cell, one.unit)) for one, cell in known)
         for measure, names in _FIELDS.csv_sums.items():
             _add_sum(values, measure, [_number(row.get(name, ""), "us") for name in names])
-        told.add(time_ns, entity, values, f":{number}")
+        rows.add_all(time_ns, entity, values, f":{number}")
 
 
-def _take_nvlink(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
     """Errors of a device's links, added up."""
     counts: dict[tuple[str, str], tuple[float, int]] = {}
     entity: str | None = None
     for number, line in lines:
         if (device := _NVLINK_GPU.match(line)) is not None:
-            entity = told.entity(device[2] or "", "", device[1])
+            entity = rows.entity(device[2] or "", "", device[1])
         elif (count := _NVLINK_COUNT.fullmatch(line.rstrip())) is not None and entity is not None:
             before, first = counts.get((entity, _NVLINK[count[2]]), (0.0, number))
             counts[entity, _NVLINK[count[2]]] = before + int(count[3]), first
         else:
-            told.passed_over += bool(line.strip())
-    time_ns = told.time_of(None)
+            rows.passed_over += bool(line.strip())
+    time_ns = rows.time_of(None)
     for (of_device, measure), (total, first) in counts.items():
         if time_ns is not None:
-            told.add(time_ns, of_device, {measure: total}, f":{first}")
+            rows.add_all(time_ns, of_device, {measure: total}, f":{first}")
