@@ -20,7 +20,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import FileRows, Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
-from kair_engine.readers.identity import host_of
+from kair_engine.readers.paths import host_of
 from kair_engine.trace.evidence_table import EvidenceFile, NamedDevice
 from kair_engine.trace.identity import pci_address, uuid_of
 from kair_engine.trace.measures import gpu, gpu_index, pci
