@@ -14,7 +14,7 @@ from support.cases import CASES, require_expected
 from kair_engine.errors import InputError
 from kair_engine.readers import whatif_parquet as columns
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.identity import parse_sizes
+from kair_engine.readers.paths import parse_sizes
 from kair_engine.readers.whatif_parquet import read_whatif
 from kair_engine.trace.model import FragmentInfo
 

@@ -16,7 +16,7 @@ from typing import IO, Final, cast
 
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import BlockReader
-from kair_engine.readers.identity import archive_of
+from kair_engine.readers.paths import archive_of
 
 _MOST_MEMBERS: Final = 100_000
 _LONGEST_NAME: Final = 1000

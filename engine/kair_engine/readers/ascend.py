@@ -17,8 +17,8 @@ from kair_engine.readers.ascend_pieces import Device, Piece, device_of, piece_of
 from kair_engine.readers.chrome_events import ChromeEvent, ChromeTrace, load
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
-from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.paths import rank_from_name
 from kair_engine.readers.rank_identity import process_id, telling, told, variables_that_matter
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.files import read_kept

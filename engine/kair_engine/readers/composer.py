@@ -6,7 +6,7 @@ from typing import Final
 
 from kair_engine.readers.chrome_events import load
 from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
-from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.model import FragmentInfo
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.json_values import listing, mapping, mappings
+from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.plain_pickle import CutError, NotPlainError, load_plain
 from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CallState, CollectiveCall, GroupProgress, location_in
 from kair_engine.trace.format import write_fragment

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.errors import InputError
-from kair_engine.readers.identity import host_of
 from kair_engine.readers.launch_queue import Calls, Work, are_earlier, found_ids, launched_before, queue_of
+from kair_engine.readers.paths import host_of
 from kair_engine.readers.rank_identity import by_rank
 from kair_engine.readers.step_marks import OUTSIDE, Mark, Steps, between_optimizers, marked_steps, one_step, repetition
 from kair_engine.trace.columns import Int64s, dictionary, nullable, numbers, occurrences

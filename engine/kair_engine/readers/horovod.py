@@ -9,7 +9,7 @@ import numpy as np
 from kair_engine.errors import InputError
 from kair_engine.readers.chrome_events import ChromeTrace, load
 from kair_engine.readers.fragment_writer import RankRecording, Rows, write_recording
-from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.readers.step_marks import Steps
 from kair_engine.trace.model import FragmentInfo
 

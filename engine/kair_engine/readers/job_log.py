@@ -13,7 +13,7 @@ from typing import Final
 
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
+from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.trace.calls import (
     NOT_NUMBERED,
     UNTOLD,

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from kair_engine.arrays import present
 from kair_engine.errors import InputError
 from kair_engine.readers.fragment_writer import EPOCH_NS, Coded, RankRecording, Rows, steps_from, write_recording
-from kair_engine.readers.identity import MAX_RANKS, rank_from_name
 from kair_engine.readers.kineto.classify import UNKNOWN, NameClass, host_phases
 from kair_engine.readers.kineto.classify import name_class_of as class_of
 from kair_engine.readers.launch_queue import before_their_calls
@@ -33,6 +32,7 @@ from kair_engine.readers.nsys_report import (
     opened,
     processes_of,
 )
+from kair_engine.readers.paths import MAX_RANKS, rank_from_name
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.columns import Int64s
 from kair_engine.trace.format import INSIDE_UNKNOWN, KINDS, PHASES

@@ -15,8 +15,8 @@ from typing import Any, Final
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.json_values import mapping, mappings, whole
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning

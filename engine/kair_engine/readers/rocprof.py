@@ -13,9 +13,9 @@ from kair_engine.readers.blocks import BlockReader, read_whole
 from kair_engine.readers.chrome_events import load
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
-from kair_engine.readers.identity import rank_from_name
 from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
+from kair_engine.readers.paths import rank_from_name
 from kair_engine.readers.rank_identity import process_id, telling, told
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from kair_engine.arrays import order_by, whole_parts
 from kair_engine.errors import InputError
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.identity import MAX_RANKS, read_sizes
+from kair_engine.readers.paths import MAX_RANKS, read_sizes
 from kair_engine.trace.columns import Int64s, Integers, dictionary, filled, nullable, numbers, occurrences
 from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE, STREAM_PREFIX, FragmentWriter
 from kair_engine.trace.model import FragmentInfo, KairWarning, Layout, StepTimes, short_warning

@@ -19,7 +19,7 @@ import msgspec
 
 from kair_engine.errors import BusyError, UnwritableError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.identity import archive_of, metadata_files
+from kair_engine.readers.paths import archive_of, metadata_files
 from kair_engine.recording.kept_files import (
     FileChecksum,
     Hold,

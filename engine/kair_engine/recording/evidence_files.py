@@ -18,6 +18,7 @@ from kair_engine.readers.blocks import open_file
 from kair_engine.readers.evidence import nccl_inspector
 from kair_engine.readers.evidence.formats import NotEvidenceError, known_kinds, require_evidence
 from kair_engine.readers.formats import UnsupportedFormatError, detect_format
+from kair_engine.readers.paths import host_of_folder
 from kair_engine.recording.job_file import EVIDENCE
 from kair_engine.recording.opening import find_files
 from kair_engine.results.evidence import AddedEvidence
@@ -46,7 +47,6 @@ _LONGEST_NAME: Final = 80
 _NAMED: Final = 3
 """Files of which a warning says the names."""
 _MOST_WARNINGS: Final = 20
-_HOST_FOLDER: Final = re.compile(r"host=(.+)")
 _SAMPLED: Final = re.compile(r"(?:samples|joined)-(\d{1,18})\.parquet")
 """Names of files that a sampler delivered; one that joins others has the number of the latest."""
 
@@ -294,9 +294,8 @@ def host_in_path(path: Path, hosts: Collection[str]) -> str | None:
 
     `dmesg-node-7.txt` and `node-7.dmesg` are of node-7, and not of node-70. None where the name has two of them.
     """
-    for folder in path.absolute().parts[-2::-1]:
-        if match := _HOST_FOLDER.fullmatch(folder):
-            return match[1]
+    if stated := host_of_folder(path):
+        return stated
     named = {host for host in hosts if host and _word(host).search(path.name)}
     # `node-7` is a word of `node-7.rack2` too.
     longest = [one for one in named if not any(one != other and _word(one).search(other) for other in named)]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.identity import MAX_RANKS, rank_from_name
+from kair_engine.readers.paths import MAX_RANKS, rank_from_name
 from kair_engine.trace.model import (
     MAX_MESSAGE_LENGTH,
     FragmentInfo,

@@ -120,7 +120,7 @@ def _in_plain_words(error: OSError) -> tuple[int, str]:
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
     from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError, detect_format, words_of_formats
-    from kair_engine.readers.identity import is_member
+    from kair_engine.readers.paths import is_member
 
     try:
         form = detect_format(task.source)

@@ -18,7 +18,7 @@ from typing import Final
 from kair_engine.errors import InputError, UnwritableError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.formats import UnsupportedFormatError, read_head, words_of_formats
-from kair_engine.readers.identity import SUFFIXES, is_archive_name, ranks_from_siblings
+from kair_engine.readers.paths import SUFFIXES, is_archive_name, ranks_from_siblings
 from kair_engine.recording.cache import CHOOSE, LIMIT, FragmentCache, content_key
 from kair_engine.recording.fragments import Fragment, damaged_dumps, require_one_run
 from kair_engine.recording.importing import ImportTask, Progress, UnwrittenError, import_files

@@ -27,7 +27,7 @@ from kair_engine.readers.evidence.kernel_events import (
 )
 from kair_engine.readers.evidence.moments import MONTHS, is_possible, iso_ns, modified_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines
-from kair_engine.readers.identity import host_of
+from kair_engine.readers.paths import host_of
 from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
 from kair_engine.trace.measures import Clock, EvidenceSource, gpu, shown
 

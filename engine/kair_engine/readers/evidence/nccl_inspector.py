@@ -17,8 +17,8 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import is_possible, modified_ns
 from kair_engine.readers.evidence.opening import CUT, FileRows, Lines
-from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.json_values import mapping, mappings, whole
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.identity import uuid_of
 from kair_engine.trace.measures import HOST, gpu, of_rank

@@ -11,7 +11,7 @@ from typing import Final
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import modified_ns
 from kair_engine.readers.evidence.opening import FileRows
-from kair_engine.readers.identity import MAX_RANKS
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.readers.ras import Communicator, answer_of, job_ranks
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.measures import HOST, of_rank, process

@@ -13,15 +13,17 @@ from typing import Final, Literal
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+import msgspec
+
+from kair_engine.data_tables import data_table
 from kair_engine.errors import InputError
-from kair_engine.frozen import dataclass
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
-from kair_engine.readers.evidence.opening import Lines, read_bounded
+from kair_engine.readers.evidence.opening import FileRows, Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
-from kair_engine.readers.identity import host_of
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, NamedDevice, described
+from kair_engine.readers.paths import host_of
+from kair_engine.trace.evidence_table import EvidenceFile, NamedDevice
 from kair_engine.trace.identity import pci_address, uuid_of
-from kair_engine.trace.measures import EvidenceSource, gpu, gpu_index, pci
+from kair_engine.trace.measures import gpu, gpu_index, pci
 
 KIND: Final = "nvidia-smi"
 MOST_BYTES: Final = 256 << 20
@@ -35,8 +37,7 @@ _BITS: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _YES: Final = {"yes": 1.0, "no": 0.0}
 
 
-@dataclass(frozen=True)
-class _Field:
+class _Field(msgspec.Struct, array_like=True):
     """What a field of the tool is told as."""
 
     measure: str
@@ -46,105 +47,21 @@ class _Field:
     """Whether it only counts where the other field of that measure says nothing."""
 
 
-_GENERATION: Final = ("pci", "pci_gpu_link_info", "pcie_gen")
-_WIDTH: Final = ("pci", "pci_gpu_link_info", "link_widths")
-_XML: Final[Mapping[tuple[str, ...], _Field]] = {
-    ("clocks", "sm_clock"): _Field("gpu_sm_clock"),
-    ("clocks", "mem_clock"): _Field("gpu_memory_clock"),
-    ("gpu_power_readings", "average_power_draw"): _Field("gpu_power"),
-    ("gpu_power_readings", "power_draw"): _Field("gpu_power"),
-    ("power_readings", "power_draw"): _Field("gpu_power"),
-    ("gpu_power_readings", "instant_power_draw"): _Field("gpu_power", instead=True),
-    ("gpu_power_readings", "current_power_limit"): _Field("gpu_power_limit"),
-    ("power_readings", "enforced_power_limit"): _Field("gpu_power_limit"),
-    ("power_readings", "power_limit"): _Field("gpu_power_limit", instead=True),
-    ("temperature", "gpu_temp"): _Field("gpu_temperature"),
-    ("temperature", "memory_temp"): _Field("gpu_memory_temperature"),
-    ("temperature", "gpu_temp_tlimit"): _Field("gpu_temperature_margin"),
-    ("utilization", "gpu_util"): _Field("gpu_utilization"),
-    ("fb_memory_usage", "used"): _Field("gpu_memory_used"),
-    (*_GENERATION, "device_current_link_gen"): _Field("gpu_pcie_generation"),
-    (*_GENERATION, "current_link_gen"): _Field("gpu_pcie_generation", instead=True),
-    (*_GENERATION, "max_link_gen"): _Field("gpu_pcie_generation_max"),
-    (*_WIDTH, "current_link_width"): _Field("gpu_pcie_width"),
-    (*_WIDTH, "max_link_width"): _Field("gpu_pcie_width_max"),
-    ("pci", "replay_counter"): _Field("gpu_pcie_replays"),
-    ("pci", "tx_util"): _Field("gpu_pcie_sent"),
-    ("pci", "rx_util"): _Field("gpu_pcie_received"),
-    ("remapped_rows", "remapped_row_corr"): _Field("gpu_remapped_rows_correctable"),
-    ("remapped_rows", "remapped_row_unc"): _Field("gpu_remapped_rows_uncorrectable"),
-    ("remapped_rows", "remapped_row_pending"): _Field("gpu_row_remap_pending"),
-    ("remapped_rows", "remapped_row_failure"): _Field("gpu_row_remap_failure"),
-}
-"""Tags below a device's → field."""
-_XML_SUMS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
-    "gpu_ecc_corrected": (
-        ("ecc_errors", "volatile", "sram_correctable"),
-        ("ecc_errors", "volatile", "dram_correctable"),
-    ),
-    "gpu_ecc_uncorrected": (
-        ("ecc_errors", "volatile", "sram_uncorrectable"),
-        ("ecc_errors", "volatile", "sram_uncorrectable_parity"),
-        ("ecc_errors", "volatile", "sram_uncorrectable_secded"),
-        ("ecc_errors", "volatile", "dram_uncorrectable"),
-    ),
-}
-_COUNTERS: Final[Mapping[str, Sequence[str]]] = {
-    "gpu_throttle_power_time": ("sw_power_cap",),
-    "gpu_throttle_thermal_time": ("sw_thermal_slowdown", "hw_thermal_slowdown"),
-    "gpu_throttle_brake_time": ("hw_power_brake_slowdown",),
-    "gpu_throttle_sync_boost_time": ("sync_boost",),
-}
-"""Measure → reasons whose counters of microseconds add up to it, as CSV spells them."""
-_XML_COUNTERS: Final[Mapping[str, str]] = {
-    "sw_thermal_slowdown": "sw_therm_slowdown",
-    "hw_thermal_slowdown": "hw_therm_slowdown",
-    "hw_power_brake_slowdown": "hw_power_brake",
-}
-"""The same as XML spells them, where that differs."""
-_REASONS: Final[Mapping[str, int]] = {
-    "gpu_idle": 0x1,
-    "applications_clocks_setting": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake_slowdown": 0x80,
-    "display_clocks_setting": 0x100,
-}
-"""Reason → its bit (nvml.h, nvmlClocksEventReason*)."""
+class _Fields(msgspec.Struct):
+    """nvidia_smi.json; fields of XML are paths below a device's."""
 
-_CSV: Final[Mapping[str, _Field]] = {
-    "clocks.current.sm": _Field("gpu_sm_clock"),
-    "clocks.sm": _Field("gpu_sm_clock"),
-    "clocks.current.memory": _Field("gpu_memory_clock"),
-    "clocks.mem": _Field("gpu_memory_clock"),
-    "power.draw": _Field("gpu_power"),
-    "power.draw.average": _Field("gpu_power", instead=True),
-    "power.draw.instant": _Field("gpu_power", instead=True),
-    "enforced.power.limit": _Field("gpu_power_limit"),
-    "power.limit": _Field("gpu_power_limit", instead=True),
-    "temperature.gpu": _Field("gpu_temperature"),
-    "temperature.memory": _Field("gpu_memory_temperature"),
-    "temperature.gpu.tlimit": _Field("gpu_temperature_margin"),
-    "utilization.gpu": _Field("gpu_utilization", "%"),
-    "memory.used": _Field("gpu_memory_used", "MiB"),
-    "pcie.link.gen.gpucurrent": _Field("gpu_pcie_generation"),
-    "pcie.link.gen.current": _Field("gpu_pcie_generation", instead=True),
-    "pcie.link.gen.max": _Field("gpu_pcie_generation_max"),
-    "pcie.link.width.current": _Field("gpu_pcie_width"),
-    "pcie.link.width.max": _Field("gpu_pcie_width_max"),
-    "clocks_event_reasons.active": _Field("gpu_throttle_reasons"),
-    "clocks_throttle_reasons.active": _Field("gpu_throttle_reasons"),
-    "ecc.errors.corrected.volatile.total": _Field("gpu_ecc_corrected"),
-    "ecc.errors.uncorrected.volatile.total": _Field("gpu_ecc_uncorrected"),
-    "remapped_rows.correctable": _Field("gpu_remapped_rows_correctable"),
-    "remapped_rows.uncorrectable": _Field("gpu_remapped_rows_uncorrectable"),
-    "remapped_rows.pending": _Field("gpu_row_remap_pending"),
-    "remapped_rows.failure": _Field("gpu_row_remap_failure"),
-}
-"""Columns without their units → field."""
+    xml: dict[str, _Field]
+    xml_sums: dict[str, list[str]]
+    """Measure → fields that add up to it."""
+    csv: dict[str, _Field]
+    """Columns without their units."""
+    csv_sums: dict[str, list[str]]
+    """In microseconds."""
+    reasons: dict[str, int]
+    """Reason of a clock → its bit (nvml.h, nvmlClocksEventReason*)."""
+
+
+_FIELDS: Final = data_table(__file__, _Fields)
 _COUNTER_PREFIXES: Final = ("clocks_event_reasons_counters.",)
 _FIRST_LINES: Final = 40
 _UNIT_OF_HEADER: Final = re.compile(r"\s*\[[^\]]{0,12}\]$")
@@ -177,46 +94,37 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
     lines = Lines(path, limit)
     numbered = iter(lines)
     begun = list(islice(numbered, _FIRST_LINES))
-    told = _Told(path)
+    rows = _Rows(path)
     kind = _kind_of([line for _, line in begun])
     if kind == "xml":
-        _take_xml(told, read_bounded(path, limit))
+        _take_xml(rows, read_bounded(path, limit))
     elif kind == "nvlink":
-        _take_nvlink(told, chain(begun, numbered))
+        _take_nvlink(rows, chain(begun, numbered))
     elif kind == "csv":
-        _take_csv(told, chain(begun, numbered))
+        _take_csv(rows, chain(begun, numbered))
     elif kind == "csv without header":
         raise InputError(
             f"{path} has no header, which names what its columns are",
             "ask nvidia-smi --query-gpu=… --format=csv again, without noheader",
         )
-    told.finish()
-    if not len(told.rows):
+    rows.add_untimed()
+    if not len(rows):
         raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
-    notes = [note for note, holds in ((_OF_ZONE, told.is_of_zone), (_OF_FILE, told.is_of_file)) if holds]
-    if lines.is_cut and kind != "xml":
-        notes.append("it was not read to its end, which is too far or damaged")
-    source = EvidenceSource(
-        name=path.name,
-        kind=KIND,
-        clock="unknown" if told.is_of_file else "host",
-        passed_over=told.passed_over,
-        hosts=() if told.host is None else (told.host,),
-        notes=tuple(notes),
-    )
-    return replace(described(told.rows, source), devices=tuple(told.devices))
+    rows.note(_OF_ZONE, holds=rows.is_of_zone)
+    rows.note(_OF_FILE, holds=rows.is_of_file)
+    rows.note("it was not read to its end, which is too far or damaged", holds=lines.is_cut and kind != "xml")
+    return replace(rows.evidence("unknown" if rows.is_of_file else "host"), devices=tuple(rows.devices))
 
 
-class _Told:
-    """Rows of one file, and what its source is to say."""
+class _Rows(FileRows):
+    """Rows of one file, and the devices that they are about."""
 
     def __init__(self, path: Path) -> None:
-        self.rows = EvidenceRows()
+        super().__init__(path, KIND)
         self.host = host_of(path)
+        self.hosts |= {self.host} if self.host else set()
         self.devices: dict[NamedDevice, None] = {}
-        self.passed_over = 0
         self.is_of_zone = self.is_of_file = False
-        self._path = path
         self._written_ns: int | None = None
         self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -226,7 +134,7 @@ class _Told:
             self.is_of_zone = True
             return _unix_ns(told)
         if self._written_ns is None:
-            self._written_ns = modified_ns(self._path)
+            self._written_ns = modified_ns(self.path)
         self.is_of_file = True
         return self._written_ns
 
@@ -245,7 +153,7 @@ class _Told:
         self.devices[NamedDevice(entity, self.host, where, number)] = None
         return entity
 
-    def add(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
+    def add_all(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
         """Rows of one device at one time; `place` is where in the file that is."""
         for measure, value in values.items():
             if time_ns == self._written_ns:
@@ -253,13 +161,13 @@ class _Told:
                 self.passed_over += (entity, measure) in self._untimed
                 self._untimed[entity, measure] = value, place
             else:
-                self.rows.add(time_ns, entity, measure, value, host=self.host, raw=f"{self._path.name}{place}")
+                self.add(time_ns, entity, measure, value, host=self.host, raw=f"{self.path.name}{place}")
 
-    def finish(self) -> None:
+    def add_untimed(self) -> None:
         """Adds what has no time of its own."""
         for (entity, measure), (value, place) in self._untimed.items():
-            raw = f"{self._path.name}{place}"
-            self.rows.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
+            raw = f"{self.path.name}{place}"
+            self.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
 
 
 _OF_XML: Final = re.compile(r"\w{3} (\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})")
@@ -298,29 +206,29 @@ _DEEPEST: Final = 32
 _XML_BEGIN: Final = re.compile(rb"<\?xml\b")
 
 
-def _take_xml(told: _Told, content: bytes) -> None:
+def _take_xml(rows: _Rows, content: bytes) -> None:
     """One document, or one after the other, as `-l` prints them."""
     begins = [match.start() for match in _XML_BEGIN.finditer(content)] or [0]
     for at, (first, end) in enumerate(zip(begins, [*begins[1:], len(content)], strict=True)):
         try:
             log = _parsed(content[first:end])
         except (expat.ExpatError, AssertionError, ValueError, LookupError):
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
-        time_ns = told.time_of(_text(log, ("timestamp",)) or None)
+        time_ns = rows.time_of(_text(log, "timestamp") or None)
         if log.tag != "nvidia_smi_log" or time_ns is None:
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
         devices = log.findall("gpu")
         # They stand in the order of their numbers, which are not written: known where all of the host are there.
-        are_all = _text(log, ("attached_gpus",)) == str(len(devices))
+        are_all = _text(log, "attached_gpus") == str(len(devices))
         for number, device in enumerate(devices):
-            address = _text(device, ("pci", "pci_bus_id")) or device.get("id", "")
-            entity = told.entity(_text(device, ("uuid",)), address, str(number) if are_all else "")
+            address = _text(device, "pci/pci_bus_id") or device.get("id", "")
+            entity = rows.entity(_text(device, "uuid"), address, str(number) if are_all else "")
             if entity is None:
-                told.passed_over += 1
+                rows.passed_over += 1
                 continue
-            told.add(time_ns, entity, _of_device(device), f": document {at + 1}")
+            rows.add_all(time_ns, entity, _of_device(device), f": document {at + 1}")
 
 
 def _parsed(document: bytes) -> Element:
@@ -359,25 +267,17 @@ def _parsed(document: bytes) -> Element:
     return builder.close()
 
 
-def _text(node: Element, tags: Sequence[str]) -> str:
-    below: Element | None = node
-    for tag in tags:
-        below = below.find(tag) if below is not None else None
-    return "" if below is None else (below.text or "").strip()
+def _text(node: Element, path: str) -> str:
+    return (node.findtext(path) or "").strip()
 
 
 def _of_device(device: Element) -> dict[str, float]:
-    values = _chosen((one, _number(_text(device, tags))) for tags, one in _XML.items())
-    for measure, fields in _XML_SUMS.items():
-        _add_sum(values, measure, [_number(_text(device, tags)) for tags in fields])
-    for measure, reasons in _COUNTERS.items():
-        spelt = [f"clocks_event_reasons_counters_{_XML_COUNTERS.get(reason, reason)}" for reason in reasons]
-        _add_sum(values, measure, [_number(_text(device, ("clocks_event_reasons_counters", tag))) for tag in spelt])
+    values = _chosen((one, _number(_text(device, path))) for path, one in _FIELDS.xml.items())
+    for measure, paths in _FIELDS.xml_sums.items():
+        _add_sum(values, measure, [_number(_text(device, path)) for path in paths])
     for word in ("event", "throttle"):
-        flags = {
-            bit: _text(device, (f"clocks_{word}_reasons", f"clocks_{word}_reason_{reason}"))
-            for reason, bit in _REASONS.items()
-        }
+        path = f"clocks_{word}_reasons/clocks_{word}_reason_"
+        flags = {bit: _text(device, f"{path}{reason}") for reason, bit in _FIELDS.reasons.items()}
         if any(text in ("Active", "Not Active") for text in flags.values()):
             values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
     return values
@@ -407,11 +307,11 @@ def _columns(line: str) -> list[str]:
 
 
 def _is_header(columns: Sequence[str]) -> bool:
-    known = [name for name in columns if name in _CSV or name.startswith(_COUNTER_PREFIXES)]
+    known = [name for name in columns if name in _FIELDS.csv or name.startswith(_COUNTER_PREFIXES)]
     return bool(known) and (len(columns) > 1 or len(known) == len(columns))
 
 
-def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+def _take_csv(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
     """A row of a device each; the header may come again, where files were put together."""
     columns: list[str] = []
     for number, line in lines:
@@ -422,38 +322,38 @@ def _take_csv(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(columns):
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
         row = dict(zip(columns, cells, strict=True))
-        entity = told.entity(
+        entity = rows.entity(
             row.get("uuid") or row.get("gpu_uuid") or "",
             row.get("pci.bus_id") or row.get("gpu_bus_id") or "",
             row.get("index") or "",
         )
-        time_ns = told.time_of(row.get("timestamp"))
+        time_ns = rows.time_of(row.get("timestamp"))
         if entity is None or time_ns is None:
-            told.passed_over += 1
+            rows.passed_over += 1
             continue
-        values = _chosen((_CSV[name], _number(cell, _CSV[name].unit)) for name, cell in row.items() if name in _CSV)
-        for measure, reasons in _COUNTERS.items():
-            cells_of = [row.get(f"clocks_event_reasons_counters.{reason}", "") for reason in reasons]
-            _add_sum(values, measure, [_number(cell, "us") for cell in cells_of])
-        told.add(time_ns, entity, values, f":{number}")
+        known = ((_FIELDS.csv[name], cell) for name, cell in row.items() if name in _FIELDS.csv)
+        values = _chosen((one, _number(cell, one.unit)) for one, cell in known)
+        for measure, names in _FIELDS.csv_sums.items():
+            _add_sum(values, measure, [_number(row.get(name, ""), "us") for name in names])
+        rows.add_all(time_ns, entity, values, f":{number}")
 
 
-def _take_nvlink(told: _Told, lines: Iterable[tuple[int, str]]) -> None:
+def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
     """Errors of a device's links, added up."""
     counts: dict[tuple[str, str], tuple[float, int]] = {}
     entity: str | None = None
     for number, line in lines:
         if (device := _NVLINK_GPU.match(line)) is not None:
-            entity = told.entity(device[2] or "", "", device[1])
+            entity = rows.entity(device[2] or "", "", device[1])
         elif (count := _NVLINK_COUNT.fullmatch(line.rstrip())) is not None and entity is not None:
             before, first = counts.get((entity, _NVLINK[count[2]]), (0.0, number))
             counts[entity, _NVLINK[count[2]]] = before + int(count[3]), first
         else:
-            told.passed_over += bool(line.strip())
-    time_ns = told.time_of(None)
+            rows.passed_over += bool(line.strip())
+    time_ns = rows.time_of(None)
     for (of_device, measure), (total, first) in counts.items():
         if time_ns is not None:
-            told.add(time_ns, of_device, {measure: total}, f":{first}")
+            rows.add_all(time_ns, of_device, {measure: total}, f":{first}")

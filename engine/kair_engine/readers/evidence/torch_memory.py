@@ -15,8 +15,8 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import LATEST_NS, modified_ns
 from kair_engine.readers.evidence.opening import FileRows, json_of, read_bounded
-from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.json_values import listing, mapping, mappings
+from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.plain_pickle import NotPlainError, load_plain
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.measures import of_rank

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from kair_engine.frozen import dataclass
-from kair_engine.readers.identity import MAX_RANKS
 from kair_engine.readers.json_values import listing, mapping, mappings, whole
 from kair_engine.readers.kineto.classify import Category, NameClass
 from kair_engine.readers.kineto.collective_details import DetailColumns, group_text
 from kair_engine.readers.kineto.events import Records
 from kair_engine.readers.kineto.tables import EventTables
+from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.trace.model import Layout, ProcessGroup
 
 Int64s = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from kair_engine.arrays import Bools, Floats, is_one_of
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
-from kair_engine.readers.identity import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.json_values import listing, mapping
 from kair_engine.readers.kineto.captured import UNTOLD, StepProcessor, limits_of, processor_of, sent_of
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
@@ -40,6 +39,7 @@ from kair_engine.readers.kineto.step_table import LaunchTables, StepAssembler, f
 from kair_engine.readers.kineto.steps import OUTSIDE, Int64s, StepFinder, StepWindows
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.launch_queue import launched_before
+from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.rank_identity import by_rank, told
 from kair_engine.trace.format import QUEUE_FULL, FragmentWriter
 from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, StepTimes, listed, short_warning
@@ -155,6 +155,7 @@ _EPOCH_NS: Final = 10**17
 _BATCH: Final = 1 << 17
 """Records: NumPy asks for huge pages for arrays of 4 MB, which are cleared in a fraction of the time."""
 _MAX_BASE_NS: Final = 2 * 10**18
+_Value = TypeVar("_Value")
 _LARGEST_STEP: Final = 2_000_000
 """Operations of a step on one rank. Analyses hold a whole step: 700 bytes for each of its operations."""
 
@@ -325,22 +326,10 @@ def _second_pass(
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
             limits={ranks[0]: limits} if limits is not None else {},
             sent={ranks[0]: sent} if sent else {},
-            peers={
-                rank: assembler.peers
-                for rank, assembler in zip(ranks, assemblers, strict=True)
-                if assembler.peers is not None
-            },
-            first_send={
-                rank: assembler.first_send
-                for rank, assembler in zip(ranks, assemblers, strict=True)
-                if assembler.first_send is not None
-            },
+            peers=_known(ranks, [assembler.peers for assembler in assemblers]),
+            first_send=_known(ranks, [assembler.first_send for assembler in assemblers]),
             same_batches={ranks[0]: same_batches(distributed, ranks[0])} if alone else {},
-            launch_queue={
-                rank: launches.queue
-                for rank, (_, launches, _) in zip(ranks, partitions, strict=True)
-                if launches.queue is not None
-            },
+            launch_queue=_known(ranks, [launches.queue for _, launches, _ in partitions]),
             identity=by_rank(
                 identity_of(
                     header,
@@ -353,6 +342,10 @@ def _second_pass(
         )
         writer.commit(info)
     return info
+
+
+def _known(ranks: Sequence[int], values: Sequence[_Value | None]) -> dict[int, _Value]:
+    return {rank: value for rank, value in zip(ranks, values, strict=True) if value is not None}
 
 
 def _cells(members: Sequence[Member]) -> Iterator[tuple[int, int, int]]:

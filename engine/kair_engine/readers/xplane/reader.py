@@ -15,7 +15,7 @@ from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, RankRecording, Rows, write_recording
-from kair_engine.readers.identity import rank_from_name
+from kair_engine.readers.paths import rank_from_name
 from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of, that_ran_steps

@@ -1,10 +1,7 @@
-"""What the path of a trace says, and what stands beside it: its rank and host, its archive, its metadata.
+"""What the path of a trace says: its rank, its host, its archive, and the metadata next to it.
 
-The rank and the host of a trace file, from its name and its folders'.
-
-Which paths are archives', and which lead into one; light, as every opened file is asked.
-
-The metadata beside a what-if trace: `meta-X.yaml` for `trace-X.parquet`, flat `key: value` lines.
+Light, as it is asked of every file that is opened. Metadata are flat lines `key: value` next to a what-if trace:
+`meta-X.yaml` for `trace-X.parquet`.
 """
 
 import re
@@ -47,9 +44,7 @@ def rank_from_name(path: Path) -> int | None:
         match = re.search(r"(?:^|[^a-z])rank[-_ =.]?(\d{1,7})(?!\d)", handler["host"], re.IGNORECASE)
         return int(match.group(1)) if match else _rank_word(path.parent.name)
     in_name = _rank_word(stem)
-    if in_name is not None:
-        return in_name
-    return _rank_word(path.parent.name)
+    return _rank_word(path.parent.name) if in_name is None else in_name
 
 
 def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
@@ -96,12 +91,13 @@ def _are_ranks(numbers: Sequence[int]) -> bool:
 def host_of(path: Path, stated: str | None = None) -> str | None:
     """The host of a file: that of a folder `host=…`, else the one that it states itself, else the one that profiler
     handlers put into its name, or None."""
-    path = path.absolute()
-    for folder in path.parts[-2::-1]:
-        if match := _HOST_FOLDER.match(folder):
-            return match.group(1)
     handler = _HANDLER_NAME.match(path.name)
-    return stated or (handler["host"] if handler else None)
+    return host_of_folder(path) or stated or (handler["host"] if handler else None)
+
+
+def host_of_folder(path: Path) -> str | None:
+    """The host that a folder `host=NAME` of a file states, the innermost one."""
+    return next((match[1] for one in path.absolute().parts[-2::-1] if (match := _HOST_FOLDER.match(one))), None)
 
 
 def _rank_word(text: str) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 from support import kineto_builder as kb
 
 from kair_engine.errors import InputError
-from kair_engine.readers.identity import ranks_from_siblings
+from kair_engine.readers.paths import ranks_from_siblings
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.loading import load_step
 
