@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -33,13 +33,8 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
         store=store,
         jobs=tuple(sorted(jobs, key=lambda job: (-job.gpu_hours_per_day, job.name))),
         replayed=len(known),
-        with_straggler=_with_straggler(jobs),
-        slow=_slow(jobs),
-        median_slowdown=_quantile(known, 0.5),
         slowdown_90=_quantile(known, 0.9),
-        worst_slowdown=max(known, default=None),
-        waste=_waste(jobs),
-        gpu_hours_per_day=_gpu_hours(jobs),
+        **_figures(jobs),
         cost_per_day=sum(costs) if costs else None,
         distribution=distribution(known),
         groups=(*_groups("size", jobs, _size), *_groups("week", jobs, lambda job: (0, job.week))),
@@ -101,22 +96,20 @@ def _groups(
     members: dict[tuple[int, str], list[FleetJob]] = defaultdict(list)
     for job in jobs:
         members[key(job)].append(job)
-    return [_group(by, name, members[order, name]) for order, name in sorted(members)]
+    return [FleetGroup(by=by, group=of[1], jobs=len(its), **_figures(its)) for of, its in sorted(members.items())]
 
 
-def _group(by: Literal["size", "week"], name: str, jobs: Sequence[FleetJob]) -> FleetGroup:
-    known = _slowdowns(jobs)
-    return FleetGroup(
-        by=by,
-        group=name,
-        jobs=len(jobs),
-        with_straggler=_with_straggler(jobs),
-        slow=_slow(jobs),
-        median_slowdown=_quantile(known, 0.5),
-        worst_slowdown=max(known, default=None),
-        gpu_hours_per_day=_gpu_hours(jobs),
-        waste=_waste(jobs),
-    )
+def _figures(jobs: Sequence[FleetJob]) -> dict[str, Any]:
+    """What is said of all jobs, and of some; of waste every device's time counts alike."""
+    known, devices = _slowdowns(jobs), sum(job.world_size for job in jobs)
+    return {
+        "with_straggler": sum(job.verdict == "straggler" for job in jobs),
+        "slow": sum(slowdown >= SLOW for slowdown in known),
+        "median_slowdown": _quantile(known, 0.5),
+        "worst_slowdown": max(known, default=None),
+        "gpu_hours_per_day": sum(job.gpu_hours_per_day for job in jobs),
+        "waste": sum(job.waste * job.world_size for job in jobs) / devices if jobs else None,
+    }
 
 
 def _size(job: FleetJob) -> tuple[int, str]:
@@ -129,25 +122,8 @@ def _slowdowns(jobs: Sequence[FleetJob]) -> list[float]:
     return [job.slowdown for job in jobs if job.slowdown is not None]
 
 
-def _with_straggler(jobs: Sequence[FleetJob]) -> int:
-    return sum(job.verdict == "straggler" for job in jobs)
-
-
-def _slow(jobs: Sequence[FleetJob]) -> int:
-    return sum(slowdown >= SLOW for slowdown in _slowdowns(jobs))
-
-
 def _quantile(values: Sequence[float], share: float) -> float | None:
     return float(np.quantile(values, share, method="inverted_cdf")) if values else None
-
-
-def _gpu_hours(jobs: Sequence[FleetJob]) -> float:
-    return sum(job.gpu_hours_per_day for job in jobs)
-
-
-def _waste(jobs: Sequence[FleetJob]) -> float | None:
-    """Every device's time counts alike."""
-    return sum(job.waste * job.world_size for job in jobs) / sum(job.world_size for job in jobs) if jobs else None
 
 
 def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:

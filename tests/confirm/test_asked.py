@@ -195,7 +195,7 @@ ANSWER = ConfirmRun(
     effects=(
         DelayEffect("accused", (5,), 30, 4010.0, 0.98, 0.86, 1.1, 3900.0, 3400.0, 4400.0, 80.0, 0.0, 560.0),  # type: ignore[arg-type]
         DelayEffect("others", (0, 1), 31, 4010.0, 0.02, -0.08, 0.12, 100.0, -300.0, 500.0, 3900.0, 3500.0, None),  # type: ignore[arg-type]
-        DelayEffect("all", (0, 1, 5), 1, 4000.0, *[None] * 9),  # type: ignore[arg-type]
+        DelayEffect("all", (0, 1, 5), 1, 4000.0),  # type: ignore[arg-type]
     ),
     p=0.0005,
     verdict="confirmed",

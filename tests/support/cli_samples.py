@@ -325,34 +325,29 @@ def sensitivity(name: str = KERNEL) -> SensitivityInWords:
     longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
     stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
     slower = DetectableFault(
-        "slow_operator",
-        "compute",
-        name,
-        4000.0,
-        0.04,
-        20_000.0,
-        1.2,
-        310.0,
-        None,
-        longer,
-        "steps",
-        MoreSteps(steps=15, recorded_steps=3, share_of_step=0.02),
+        fault="slow_operator",
+        cause="compute",
+        operator=name,
+        smallest_us_per_step=4000.0,
+        smallest_share_of_step=0.04,
+        own_us_per_step=20_000.0,
+        smallest_own_slowdown=1.2,
+        spread_us_per_step=310.0,
+        longer=longer,
+        limited_by="steps",
+        because=MoreSteps(steps=15, recorded_steps=3, share_of_step=0.02),
     )
-    stall = DetectableFault("stall", None, None, 16_600.0, 0.166, None, None, None, 2, stalls, "ranks", TooDifferent())
-    link = DetectableFault(
-        "slow_link",
-        "communication",
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        (),
-        None,
-        NoSiblings(siblings=3),
+    stall = DetectableFault(
+        fault="stall",
+        cause=None,
+        smallest_us_per_step=16_600.0,
+        smallest_share_of_step=0.166,
+        stalled_steps=2,
+        longer=stalls,
+        limited_by="ranks",
+        because=TooDifferent(),
     )
+    link = DetectableFault(fault="slow_link", cause="communication", because=NoSiblings(siblings=3))
     result = SensitivityResult((slower, stall, link), 0.95, 0.01, 100_000.0, (1,), (name,), 100, 0, (40, 41, 42), ())
     return sensitivity_in_words(result)
 

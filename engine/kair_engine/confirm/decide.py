@@ -17,7 +17,6 @@ from kair_engine.confirm.estimate import (
     ARMS,
     SHOWN_ERROR,
     Estimate,
-    Fit,
     Recorded,
     Residuals,
     arm_doses,
@@ -25,6 +24,7 @@ from kair_engine.confirm.estimate import (
     before,
     effect_row,
     effects_of,
+    estimated,
     fitted,
     residuals_of,
 )
@@ -73,8 +73,7 @@ def looks(recorded: Recorded) -> range:
 def _conclusion(recorded: Recorded, place: DelayPlace, decides: bool) -> ConfirmResult:
     doses = arm_doses(recorded)
     found = residuals_of(recorded, place)
-    told = effects_of(doses, found) if found else None
-    estimates: list[Estimate | None] = told[0] if told else [None] * len(ARMS)
+    estimates, _ = effects_of(doses, found)
     difference = _difference(doses, found) if found else None
     verdict = _verdict(difference, estimates) if decides and difference else "open"
     others = tuple(rank for rank in recorded.ranks if rank not in recorded.accused)
@@ -191,17 +190,19 @@ def which_rank(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
     found = residuals_of(recorded, place)
     doses = list(np.nan_to_num(np.where(recorded.planned_us > 0, recorded.dose_us, 0)))
     total = np.sum(doses, axis=0)
-    together = effects_of([total], found) if found else None
-    share = _share_now(together[1].values[:2]) if together else 1.0
+    (together,), of_total = effects_of([total], found)
+    share = _share_now(of_total.values[:2]) if of_total else 1.0
     columns = [share * dose + (1 - share) * before(dose) for dose in doses]
-    fit = fitted([*columns, *found.controls], found) if found and together else None
-    estimates = [_one_column(fit, found, at, dose) if fit and found else None for at, dose in enumerate(doses)]
+    fit = fitted([*columns, *found.controls], found) if found and of_total else None
+    estimates = [
+        estimated(fit, found, dose, slice(at, at + 1)) if fit and found else None for at, dose in enumerate(doses)
+    ]
     rows = [
         effect_row("rank", (rank,), dose, estimate, SHOWN_ERROR / ranks)
         for rank, dose, estimate in zip(recorded.ranks, doses, estimates, strict=True)
     ]
     known = [estimate for estimate in estimates if estimate]
-    if not fit or not together or together[0][0] is None or len(known) < ranks:
+    if not fit or together is None or len(known) < ranks:
         return summed_up(recorded, place, found, tuple(rows))
     order = np.argsort([-estimate.value for estimate in known], kind="stable").tolist()
     rows = [rows[at] for at in order]
@@ -216,7 +217,7 @@ def which_rank(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
     level = LEVEL / ranks
     highs = [estimate.interval(level)[1] for estimate in known]
     # Of both steps together: what is made up for in the next one adds up to nothing.
-    all_low, all_high = (ranks * end for end in together[0][0].interval(LEVEL))
+    all_low, all_high = (ranks * end for end in together.interval(LEVEL))
     verdict: ConfirmVerdict = "open"
     if all_high < HALF:
         verdict = "not_here"
@@ -226,11 +227,6 @@ def which_rank(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
         verdict = "confirmed"
     held_up_by = (recorded.ranks[largest],) if verdict == "confirmed" else ()
     return summed_up(recorded, place, found, tuple(rows), difference=difference, verdict=verdict, held_up_by=held_up_by)
-
-
-def _one_column(fit: Fit, found: Residuals, at: int, dose: Floats) -> Estimate | None:
-    n = int(np.count_nonzero((dose > 0) & found.counts))
-    return Estimate(float(fit.values[at]), max(float(fit.covariance[at, at]), 0.0) ** 0.5, n) if n >= 2 else None
 
 
 def summed_up(
@@ -246,10 +242,9 @@ def summed_up(
 ) -> ConfirmResult:
     """The result with these effects; without a difference, of nothing that was to be decided."""
     steps = recorded.ends_us.shape[1]
-    growths = (complement.growth_us, complement.growth_high_us, complement.growth_low_us) if complement else (None,) * 3
-    saving, low, high = (
-        None if growth is None or complement is None else complement.dose_us - growth for growth in growths
-    )
+    of = complement or DelayEffect("others", (), 0, 0.0)
+    growths = of.growth_us, of.growth_high_us, of.growth_low_us
+    saving, low, high = (None if growth is None else of.dose_us - growth for growth in growths)
     needed = difference.steps_needed(steps, recorded.asked_us) if difference else None
     return ConfirmResult(
         accused=recorded.accused,

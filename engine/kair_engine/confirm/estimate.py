@@ -6,7 +6,7 @@ docs/methods/confirm.md has the formulas.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -66,14 +66,8 @@ class Recorded:
 
     def first(self, steps: int) -> "Recorded":
         """The same of the first steps alone."""
-        return replace(
-            self,
-            ends_us=self.ends_us[:, :steps],
-            self_us=self.self_us[:, :steps],
-            planned_us=self.planned_us[:, :steps],
-            dose_us=self.dose_us[:, :steps],
-            left_out=self.left_out[:steps],
-        )
+        fewer: dict[str, Any] = {name: of[..., :steps] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
+        return replace(self, **fewer)
 
     @property
     def asked_us(self) -> float:
@@ -215,22 +209,23 @@ def two_sided(error_rate: float, df: int) -> float:
     return high
 
 
-def effects_of(doses: Sequence[Floats], found: Residuals) -> tuple[list[Estimate | None], Fit] | None:
-    """The effect of each series of doses (microseconds per step); None where too little is known.
+def effects_of(doses: Sequence[Floats], found: Residuals | None) -> tuple[list[Estimate | None], Fit | None]:
+    """The effect of each series of doses (microseconds per step), and the fit that they are from.
 
-    An effect alone is None where fewer than two of its steps count.
+    None where too little is known; an effect alone also where fewer than two of its steps count.
     """
     columns = [column for dose in doses for column in (dose, before(dose))]
-    fit = fitted([*columns, *found.controls], found)
-    if fit is None:
-        return None
-    estimates: list[Estimate | None] = []
-    for at, dose in enumerate(doses):
-        pair = slice(2 * at, 2 * at + 2)
-        n = int(np.count_nonzero((dose > 0) & found.counts))
-        variance = float(fit.covariance[pair, pair].sum())
-        estimates.append(Estimate(float(fit.values[pair].sum()), max(variance, 0.0) ** 0.5, n) if n >= 2 else None)
-    return estimates, fit
+    fit = fitted([*columns, *found.controls], found) if found and doses else None
+    if fit is None or found is None:
+        return [None] * len(doses), None
+    return [estimated(fit, found, dose, slice(2 * at, 2 * at + 2)) for at, dose in enumerate(doses)], fit
+
+
+def estimated(fit: Fit, found: Residuals, dose: Floats, columns: slice) -> Estimate | None:
+    """The sum of a dose's columns; None where fewer than two of its steps count."""
+    n = int(np.count_nonzero((dose > 0) & found.counts))
+    variance = float(fit.covariance[columns, columns].sum())
+    return Estimate(float(fit.values[columns].sum()), max(variance, 0.0) ** 0.5, n) if n >= 2 else None
 
 
 def arm_doses(recorded: Recorded) -> list[Floats]:
@@ -252,7 +247,7 @@ def effect_row(
     given = doses[doses > 0]
     dose_us = float(given.mean()) if len(given) else 0.0
     if estimate is None:
-        return DelayEffect(arm, ranks, 0, dose_us, *[None] * 9)
+        return DelayEffect(arm, ranks, 0, dose_us)
     low, high = estimate.interval(error_rate)
     within = [min(max((1 - effect) * dose_us, 0.0), dose_us) for effect in (estimate.value, high, low)]
     return DelayEffect(

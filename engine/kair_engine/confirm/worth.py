@@ -40,16 +40,15 @@ def swept(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
     asked = recorded.planned_us.max(axis=0)
     sizes = np.unique(asked[others > 0])
     doses = [np.where(asked == size, others, 0.0) for size in sizes]
-    told = effects_of(doses, found) if found and doses else None
-    estimates: list[Estimate | None] = told[0] if told else [None] * len(doses)
+    estimates, fit = effects_of(doses, found)
     who = tuple(rank for rank in recorded.ranks if rank not in recorded.accused)
     rows = tuple(effect_row("others", who, dose, one) for dose, one in zip(doses, estimates, strict=True))
     result = summed_up(recorded, place, found, rows)
     known = [one for one in estimates if one]
-    if not told or len(known) < max(len(doses), 2):
+    if not fit or len(known) < max(len(doses), 2):
         return result
     given = np.array([row.dose_us for row in rows])
-    pairs = told[1].covariance[: 2 * len(doses), : 2 * len(doses)].reshape(len(doses), 2, len(doses), 2)
+    pairs = fit.covariance[: 2 * len(doses), : 2 * len(doses)].reshape(len(doses), 2, len(doses), 2)
     covariance = pairs.sum(axis=(1, 3)) * np.outer(given, given)
     growth = np.array([one.value for one in known]) * given
     return replace(result, worth=_leveled(given, growth, covariance, known))

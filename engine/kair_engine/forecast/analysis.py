@@ -88,7 +88,8 @@ def forecast(
         )
     kept = found.without(without)
     parts = taken_apart(kept)
-    size = per_host or _per_host(kept)
+    # The most ranks that one host was recorded with.
+    size = per_host or (PER_HOST if kept.host is None else int(np.bincount(kept.host).max()))
     together = float(size) if kept.has_hosts else parts.recorded_together
     study = Study(kept, parts, together, draws, np.random.default_rng(seed))
     return ForecastResult(
@@ -138,7 +139,7 @@ class Study:
         """The job on so many."""
         why = self._why_none(ranks)
         if why is not None:
-            return NoiseForecast(ranks, None, None, None, None, (), why)
+            return NoiseForecast(ranks, why_none=why)
         drawn = np.array([self._drawn(ranks) for _ in range(self.draws)]) * self._scale
         waited = drawn.sum(axis=1)
         # Rare delays are in few of the draws: their mean counts. Of a spread that few ranks tell it is too large.
@@ -242,11 +243,6 @@ def _causes(lost: float, of_kinds: Floats, of_own: dict[NoiseKind, float]) -> It
     for name, share in sorted(shares.items(), key=lambda one: -one[1]):
         if share > 0:
             yield NoiseCause(name, lost * share)
-
-
-def _per_host(of: Meetings) -> int:
-    """The most ranks that one host was recorded with."""
-    return PER_HOST if of.host is None else int(np.bincount(of.host).max())
 
 
 def _warnings(of: Meetings, most: int) -> Iterator[KairWarning]:

@@ -1,6 +1,7 @@
 """Where all ranks of a job wait for the last of them, and how late each comes there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -58,18 +59,15 @@ class Meetings:
     def without(self, left_out: Bools) -> "Meetings":
         """The same without some of the ranks, whom nobody waits for."""
         kept = ~left_out
-        fewer = Meetings(
-            self.ranks[kept],
-            self.late_ns[:, :, kept],
-            self.step_ns,
-            {name: one[:, kept] for name, one in self.parts_ns.items()},
-            None if self.host is None else self.host[kept],
-            self.by,
-            self.absolute,
-        )
-        before = (self.late_ns.max(axis=2) - fewer.late_ns.max(axis=2)).sum(axis=1).mean()
-        return Meetings(
-            fewer.ranks, fewer.late_ns, self.step_ns - float(before), fewer.parts_ns, fewer.host, self.by, self.absolute
+        late_ns = self.late_ns[:, :, kept]
+        before = (self.late_ns.max(axis=2) - late_ns.max(axis=2)).sum(axis=1).mean()
+        return replace(
+            self,
+            ranks=self.ranks[kept],
+            late_ns=late_ns,
+            step_ns=self.step_ns - float(before),
+            parts_ns={name: one[:, kept] for name, one in self.parts_ns.items()},
+            host=None if self.host is None else self.host[kept],
         )
 
 
@@ -161,11 +159,5 @@ def _as_meetings(late_ns: Floats) -> tuple[Floats, SynchronisedBy]:
     of_step = -late_ns.sum(axis=1)
     if float(of_step.min(axis=1).mean()) <= _ONE_MEETING * float(of_step.mean()):
         return -of_step[:, None, :], "step"
-    return np.stack([*_most(late_ns)], axis=1), "collective"
-
-
-def _most(late_ns: Floats) -> Iterator[Floats]:
-    """Each meeting's; those in which nobody waits are none."""
-    for at in range(late_ns.shape[1]):
-        if late_ns[:, at].any():
-            yield late_ns[:, at]
+    # Those in which nobody waits are none.
+    return late_ns[:, late_ns.any(axis=(0, 2))], "collective"

@@ -112,7 +112,7 @@ def _row(
         slowdown=float(_slowdown(ours, np.asarray(row.median), np.asarray(peer_median))),
         slowdown_low=low,
         slowdown_high=high,
-        verdict=_row_verdict(name, low, high) if _can_tell(name, suspect, peers) else "cannot_tell",
+        verdict=_row_verdict(name, low, high, suspect, peers),
     )
 
 
@@ -154,22 +154,17 @@ def _drawn_medians(series: Series, rng: np.random.Generator) -> Floats:
     return np.concatenate(medians)
 
 
-def _can_tell(name: MeasureName, suspect: Recording, peers: Sequence[Recording]) -> bool:
-    """Whether there is enough of it, and from apart."""
+def _row_verdict(
+    name: MeasureName, low: float, high: float, suspect: Recording, peers: Sequence[Recording]
+) -> RowVerdict:
+    """What the interval says, where there is enough of it, and from apart."""
     fewest = min(len(_series(of, name).values) for of in (suspect, *peers))
-    return fewest >= FEWEST_VALUES and not (_on_busy_peer(peers, name) or _measured_together(suspect, peers, name))
-
-
-def _on_busy_peer(peers: Sequence[Recording], name: MeasureName) -> bool:
-    """Whether others took a peer's cores; where they take the suspect's, that is what makes it slow."""
-    return not name.startswith(("gpu", "all_reduce")) and any(peer.machine.is_busy for peer in peers)
-
-
-def _row_verdict(name: MeasureName, low: float, high: float) -> RowVerdict:
+    # Where others take the suspect's cores, that is what makes it slow; a peer's tell nothing.
+    on_busy_peer = not name.startswith(("gpu", "all_reduce")) and any(peer.machine.is_busy for peer in peers)
+    if fewest < FEWEST_VALUES or on_busy_peer or _measured_together(suspect, peers, name):
+        return "cannot_tell"
     healthy = HEALTHY_SLOWDOWN[name]
-    if low > healthy:
-        return "slower"
-    return "as_fast" if high <= healthy else "cannot_tell"
+    return "slower" if low > healthy else "as_fast" if high <= healthy else "cannot_tell"
 
 
 def _measured_together(suspect: Recording, peers: Sequence[Recording], name: MeasureName) -> bool:
@@ -191,9 +186,8 @@ def _warnings(suspect: Recording, peers: Sequence[Recording], names: Sequence[Me
     everyone = (suspect, *peers)
     lacking = sorted({one.name for of in everyone for one in of.series} - set(names))
     if lacking:
-        found.append(
-            KairWarning("not_in_all_probes", f"not compared, since not all probes have it: {_listed(lacking)}")
-        )
+        text = f"not compared, since not all probes have it: {', '.join(lacking)}"
+        found.append(KairWarning("not_in_all_probes", text))
     if any(_measured_together(suspect, peers, name) for name in names):
         text = (
             "the suspect and a peer took part in the same all-reduce, which is as slow for both: launch each with a "
@@ -202,7 +196,7 @@ def _warnings(suspect: Recording, peers: Sequence[Recording], names: Sequence[Me
         found.append(KairWarning("link_measured_together", text))
     differing = [what for what, of in _circumstances(everyone) if len(set(of)) > 1]
     if differing:
-        found.append(KairWarning("probed_differently", f"the probes differ in {_listed(differing)}"))
+        found.append(KairWarning("probed_differently", f"the probes differ in {', '.join(differing)}"))
     found += [busy_warning(one.machine) for one in everyone if one.machine.is_busy]
     if any(one.machine == suspect.machine for one in peers):
         found.append(KairWarning("same_probe", "the suspect's probe is compared with itself"))
@@ -211,20 +205,12 @@ def _warnings(suspect: Recording, peers: Sequence[Recording], names: Sequence[Me
 
 def _circumstances(everyone: Sequence[Recording]) -> list[tuple[str, list[object]]]:
     machines = [one.machine for one in everyone]
-    return [
+    libraries = sorted({library for one in machines for library in one.versions})
+    found: list[tuple[str, list[object]]] = [
         ("the number of cores", [one.cpus for one in machines]),
         ("the limit on cores", [one.counters.cpu_quota for one in machines]),
-        *_versions(machines),
     ]
-
-
-def _versions(machines: Sequence[ProbedMachine]) -> list[tuple[str, list[object]]]:
-    libraries = sorted({library for one in machines for library in one.versions})
-    return [(f"the version of {name}", [one.versions.get(name) for one in machines]) for name in libraries]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return found + [(f"the version of {name}", [one.versions.get(name) for one in machines]) for name in libraries]
 
 
 STEADY_BELOW: Final = 0.05

@@ -65,30 +65,20 @@ class Quantity:
     """One repetition, and its value."""
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Runs an operation as often as fills a repetition, and tells the rate of its work."""
+def timed(operation: Callable[[int], None], amount: float, repetition_s: float) -> Callable[[], float]:
+    """Runs an operation as often as fits into `repetition_s`, which tells the rate of its work.
 
-    operation: Callable[[int], None]
-    """Does it so many times; comes back when all is done, on a device too."""
-    amount: float
-    """What one operation does: in the rate's unit times a second."""
-    times: int
-
-    def __call__(self) -> float:
-        """One repetition."""
-        return self.amount * self.times / seconds_of(self.operation, self.times)
-
-
-def timed(operation: Callable[[int], None], amount: float, repetition_s: float) -> Timed:
-    """Finds how often the operation fits into `repetition_s`; its first run, which is slower, does not count."""
+    `operation` does it so many times, and comes back when all is done, on a device too; `amount` is what one does, in
+    the rate's unit times a second. Its first run, which is slower, does not count.
+    """
     operation(1)
     times = 1
     while (took := seconds_of(operation, times)) < repetition_s / 2:
         times = max(2 * times, int(times * min(repetition_s / max(took, 1e-9), 100) / 2))
     # The quickest of three: a machine that stalls here would have repetitions too short to time.
     took = min(took, seconds_of(operation, times), seconds_of(operation, times))
-    return Timed(operation, amount, max(round(times * repetition_s / took), 1))
+    fitting = max(round(times * repetition_s / took), 1)
+    return lambda: amount * fitting / seconds_of(operation, fitting)
 
 
 def seconds_of(operation: Callable[[int], None], times: int) -> float:

@@ -35,23 +35,23 @@ class DelayEffect:
     """Steps in which they were, of those that count."""
     dose_us: float
     """By how much, as measured."""
-    effect: float | None
+    effect: float | None = None
     """Growth over dose, of the step and the one after together: 1 is all of the delay, 0 none."""
-    low: float | None
+    low: float | None = None
     """The lower end of the 95 % interval; of `--all` the intervals of all ranks hold together."""
-    high: float | None
+    high: float | None = None
     """Its upper end."""
-    growth_us: float | None
+    growth_us: float | None = None
     """The same in time: the step grows by so much."""
-    growth_low_us: float | None
+    growth_low_us: float | None = None
     """The lower end of its interval."""
-    growth_high_us: float | None
+    growth_high_us: float | None = None
     """The upper end."""
-    slack_us: float | None
+    slack_us: float | None = None
     """What of the delay the job did not feel; 0 to the dose."""
-    slack_low_us: float | None
+    slack_low_us: float | None = None
     """The lower end of its interval."""
-    slack_high_us: float | None
+    slack_high_us: float | None = None
     """Null where the delay was not felt: the slack may be larger than the dose."""
 
 

@@ -44,16 +44,16 @@ class NoiseForecast:
     """The job on so many ranks."""
 
     ranks: int
-    """Their numbers, sorted."""
-    lost_share: float | None
+    """How many."""
+    lost_share: float | None = None
     """Of the step, how long the mean rank would wait for late ones: the median of the draws. Null: no forecast."""
-    least_share: float | None
+    least_share: float | None = None
     """The lower end of the interval."""
-    most_share: float | None
+    most_share: float | None = None
     """The upper end of it."""
-    step_time_us: float | None
+    step_time_us: float | None = None
     """What the step would take, if nothing else grew with the ranks."""
-    causes: tuple[NoiseCause, ...]
+    causes: tuple[NoiseCause, ...] = ()
     """The largest first; empty without a forecast."""
     why_none: WhyNoForecast | None = None
     """Null where there is one."""

@@ -162,29 +162,29 @@ else:
     ReasonKind = Literal[tuple(Reason.kinds)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DetectableFault:
     """The smallest fault of one kind, on any one rank (or link), that the recording shows with the set probability."""
 
     fault: InjectedFault
     cause: Cause | None
     """What triage would call it; null for a stall, whose cause can be any."""
-    operator: str | None
+    operator: str | None = None
     """The one that was slowed down."""
-    smallest_us_per_step: float | None
+    smallest_us_per_step: float | None = None
     """What it adds to the rank's self time, in the mean over steps. Null: no size is found."""
-    smallest_share_of_step: float | None
+    smallest_share_of_step: float | None = None
     """The same over the step time."""
-    own_us_per_step: float | None
+    own_us_per_step: float | None = None
     """What a rank (or link) spends on this anyway, the median; null where that says nothing."""
-    smallest_own_slowdown: float | None
+    smallest_own_slowdown: float | None = None
     """That with the fault over that without."""
-    spread_us_per_step: float | None
+    spread_us_per_step: float | None = None
     """How much the ranks (or links) differ in it for good: the standard deviation within a role."""
-    stalled_steps: int | None
+    stalled_steps: int | None = None
     """Of a quarter of a step each: in how many of the steps the rank has to stall. Other faults: null."""
-    longer: tuple[LongerRecording, ...]
-    limited_by: DetectionLimit | None
+    longer: tuple[LongerRecording, ...] = ()
+    limited_by: DetectionLimit | None = None
     because: Reason
     """What limits it, or why no size is found, and what would help."""
 

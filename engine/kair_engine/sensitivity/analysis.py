@@ -352,7 +352,7 @@ def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> D
 
 
 def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
-    return DetectableFault(fault, CAUSE_OF_FAULT[fault], None, None, None, None, None, None, None, (), None, because)
+    return DetectableFault(fault=fault, cause=CAUSE_OF_FAULT[fault], because=because)
 
 
 _FIRST_LEAP = 4
