@@ -16,7 +16,7 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.ledger.noise import noise_of
-from kair_engine.results.ledger import Came, JobRun, LedgerEntry, RanWithout, WhyNotComparable
+from kair_engine.results.ledger import Came, JobRun, LedgerEntry, WhyNotComparable
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import beside
 
@@ -99,12 +99,6 @@ class _Course:
     """The place of its first step."""
 
 
-def _course(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> _Course | None:
-    """None where the history does not show it."""
-    courses = (_shown(one, history, over) for over in _followed(one, history, entries))
-    return next((course for course in courses if course is not None), None)
-
-
 def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | None:
     begin = one.begin
     within = (history.steps >= begin) & (history.steps <= one.last_step)
@@ -145,7 +139,8 @@ def _in_same_run(one: LedgerEntry, history: StepHistory, entries: Sequence[Ledge
     """None where it goes on, or the history does not tell."""
     if one.kind == "proposal":
         return _carried_out(one, history, entries)
-    course = _course(one, history, entries)
+    courses = (_shown(one, history, over) for over in _followed(one, history, entries))
+    course = next((course for course in courses if course is not None), None)
     if course is None:
         return None
     found = (
@@ -154,8 +149,8 @@ def _in_same_run(one: LedgerEntry, history: StepHistory, entries: Sequence[Ledge
     if found is None:
         return None
     had, lacks, spread = found
-    from_step = int(history.steps[lacks[0]])
-    return _compared(one, history, had, history, lacks, "same_run", from_step=from_step, spread=spread)
+    one = replace(one, without="same_run", without_run=None, from_step=int(history.steps[lacks[0]]))
+    return _compared(one, (history, had), (history, lacks), spread=spread)
 
 
 _Sides = tuple[Ints, Ints, bool]
@@ -224,11 +219,11 @@ def _carried_out(one: LedgerEntry, history: StepHistory, entries: Sequence[Ledge
     begin, end = began[-1]
     before = history.us["samples"][begin - 1]
     alike = (history.us["samples"] == before).all(axis=1)
-    had = np.flatnonzero(alike[:begin])[-_NEAR:]
+    one = replace(one, without="same_run", without_run=None, from_step=int(history.steps[begin]))
     if before.sum() != sum(one.sizes):
-        return _not_comparable(one, "same_run", "other_samples", from_step=int(history.steps[begin]))
-    lacks = np.arange(begin, end)
-    return _compared(one, history, had, history, lacks, "same_run", from_step=int(history.steps[begin]), sized=True)
+        return _not_comparable(one, "other_samples")
+    had = np.flatnonzero(alike[:begin])[-_NEAR:]
+    return _compared(one, (history, had), (history, np.arange(begin, end)), sized=True)
 
 
 def _in_next_attempt(one: LedgerEntry, own: StepHistory, of: JobHistory) -> LedgerEntry | None:
@@ -238,11 +233,11 @@ def _in_next_attempt(one: LedgerEntry, own: StepHistory, of: JobHistory) -> Ledg
         history = of.attempts[name]
         if len(history.steps) < FEWEST or not _is_without(one, own, name, of):
             continue
+        one = replace(one, without="next_attempt", without_run=name, from_step=None)
         if len(history.ranks) != len(own.ranks):
-            return _not_comparable(one, "next_attempt", "other_world_size", run=name)
+            return _not_comparable(one, "other_world_size")
         lacks = np.arange(len(history.steps))
-        sized = one.kind == "proposal"
-        return _compared(one, own, had, history, lacks, "next_attempt", run=name, sized=sized)
+        return _compared(one, (own, had), (history, lacks), sized=one.kind == "proposal")
     return None
 
 
@@ -277,26 +272,23 @@ def _in_next_job(one: LedgerEntry, runs: Sequence[JobRun]) -> LedgerEntry | None
         return None
     first = None
     for run in sorted(runs, key=lambda run: run.at):
-        is_later = run.at > own.at and stem(run.job) == stem(own.job) and not _is_attempt_of(run, own)
+        is_attempt = run.job == own.job and (run.run == own.run or run.run.startswith("attempt "))
+        is_later = run.at > own.at and stem(run.job) == stem(own.job) and not is_attempt
         if not is_later or _hosts(run) != hosts or _has(run, one):
             continue
+        there = replace(one, without="next_job", without_run=run.job, from_step=None)
         why = _why_not(own, run)
         if why is None:
-            saved, noise = own.step_time_us - run.step_time_us, math.hypot(own.noise_us or 0.0, run.noise_us or 0.0)
             told = f"{run.job}, {run.run}" if run.job == one.job else run.job
-            steps = own.steps, run.steps
-            return _judged(one, saved, 2 * noise, steps, "next_job", run=told)
-        first = first or _not_comparable(one, "next_job", why, run=run.job)
+            saved, noise = own.step_time_us - run.step_time_us, math.hypot(own.noise_us or 0.0, run.noise_us or 0.0)
+            return _judged(replace(there, without_run=told), saved, 2 * noise, (own.steps, run.steps))
+        first = first or _not_comparable(there, why)
     return first
 
 
 def stem(job: str) -> str:
     """A job's name without what counts its runs: `gpt` of `gpt-2026-11-02` and `gpt_run12`."""
     return _NUMBER.sub("", job) or job
-
-
-def _is_attempt_of(run: JobRun, own: JobRun) -> bool:
-    return run.job == own.job and (run.run == own.run or run.run.startswith("attempt "))
 
 
 def _hosts(run: JobRun) -> frozenset[str]:
@@ -326,51 +318,36 @@ def _why_not(own: JobRun, run: JobRun) -> WhyNotComparable | None:
     return "few_steps" if own.noise_us is None or run.noise_us is None else None
 
 
-def _compared(  # noqa: PLR0917  (the two sides)
-    one: LedgerEntry,
-    with_it: StepHistory,
-    had: Ints,
-    without_it: StepHistory,
-    lacks: Ints,
-    how: RanWithout,
-    *,
-    run: str | None = None,
-    from_step: int | None = None,
-    sized: bool = False,
-    spread: bool = False,
+_Side = tuple[StepHistory, Ints]
+"""A history, and the places of some of its steps."""
+
+
+def _compared(
+    one: LedgerEntry, with_it: _Side, without_it: _Side, *, sized: bool = False, spread: bool = False
 ) -> LedgerEntry:
     """The nearest steps of both sides, with ranks that take as many samples; `sized`: all together as many.
 
     Of a price that is `spread` over the steps with it, all of these, and their mean.
     """
+    (before, had), (after, lacks) = with_it, without_it
     had = had if spread else had[-MOST:]
-    usual = np.median(with_it.us["samples"][had], axis=0)
+    usual = np.median(before.us["samples"][had], axis=0)
     if sized:
-        alike = without_it.us["samples"][lacks].sum(axis=1) == usual.sum()
+        alike = after.us["samples"][lacks].sum(axis=1) == usual.sum()
     else:
-        had = had[(with_it.us["samples"][had] == usual).all(axis=1)]
-        alike = (without_it.us["samples"][lacks] == usual).all(axis=1)
-    before, lacks = len(lacks), lacks[alike][:MOST]
+        had = had[(before.us["samples"][had] == usual).all(axis=1)]
+        alike = (after.us["samples"][lacks] == usual).all(axis=1)
+    enough, lacks = len(lacks) >= FEWEST, lacks[alike][:MOST]
     if min(len(had), len(lacks)) < FEWEST:
-        why: WhyNotComparable = "other_samples" if before >= FEWEST > len(lacks) else "few_steps"
-        return _not_comparable(one, how, why, run=run, from_step=from_step)
+        return _not_comparable(one, "other_samples" if enough and len(lacks) < FEWEST else "few_steps")
     middle = np.mean if spread else np.median
-    sides = [np.median(of.us["step"], axis=1)[at] for of, at in ((with_it, had), (without_it, lacks))]
+    sides = [np.median(of.us["step"], axis=1)[at] for of, at in ((before, had), (after, lacks))]
     noise = math.hypot(*(noise_of(side, middle) or 0.0 for side in sides))
     saved = float(middle(sides[0])) - float(middle(sides[1]))
-    return _judged(one, saved, 2 * noise, (len(had), len(lacks)), how, run=run, from_step=from_step)
+    return _judged(one, saved, 2 * noise, (len(had), len(lacks)))
 
 
-def _judged(
-    one: LedgerEntry,
-    saved_us: float,
-    noise_us: float,
-    steps: tuple[int, int],
-    how: RanWithout,
-    *,
-    run: str | None = None,
-    from_step: int | None = None,
-) -> LedgerEntry:
+def _judged(one: LedgerEntry, saved_us: float, noise_us: float, steps: tuple[int, int]) -> LedgerEntry:
     off = saved_us - one.predicted_us
     came: Came = "came_true" if abs(off) <= WITHIN * one.predicted_us + noise_us else "more" if off > 0 else "less"
     noisy = noise_us > NOISIEST * one.predicted_us
@@ -378,9 +355,6 @@ def _judged(
         one,
         came="not_comparable" if noisy else came,
         why="noisy" if noisy else None,
-        without=how,
-        without_run=run,
-        from_step=from_step,
         actual_us=saved_us,
         noise_us=noise_us,
         ratio=saved_us / one.predicted_us if one.predicted_us > 0 and not noisy else None,
@@ -389,10 +363,8 @@ def _judged(
     )
 
 
-def _not_comparable(
-    one: LedgerEntry, how: RanWithout, why: WhyNotComparable, *, run: str | None = None, from_step: int | None = None
-) -> LedgerEntry:
-    return replace(one, came="not_comparable", without=how, why=why, without_run=run, from_step=from_step)
+def _not_comparable(one: LedgerEntry, why: WhyNotComparable) -> LedgerEntry:
+    return replace(one, came="not_comparable", why=why)
 
 
 def _unless_together(one: LedgerEntry, entries: Sequence[LedgerEntry]) -> LedgerEntry:
