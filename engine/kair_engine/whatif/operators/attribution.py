@@ -42,10 +42,11 @@ def attribute(
     _, _, _, ideal = baselines
     times, excess_ns = parts.mapped(of_parts), excess_of()
     if not parts.ranks:
-        alone = ranks_alone(costliest_ranks(excess_ns, most_scenarios(trace)), ranks)
-        if alone:
-            found = replay([(one,) for one in alone.values()]).times
-            times = replace(times, ranks=dict(zip(alone, found, strict=True)))
+        alone = _all_but({int(rank): int(rank) for rank in ranks}, ranks)
+        chosen = [rank for rank in costliest_ranks(excess_ns, most_scenarios(trace)) if rank in alone]
+        if chosen:
+            found = replay([(alone[rank],) for rank in chosen]).times
+            times = replace(times, ranks=dict(zip(chosen, found, strict=True)))
     by_rank = mean_ratios(times.ranks, ideal)
     at_most = {
         rank: excess / float(ideal.mean())
@@ -56,22 +57,18 @@ def attribute(
         replayed=replace(done, times=np.concatenate((baselines, of_fixes))),
         parts=times,
         heatmap=placed(by_rank | {rank: 1 + share for rank, share in at_most.items()}, trace.job.layout),
-        slowest=_slowest(by_rank, len(ranks)),
+        slowest=tuple(costliest_ranks(by_rank, math.ceil(len(ranks) * SLOWEST_SHARE))),
         excess_ns=excess_ns,
         warnings=tuple(_limits(ranks, at_most)),
         notices_of_noise=(_NOISE,),
     )
 
 
-def _slowest(by_rank: Mapping[int, float], ranks: int) -> tuple[int, ...]:
-    ranked = sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))
-    return tuple(ranked[: math.ceil(ranks * SLOWEST_SHARE)])
-
-
 def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[KairWarning]:
     """What the figures do not say."""
     if at_most:
-        yield unpriced(ranks, at_most)
+        priced = len(ranks) - len(at_most)
+        yield TooManyWorkers(among=len(ranks), priced=priced, others_at_most=max(at_most.values()))
     if len(ranks) < 2:
         yield KairWarning("no_peers", "one rank has no peers to be held against: only its self time can be replayed")
 
@@ -118,19 +115,12 @@ def priced_parts(trace: Trace) -> OfParts[Fix]:
         stages=_all_but(stages, ranks),
         dp_ranks=_all_but(dp_ranks, ranks),
         hosts=_all_but(trace.job.hosts, ranks) if len(set(trace.job.hosts.values())) < len(ranks) else {},
-        ranks=ranks_alone(ranks, ranks),
+        ranks=_all_but({int(rank): int(rank) for rank in ranks}, ranks),
     )
     for name in ("ranks", "dp_ranks", "hosts"):
         if len(parts.all()) > most:
             parts = replace(parts, **{name: {}})
     return parts
-
-
-def ranks_alone(chosen: Sequence[int], ranks: Sequence[int]) -> dict[int, Fix]:
-    """For each of some ranks the scenario in which all other ranks are ideal; none where there is but one rank."""
-    if len(ranks) < 2:
-        return {}
-    return {rank: IdealOfAll(ranks=tuple(other for other in ranks if other != rank)) for rank in chosen}
 
 
 def most_scenarios(trace: Trace) -> int:
@@ -141,12 +131,6 @@ def most_scenarios(trace: Trace) -> int:
 def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
     """The ranks that can cost most: a step with one rank as recorded is at most so much longer than the ideal one."""
     return sorted(excess_ns, key=lambda rank: (-excess_ns[rank], rank))[:most]
-
-
-def unpriced(ranks: Sequence[int], at_most: Mapping[int, float]) -> KairWarning:
-    """Says which ranks were left out, given what each of those costs at most (a share of the ideal step)."""
-    priced = len(ranks) - len(at_most)
-    return TooManyWorkers(among=len(ranks), priced=priced, others_at_most=max(at_most.values()))
 
 
 def _all_but(of: Mapping[int, Key], ranks: Sequence[int]) -> dict[Key, Fix]:

@@ -21,7 +21,7 @@ from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.model import Counterfactual
-from kair_engine.whatif.operators.dependencies import operator_dependencies
+from kair_engine.whatif.operators.dependencies import OperatorDependencies, operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
 from kair_engine.whatif.operators.stops import StoppedParts
 from kair_engine.whatif.replay import plan, replay
@@ -165,7 +165,30 @@ Times = tuple[Shift | None, tuple[Floats, Floats]]
 replayed, ns."""
 
 
-class Batch:
+class Together:
+    """Steps that are replayed together: what of it does not depend on how."""
+
+    dependencies: OperatorDependencies
+    steps: Sequence[Operations]
+    _durations: FixedDurations
+
+    def excess_ns(self) -> Iterator[tuple[int, float]]:
+        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
+        ranks, excess = self._durations.excess_ns()
+        return zip(ranks.tolist(), excess.tolist(), strict=True)
+
+    @property
+    def stopped(self) -> StoppedParts:
+        """What of its parts is stops."""
+        return self._durations.stopped
+
+
+def step_time(of_ranks: Floats, *, synchronised: bool) -> Floats:
+    """Of times whose first axis is ranks the step's: all are as long where ranks wait for one another."""
+    return np.asarray(np.median(of_ranks, axis=0) if synchronised else of_ranks.max(axis=0))
+
+
+class Batch(Together):
     """Some steps, and the graph they are replayed in."""
 
     def __init__(self, together: StepsTogether) -> None:
@@ -181,16 +204,6 @@ class Batch:
         )
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
         self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
-
-    def excess_ns(self) -> Iterator[tuple[int, float]]:
-        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
-        ranks, excess = self._durations.excess_ns()
-        return zip(ranks.tolist(), excess.tolist(), strict=True)
-
-    @property
-    def stopped(self) -> StoppedParts:
-        """What of its parts is stops."""
-        return self._durations.stopped
 
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
         """The parts of the `at`-th step, in their order, with all of `fixes` made."""
@@ -211,7 +224,10 @@ class Batch:
             parts.append((done.shift.end_ns, self._lengths(done)))
         shift = Shift(self.steps[-1].step, self.steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
         measured = np.array(
-            [self._length(at, of.length_ns[:, None].astype(float))[0] for at, of in enumerate(self.steps)]
+            [
+                step_time(of.length_ns.astype(float), synchronised=meets)
+                for of, meets in zip(self.steps, self._synchronised, strict=True)
+            ]
         )
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
@@ -254,11 +270,10 @@ class Batch:
 
     def _lengths(self, done: "Replayed") -> Floats:
         """(steps × scenarios)."""
-        places = zip(self._begin, self._end, strict=True)
-        return np.stack([self._length(at, done.end[end] - done.end[begin]) for at, (begin, end) in enumerate(places)])
-
-    def _length(self, at: int, of_ranks: Floats) -> Floats:
-        return np.asarray(np.median(of_ranks, axis=0) if self._synchronised[at] else of_ranks.max(axis=0))
+        places = zip(self._begin, self._end, self._synchronised, strict=True)
+        return np.stack(
+            [step_time(done.end[end] - done.end[begin], synchronised=meets) for begin, end, meets in places]
+        )
 
 
 def beside(one: Times, other: Times) -> Times:

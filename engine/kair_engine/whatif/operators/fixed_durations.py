@@ -44,19 +44,11 @@ class _Chosen:
     """The place of the part's rank among the ranks of all steps."""
     transfer: Codes
     """The communication that it is a transfer of, or NONE."""
-    own: Bools
     place: Codes
     """Among all parts."""
 
     def of(self, rows: Ints | Bools) -> "_Chosen":
-        return _Chosen(
-            self.kind[rows],
-            self.name[rows],
-            self.cell[rows],
-            self.transfer[rows],
-            self.own[rows],
-            self.place[rows],
-        )
+        return _Chosen(*(of[rows] for of in vars(self).values()))
 
 
 class FixedDurations:
@@ -82,7 +74,6 @@ class FixedDurations:
             parts.name,
             first.astype(np.int32)[parts.step] + parts.rank,
             np.where(parts.own, group, NONE).astype(np.int32),
-            parts.own,
             np.arange(len(parts.node), dtype=np.int32),
         )
         self._groups = int(group.max(initial=NONE)) + 1
@@ -111,7 +102,12 @@ class FixedDurations:
         if isinstance(of, Transplanted):
             return self._difference(self._transplanted(of))
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
-        if len(fixes) == 1 and _is_plain(fixes[0]) and not self._of_many(fixes[0]).any():
+        if (
+            len(fixes) == 1
+            and not fixes[0].is_scale
+            and STOPS not in fixes[0].kinds
+            and not self._of_many(fixes[0]).any()
+        ):
             matched = self._matched(self._of_slow, fixes[0])
             return self._node[self._slow[matched]], self._gain[matched]
         return self._difference(self.values_ns(fixes))
@@ -233,11 +229,6 @@ class FixedDurations:
         if stages:
             named &= np.array([self._places.stage.get(rank) in stages for rank in self._ranks.tolist()])
         return named
-
-
-def _is_plain(fix: Fix) -> bool:
-    """Whether it brings parts down to their peers' ideal, and nothing else."""
-    return fix.scale is None and not fix.even and STOPS not in fix.kinds
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ began. Besides what a single step shows, a launch waits for the kernel that was 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,15 +19,12 @@ from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.trace.model import LaunchQueue, usual_queue
 from kair_engine.trace.operations import MEMORY, SCOPE, SYNC, Operations, lane_order
 from kair_engine.whatif.model import Counterfactual
+from kair_engine.whatif.operators.batches import StepsTogether, Together, step_time
 from kair_engine.whatif.operators.dependencies import GAP, REST, NodeParts, OperatorDependencies, node_parts, rests_ns
 from kair_engine.whatif.operators.fixed_durations import FixedDurations
 from kair_engine.whatif.operators.steady_window import Contraction, Edges, Window, contracted, window_of
 from kair_engine.whatif.operators.step_graph import StepGraph, shared_keys, step_graph, waits_between_streams
-from kair_engine.whatif.operators.stops import StoppedParts
 from kair_engine.whatif.replay import Graph, Plan, plan, replay, side_by_side
-
-if TYPE_CHECKING:
-    from kair_engine.whatif.operators.batches import StepsTogether
 
 PAUSE_NS = 200_000
 """After so long a time of its own a host may meet a queue that is no longer full: there it is looked at."""
@@ -182,10 +178,10 @@ _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
 
 
-class SteadyBatch:
+class SteadyBatch(Together):
     """Some steps in a row; it is asked what `Batch` is."""
 
-    def __init__(self, together: "StepsTogether", *, queues: Mapping[int, LaunchQueue], whole: bool) -> None:
+    def __init__(self, together: StepsTogether, *, queues: Mapping[int, LaunchQueue], whole: bool) -> None:
         """`queues` are the ranks' launch queues, as far as known; `whole`: every operation's time will be asked."""
         self.steps = steps = together.steps
         syncs, role = together.syncs, together.role
@@ -208,16 +204,6 @@ class SteadyBatch:
         self._recorded = np.concatenate((took, np.zeros(steady.graph.nodes - len(took))))
         self._durations = FixedDurations(self.dependencies, steps, role, together.places, together.processor)
 
-    @property
-    def stopped(self) -> StoppedParts:
-        """What of its parts is stops."""
-        return self._durations.stopped
-
-    def excess_ns(self) -> Iterator[tuple[int, float]]:
-        """(rank, by how much its operations exceed their peers' ideal), in sum over the steps."""
-        ranks, excess = self._durations.excess_ns()
-        return zip(ranks.tolist(), excess.tolist(), strict=True)
-
     def times(self, scenarios: Sequence[Counterfactual], carried: object) -> tuple[None, tuple[Floats, Floats]]:  # noqa: ARG002
         """(each step's time as recorded, (steps × scenarios) replayed), ns; nothing is carried on to other steps."""
         lengths: list[Floats] = []
@@ -227,10 +213,11 @@ class SteadyBatch:
             lengths.append(self._laps.lengths(durations))
         of_ranks = np.concatenate(lengths, axis=2)
         measured = [
-            self._of_ranks(ops.length_ns[chosen].astype(float))
+            step_time(ops.length_ns[chosen].astype(float), synchronised=self._synchronised)
             for ops, chosen in zip(self.steps, self._in_steps, strict=True)
         ]
-        return None, (np.array(measured), self._of_ranks(of_ranks.swapaxes(0, 1)[self._devices]))
+        replayed = step_time(of_ranks.swapaxes(0, 1)[self._devices], synchronised=self._synchronised)
+        return None, (np.array(measured), replayed)
 
     def last_lap(self, fixes: tuple[Fix, ...]) -> "LastLap":
         """When everything ends in the last lap with all of `fixes` made; of a batch that was made `whole`."""
@@ -246,10 +233,6 @@ class SteadyBatch:
         return np.asarray(
             self._recorded + np.bincount(node, weights=change, minlength=len(self._recorded)), dtype=float
         )
-
-    def _of_ranks(self, times: Floats) -> Floats:
-        """Of times whose first axis is ranks the step's: all are as long where ranks wait for one another."""
-        return np.asarray(np.median(times, axis=0) if self._synchronised else times.max(axis=0))
 
 
 @dataclass(frozen=True)

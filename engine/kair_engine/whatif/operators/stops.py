@@ -14,7 +14,7 @@ when the last of them has had its turn. That is so on all ranks and at all times
 the operation. But turns end with ticks: what operations take gathers just below whole ticks, whatever they compute.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Final
@@ -90,18 +90,14 @@ def _gathers(value: Floats, name: Ints, tick: float, surely: float) -> bool:
     enough = times >= _FEWEST_TIMES
     if np.count_nonzero(enough) < _FEWEST_CELLS or len(np.unique(name[enough[cell]])) < _FEWEST_NAMES:
         return False
-    real, imaginary = (np.bincount(cell, weights=of)[enough] / times[enough] for of in _circle(value / tick))
+    angle = 2 * np.pi * (value / tick)
+    real, imaginary = (np.bincount(cell, weights=of)[enough] / times[enough] for of in (np.cos(angle), np.sin(angle)))
     squares = float((real**2 + imaginary**2).sum())
     if squares > _STEADY * np.count_nonzero(enough):
         return False
     agree = (float(real.sum()) ** 2 + float(imaginary.sum()) ** 2) / max(squares, 1e-12)
     phase = float(np.arctan2(imaginary.sum(), real.sum())) / (2 * np.pi)
     return agree >= surely and PHASE[0] <= phase <= PHASE[1]
-
-
-def _circle(turns: Floats) -> Iterator[Floats]:
-    yield np.cos(2 * np.pi * turns)
-    yield np.sin(2 * np.pi * turns)
 
 
 SHORTEST_NS = 1_000_000
@@ -132,11 +128,14 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     if not len(rows):
         return result
     value, anywhere = parts.value_ns[rows], _anywhere(parts, rows)
-    usual = _usual(parts, rows, anywhere)
-    least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (anywhere.usual - anywhere.fast))
-    beyond = value - usual
-    result[rows] = np.where((beyond > least) & (anywhere.times >= _FEWEST), beyond, 0.0)
+    result[rows] = np.where(anywhere.times >= _FEWEST, _beyond(value, _usual(parts, rows, anywhere), anywhere), 0.0)
     return result
+
+
+def _beyond(value: Floats, usual: Floats, of: "_Quantiles") -> Floats:
+    """What values are longer than usual, where that is out of their noise, and no less than a stop; else 0."""
+    least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (of.usual - of.fast))
+    return np.where(value - usual > least, value - usual, 0.0)
 
 
 def stops_among_calls_ns(
@@ -159,12 +158,9 @@ def stops_among_calls_ns(
         rows = rows[times(rows) < _FEWEST]
     if not len(rows):
         return result
-    value, of_calls = parts.value_ns[rows], _quantiles(operator(rows), parts.value_ns[rows])
-    least = np.maximum(
-        np.maximum(SHORTEST_NS, LONGER_BY * of_calls.usual), OUT_OF_NOISE * (of_calls.usual - of_calls.fast)
-    )
-    beyond = value - of_calls.usual
-    stopped = (beyond > least) & (of_calls.times >= _OF_MANY) & calls_before(rows)
+    of_calls = _quantiles(operator(rows), parts.value_ns[rows])
+    beyond = _beyond(parts.value_ns[rows], of_calls.usual, of_calls)
+    stopped = (beyond > 0) & (of_calls.times >= _OF_MANY) & calls_before(rows)
     if len(np.unique(parts.name[rows[stopped]])) >= _FEWEST_NAMES:
         result[rows] = np.where(stopped, beyond, 0.0)
     return result
@@ -339,10 +335,8 @@ class StoppedParts:
             part = parts.key[rows] % (REST + 1)
             return dense(np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], part)))
 
-        before = self._of
-        return stops_among_calls_ns(
-            parts, self._times, operator, lambda rows: before(lambda ops: ops.occurrence > 0)[rows]
-        )
+        called = self._of(lambda ops: ops.occurrence > 0)
+        return stops_among_calls_ns(parts, self._times, operator, lambda rows: called[rows])
 
     @cached_property
     def of_threads_ns(self) -> Floats:
@@ -367,7 +361,8 @@ class StoppedParts:
     @cached_property
     def ns(self) -> Floats:
         """Per part, what a fix of stops takes away; where threads wait for ticks, all that may be such a wait."""
-        stopped = stops_ns(self._parts, self._others) if self._served else self._lost_ns
+        served = any(ops.has_device and bool((ops.communication & ~ops.on_stream).any()) for ops in self._recorded)
+        stopped = stops_ns(self._parts, self._others) if served else self._lost_ns
         return stopped if self.ticked is None else np.maximum(stopped, self.ticked.value_ns)
 
     def disturbed_ns(self, by: Undisturbed) -> Floats:
@@ -375,21 +370,13 @@ class StoppedParts:
         if by is Undisturbed.THREADS_RUN:
             return self._lost_ns
         if by is Undisturbed.ENOUGH_CORES:
-            return self.of_threads_ns + self._of_communication_ns
+            more = 0.0 if self.measured is None else self.measured.of_communication_ns(self._parts.value_ns)
+            return self.of_threads_ns + more
         if by is Undisturbed.USUAL:
             return beyond_usual_ns(self._parts, self._others)
         if by is Undisturbed.UNQUEUED:
             return self._queued_ns
         return self._queued_ns + beyond_usual_ns(self._parts, self._kernels)
-
-    @cached_property
-    def _of_communication_ns(self) -> Floats:
-        value = self._parts.value_ns
-        return np.zeros(len(value)) if self.measured is None else self.measured.of_communication_ns(value)
-
-    @cached_property
-    def _served(self) -> bool:
-        return any(ops.has_device and bool((ops.communication & ~ops.on_stream).any()) for ops in self._recorded)
 
     @cached_property
     def _kernels(self) -> Bools:
