@@ -228,8 +228,7 @@ def test_the_answer_is_shown_as_a_table_and_as_json(tmp_path: Path, monkeypatch:
     found = json.loads(told.out)
     assert_valid(found, "confirm")
     assert found["data"]["verdict"] == "confirmed"
-    answers = iter([Values({"state": "over", "file": "1.json"})])
-    monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: next(answers))
+    monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: Values({"state": "over", "file": "1.json"}))
     told = kair("confirm", "job", "--store", str(tmp_path))
     assert "CONFIRMED" in told.out
     assert "rank 5 holds up the job: a fix is worth 3.50 ms a step or more" in told.out

@@ -160,30 +160,24 @@ def test_the_slow_rank_is_confirmed_and_the_answer_is_kept_in_the_job(job: Job) 
     assert latest_confirmed(job.places.confirm, 1) is None
 
 
-def test_another_rank_is_withdrawn(job: Job) -> None:
-    assert job.ask(ranks="0", dose_us="3000").why_not == ""
-    job.run(420)
+@pytest.mark.parametrize(
+    ("asked", "steps", "answer"),
+    [
+        ({"ranks": "0", "dose_us": "3000"}, 420, ("withdrawn", (0,), ())),
+        ({"worth": "1", "steps": "300"}, 900, ("confirmed", (2,), (2,))),
+        ({"ranks": "all"}, 450, ("confirmed", (), (2,))),
+    ],
+    ids=["another rank", "what a fix is worth", "nobody accused"],
+)
+def test_what_is_asked_otherwise(job: Job, asked: dict[str, str], steps: int, answer: tuple[object, ...]) -> None:
+    assert job.ask(**asked).why_not == ""
+    job.run(steps)
     found = latest_confirmed(job.places.confirm)
     assert found is not None
-    assert (found.verdict, found.held_up_by) == ("withdrawn", ())
-
-
-def test_what_a_fix_is_worth_is_found_where_it_is_confirmed(job: Job) -> None:
-    assert job.ask(worth="1", steps="300").why_not == ""
-    job.run(900)
-    found = latest_confirmed(job.places.confirm)
-    assert found is not None
-    assert found.verdict == "confirmed"
-    assert found.worth is not None
-    assert found.worth.worth_us == pytest.approx(18_500, rel=0.15)
-
-
-def test_where_nobody_is_accused_the_slow_rank_is_found_among_all(job: Job) -> None:
-    assert job.ask(ranks="all").why_not == ""
-    job.run(450)
-    found = latest_confirmed(job.places.confirm)
-    assert found is not None
-    assert (found.accused, found.held_up_by) == ((), (2,))
+    assert (found.verdict, found.accused, found.held_up_by) == answer
+    assert (found.worth is not None) == ("worth" in asked)
+    if found.worth is not None:
+        assert found.worth.worth_us == pytest.approx(18_500, rel=0.15)
 
 
 def test_a_healthy_job_raises_no_alert_while_ranks_are_delayed_and_its_delayed_steps_are_marked(tmp_path: Path) -> None:

@@ -95,6 +95,10 @@ def the_prediction(of: StepHistory) -> LedgerEntry:
     return one
 
 
+MADE = the_prediction(history(LIFTED))
+"""What is predicted while the fault is there."""
+
+
 def after(one: LedgerEntry, *attempts: StepHistory, **where: Any) -> LedgerEntry:  # noqa: ANN401
     names = [RUN, *(f"attempt {number} of 2026-11-27 13:00:00" for number in range(2, len(attempts) + 1))]
     (came,) = outcomes([one], {"job": JobHistory(dict(zip(names, attempts, strict=True)), **where)}, ())
@@ -102,7 +106,7 @@ def after(one: LedgerEntry, *attempts: StepHistory, **where: Any) -> LedgerEntry
 
 
 def test_a_prediction_says_what_it_is_made_from() -> None:
-    one = the_prediction(history(LIFTED))
+    one = MADE
     assert (one.kind, one.job, one.run, one.about, one.ranks) == ("finding", "job", RUN, "compute", (1,))
     assert (one.hosts, one.devices, one.since, one.last_step) == (("node-1",), ("GPU-1",), ONSET, LIFTED - 1)
     assert one.predicted_us == pytest.approx(3000, abs=150)
@@ -110,7 +114,7 @@ def test_a_prediction_says_what_it_is_made_from() -> None:
 
 
 def test_what_is_lifted_midway_comes_true() -> None:
-    came = after(the_prediction(history(LIFTED)), history())
+    came = after(MADE, history())
     assert (came.came, came.without, came.why) == ("came_true", "same_run", None)
     # The step was the slow rank's 17 ms; after it the slowest of three ranks' 14 ms and its noise.
     assert came.actual_us == pytest.approx(2915, abs=60)
@@ -132,7 +136,7 @@ def test_what_is_lifted_midway_comes_true() -> None:
     ],
 )
 def test_what_comes_otherwise_is_told(more: dict[str, Any], verdict: str) -> None:
-    came = after(the_prediction(history(LIFTED)), history(**more))
+    came = after(MADE, history(**more))
     assert came.came == verdict
     assert came.why == ("other_samples" if verdict == "not_comparable" else None)
 
@@ -141,7 +145,7 @@ def test_steps_that_differ_too_much_say_nothing() -> None:
     # A slow rank of 3 ms, and steps that are longer by up to 40 ms for hundreds of steps.
     of = history()
     waves = 20_000 * (1 + np.sin(np.arange(len(of.steps)) / 20))[:, None]
-    came = after(the_prediction(history(LIFTED)), replace(of, us={**of.us, "step": of.us["step"] + waves}))
+    came = after(MADE, replace(of, us={**of.us, "step": of.us["step"] + waves}))
     assert (came.came, came.why, came.ratio) == ("not_comparable", "noisy", None)
 
 
@@ -156,7 +160,7 @@ def test_what_comes_now_and_then_has_come_to_an_end_once_it_stays_away() -> None
 
 
 def test_the_same_prediction_counts_once_until_it_ran_without() -> None:
-    early, late = the_prediction(history(200)), the_prediction(history(LIFTED))
+    early, late = the_prediction(history(200)), MADE
     kept = with_predictions([early], [late])
     assert [(one.last_step, one.came) for one in kept] == [(LIFTED - 1, "open")]
     settled = after(kept[0], history())
@@ -167,17 +171,16 @@ def test_the_same_prediction_counts_once_until_it_ran_without() -> None:
 
 
 def test_two_that_end_together_are_not_comparable() -> None:
-    one = the_prediction(history(LIFTED))
     of = history()
     both = {**of.us, "self": of.us["self"].copy()}
     both["self"][(of.steps >= ONSET) & (of.steps < LIFTED), 2] += 3000
-    other = replace(one, ranks=(2,))  # type: ignore[arg-type]
-    came = outcomes([one, other], {"job": JobHistory({RUN: replace(of, us=both)})}, ())
+    other = replace(MADE, ranks=(2,))  # type: ignore[arg-type]
+    came = outcomes([MADE, other], {"job": JobHistory({RUN: replace(of, us=both)})}, ())
     assert [(each.came, each.why) for each in came] == [("not_comparable", "together")] * 2
 
 
 def test_the_next_attempt_without_the_host_tells_too() -> None:
-    one, slow = the_prediction(history(LIFTED)), history(LIFTED)
+    one, slow = MADE, history(LIFTED)
     healthy = history(lifted=ONSET)
     where: Any = {
         "hosts": {RUN: frozenset({"node-0", "node-1"}), "attempt 2 of 2026-11-27 13:00:00": frozenset({"node-9"})}
@@ -197,27 +200,13 @@ def test_the_next_attempt_without_the_host_tells_too() -> None:
     assert after(one, slow, history(lifted=ONSET, ranks=2), **where).why == "other_world_size"
 
 
-def run_of(
-    name: str,
-    day: int,
-    *,
-    step_us: float = 14_000.0,
-    causes: dict[str, tuple[str, ...]] | None = None,
-    **more: Any,  # noqa: ANN401
-) -> JobRun:
-    ranks = tuple(
-        RunOfRank(
-            rank=rank,
-            role="all",
-            host=f"node-{rank}",
-            device=f"GPU-{rank}",
-            nics=(),
-            driver=None,
-            excess_share=0.0,
-            accused=False,
-        )
-        for rank in range(RANKS)
-    )
+def of_rank(rank: int, **more: Any) -> RunOfRank:  # noqa: ANN401
+    usual = {"role": "all", "nics": (), "driver": None, "excess_share": 0.0, "accused": False}
+    return RunOfRank(**{"rank": rank, **usual, **more})
+
+
+def run_of(name: str, day: int, **more: Any) -> JobRun:  # noqa: ANN401
+    ranks = tuple(of_rank(rank, host=f"node-{rank}", device=f"GPU-{rank}") for rank in range(RANKS))
     values: dict[str, Any] = {
         "job": name,
         "run": f"{day:032x}",
@@ -226,22 +215,26 @@ def run_of(
         "framework": "torch",
         "samples": 24.0,
         "operations": None,
-        "step_time_us": step_us,
+        "step_time_us": 14_000.0,
         "noise_us": 10.0,
         "steps": 100,
-        "causes": causes or {},
         "ranks": ranks,
     }
     return JobRun(**{**values, **more})
 
 
+FIRST = run_of("gpt-1", 1, step_time_us=17_000.0, causes={"compute": ("node-1",)})
+OF_FIRST = replace(MADE, job=FIRST.job, run=FIRST.run)
+
+
 def test_what_is_off_by_less_than_the_noise_came_true() -> None:
     """3,000 µs predicted, 2,500 came: beyond a tenth, and within what the medians of both jobs vary by."""
-    one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}", predicted_us=3000.0)
+    one = replace(OF_FIRST, predicted_us=3000.0)
 
     def came(noise_us: float) -> str:
-        first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)}, noise_us=noise_us)
-        (told,) = outcomes([one], {}, [first, run_of("gpt-2", 2, step_us=14_500.0, noise_us=noise_us)])
+        (told,) = outcomes(
+            [one], {}, [replace(FIRST, noise_us=noise_us), run_of("gpt-2", 2, step_time_us=14_500.0, noise_us=noise_us)]
+        )
         return told.came
 
     assert (came(10.0), came(160.0)) == ("less", "came_true")
@@ -249,19 +242,14 @@ def test_what_is_off_by_less_than_the_noise_came_true() -> None:
 
 def test_what_has_come_is_not_looked_at_again() -> None:
     """The job that ran without it is gone from the store by now, and another one was slower for other reasons."""
-    one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}")
-    first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)})
-    (come,) = outcomes([one], {}, [first, run_of("gpt-2", 2)])
+    (come,) = outcomes([OF_FIRST], {}, [FIRST, run_of("gpt-2", 2)])
     assert come.came == "came_true"
-    assert outcomes([come], {}, [first, run_of("gpt-3", 3, step_us=16_000.0)]) == (come,)
+    assert outcomes([come], {}, [FIRST, run_of("gpt-3", 3, step_time_us=16_000.0)]) == (come,)
 
 
 def test_the_next_job_on_the_same_hosts_tells_where_it_can_be_compared() -> None:
-    one = replace(the_prediction(history(LIFTED)), job="gpt-1", run=f"{1:032x}")
-    first = run_of("gpt-1", 1, step_us=17_000.0, causes={"compute": ("node-1",)})
-
     def came(*later: JobRun) -> LedgerEntry:
-        (told,) = outcomes([one], {}, [first, *later])
+        (told,) = outcomes([OF_FIRST], {}, [FIRST, *later])
         return told
 
     assert came().came == "open"
@@ -269,7 +257,7 @@ def test_the_next_job_on_the_same_hosts_tells_where_it_can_be_compared() -> None
     assert came(run_of("gpt-2", 2, causes={"compute": ("node-1",)})).came == "open"
     told = came(run_of("gpt-2", 2, causes={"compute": ("node-1",)}), run_of("gpt-3", 3))
     assert (told.came, told.without, told.without_run, told.actual_us) == ("came_true", "next_job", "gpt-3", 3000.0)
-    assert came(run_of("gpt-2", 2, step_us=16_000.0)).came == "less"
+    assert came(run_of("gpt-2", 2, step_time_us=16_000.0)).came == "less"
     for why, more in (
         ("other_world_size", {"world_size": 4}),
         ("other_samples", {"samples": 12.0}),
@@ -315,7 +303,7 @@ def test_a_proposal_is_held_against_the_steps_of_its_sizes() -> None:
 
 
 def test_how_predictions_came_out_is_counted_by_cause() -> None:
-    one = the_prediction(history(LIFTED))
+    one = MADE
     came = [replace(one, came=of, ratio=ratio) for of, ratio in (("came_true", 1.0), ("less", 0.5), ("open", None))]
     came = [
         *came,
@@ -350,15 +338,13 @@ def slow_runs(
     for number, share in enumerate(shares):
         place = number % ranks if moves else 0
         of = [
-            RunOfRank(
-                rank=rank,
-                role="all",
+            of_rank(
+                rank,
                 host="node-1",
                 device=f"GPU-{(rank - place) % ranks}",
                 nics=(f"mlx5_{(rank - place) % ranks}",),
                 driver=drivers[number] if drivers else None,
                 excess_share=share if rank == place else 0.001 * ((rank + number) % 3),
-                accused=False,
             )
             for rank in range(ranks)
         ]

@@ -40,26 +40,20 @@ def test_a_rate_that_is_lower_is_a_time_that_is_longer() -> None:
     assert (row.verdict, result.verdict) == ("slower", "confirmed")
 
 
-def test_a_time_that_is_longer_is_slower() -> None:
-    slow = recording(gpu_matrix_product=around(600_000.0), wake_up=around(240.0))
-    assert rows(slow, HEALTHY)["wake_up"].slowdown == pytest.approx(4, rel=0.01)
-    assert compared(slow, [HEALTHY]).verdict == "confirmed"
-
-
-def test_what_devices_of_one_type_differ_by_confirms_nothing() -> None:
-    lower = recording(gpu_matrix_product=around(600_000.0 / 1.05), wake_up=around(60.0))
-    assert compared(lower, [HEALTHY]).verdict == "not_confirmed"
-
-
-def test_a_wide_interval_cannot_tell() -> None:
-    noisy = recording(gpu_matrix_product=around(550_000.0, 0.5), wake_up=around(60.0))
-    assert rows(noisy, HEALTHY)["gpu_matrix_product"].verdict == "cannot_tell"
-    assert compared(noisy, [HEALTHY]).verdict == "cannot_tell"
-
-
-def test_fewer_than_eight_values_cannot_tell() -> None:
-    few = recording(gpu_matrix_product=(300_000.0,) * 7, wake_up=around(60.0))
-    assert rows(few, HEALTHY)["gpu_matrix_product"].verdict == "cannot_tell"
+@pytest.mark.parametrize(
+    ("rates", "wake_up_us", "verdict"),
+    [
+        (around(600_000.0), 240.0, "confirmed"),
+        (around(600_000.0 / 1.05), 60.0, "not_confirmed"),
+        (around(550_000.0, 0.5), 60.0, "cannot_tell"),
+        ((300_000.0,) * 7, 60.0, "cannot_tell"),
+    ],
+    ids=["a time that is longer", "as devices of one type differ", "a wide interval", "fewer than eight values"],
+)
+def test_what_an_interval_says(rates: tuple[float, ...], wake_up_us: float, verdict: str) -> None:
+    suspect = recording(gpu_matrix_product=rates, wake_up=around(wake_up_us))
+    assert compared(suspect, [HEALTHY]).verdict == verdict
+    assert rows(suspect, HEALTHY)["wake_up"].slowdown == pytest.approx(wake_up_us / 60, rel=0.01)
 
 
 def test_a_busy_peer_tells_nothing_of_the_processor_but_a_busy_suspect_is_slow() -> None:

@@ -81,30 +81,12 @@ def test_exact_prices_of_workers_do_not_depend_on_how_they_are_worked_out(tmp_pa
     assert different.by_dp_rank == pytest.approx(alike.by_dp_rank)
 
 
-def test_every_rank_keeps_its_own_order(tmp_path: Path) -> None:
-    def order(stage: int, _stages: int, microbatches: int) -> list[tuple[str, int]]:
-        forwards, backwards = ([(kind, m) for m in range(microbatches)] for kind in "FB")
-        if stage == 0:
-            return [*forwards, *backwards]
-        return [operation for pair in zip(forwards, backwards, strict=True) for operation in pair]
-
-    rows = pipeline_job(dp=2, pp=2, order=order)
-    result = asked(tmp_path, rows)
-    assert result.step_time_us == pytest.approx(recorded_step(rows) * 1e6)
-
-
 def test_steps_may_have_different_numbers_of_microbatches(tmp_path: Path) -> None:
     rows = [*pipeline_job(dp=2, pp=2, steps=(0,)), *pipeline_job(dp=2, pp=2, steps=(1,), microbatches=6)]
     result = asked(tmp_path, rows)
     assert [step.replayed_us for step in result.per_step] == pytest.approx(
         [recorded_step(rows, 0) * 1e6, recorded_step(rows, 1) * 1e6]
     )
-
-
-def test_more_data_parallel_ranks_than_a_byte_holds(tmp_path: Path) -> None:
-    result = asked(tmp_path, pipeline_job(dp=128, pp=1, cost=slow(2.0, dp=100)))
-    assert len(result.by_dp_rank) == 128
-    assert next(iter(result.by_rank)) == 100
 
 
 def test_a_slow_stage_is_a_matter_of_the_stages(tmp_path: Path) -> None:
@@ -152,48 +134,12 @@ def test_a_slow_worker_is_no_part_of_its_own_ideal(tmp_path: Path, dp: int) -> N
     assert result.slowdown < result.peer_slowdown
 
 
-def test_overlapped_reduction_waits_for_the_last_backward_of_its_chunk(tmp_path: Path) -> None:
-    rows = pipeline_job(dp=2, pp=1)
-    ends = {row["rank"]: row["start_ts"] for row in rows if row["optype"] == "optimizer-clip-main-grad"}
-    for row in rows:
-        if row["optype"] in {"optimizer-clip-main-grad", "optimizer"}:
-            row["start_ts"] += 0.75
-    rows += [
-        {**rows[0], "dp_rank": rank, "rank": rank, "optype": "separate-grads-all-reduce", "start_ts": end}
-        | {"duration": 0.75, "seq_id": 0, "mc": -1}
-        for rank, end in ends.items()
-    ]
-    result = asked(tmp_path, rows)
-    assert result.step_time_us == pytest.approx(recorded_step(rows) * 1e6)
-    assert "separate-grads-all-reduce" in result.by_operator_type
-
-
-def test_operations_of_unknown_types_are_left_out_and_named(tmp_path: Path) -> None:
-    rows = pipeline_job(dp=2, pp=1)
-    result = asked(tmp_path, [*rows, dict(rows[0], optype="evaluation\x1b[31m")])
-    assert codes(result) == ["unknown_operation_types"]
-    assert result.step_time_us == pytest.approx(recorded_step(rows) * 1e6)
-
-
 def test_a_send_whose_receive_was_not_recorded_waits_for_nobody(tmp_path: Path) -> None:
     rows = pipeline_job(dp=2, pp=2)
     lost = next(row for row in rows if row["optype"] == "backward-recv" and row["seq_id"] == 3)
     result = asked(tmp_path, [row for row in rows if row is not lost])
     assert "unpaired_transfers" in codes(result)
     assert result.slowdown == pytest.approx(1.0, abs=0.1)
-
-
-def test_a_missing_worker_is_left_out(tmp_path: Path) -> None:
-    rows = [row for row in pipeline_job(dp=3, pp=1) if row["dp_rank"] != 1]
-    result = asked(tmp_path, rows)
-    assert set(result.by_rank) == {0, 2}
-
-
-def test_steps_of_no_duration_are_answered(tmp_path: Path) -> None:
-    rows = [dict(row, start_ts=0.0, duration=0.0) for row in pipeline_job(dp=2, pp=2)]
-    result = asked(tmp_path, rows)
-    assert result.slowdown == 1.0
-    assert result.pattern == "none"
 
 
 @pytest.mark.parametrize(
