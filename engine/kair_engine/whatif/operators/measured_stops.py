@@ -5,7 +5,7 @@ Takes from what threads did as much as the kernel measured that they had no core
 Adds up what was measured of ranks' threads over several batches of steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -47,23 +47,18 @@ class MeasuredStops:
     at_once: Floats
     """Per cell the share of the thread's own time in which all threads of its process stood still at once: stopped by
     a signal, or by a quota."""
-    delay_ns: Floats
-    communication_delay_ns: Floats
-    throttled: Floats
-    cpu_ns: Floats
-    halted: Floats
-    helpers_cpu_ns: Floats
+    of: Mapping[str, Floats]
+    """Per cell what was measured, by the names of MEASURED; 0 where it was not."""
 
     @classmethod
-    def of(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
+    def beside(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
         """Puts the parts of the steps `recorded` beside what was measured."""
         first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
         told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
-        cpu, delay, throttled, of_communication, halted, helpers = (
-            np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED
-        )
+        of = {name: np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED}
+        delay = of["delay_ns"]
         own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
         for at, ops in enumerate(recorded):
             mine = np.flatnonzero(own & (parts.step == at))
@@ -72,26 +67,11 @@ class MeasuredStops:
         own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
         transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION_KIND) & told[cell]
         own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1]).astype(np.float64)
-        idle = np.maximum(own_ns - cpu, delay)
-        stopped = np.where(halted > 0, idle - delay, 0.0)
-        together = stopped + np.where(throttled > 0, delay, 0.0)
+        idle = np.maximum(own_ns - of["cpu_ns"], delay)
+        stopped = np.where(of["halted"] > 0, idle - delay, 0.0)
+        together = stopped + np.where(of["throttled"] > 0, delay, 0.0)
         at_once = np.minimum(together / np.maximum(own_ns, 1.0), 1.0)
-        return cls(
-            cell,
-            own,
-            transfer,
-            told,
-            own_ns,
-            idle,
-            stopped,
-            at_once,
-            delay,
-            of_communication,
-            throttled,
-            cpu,
-            halted,
-            helpers,
-        )
+        return cls(cell, own, transfer, told, own_ns, idle, stopped, at_once, of)
 
     @property
     def wait_busily(self) -> bool:
@@ -100,8 +80,9 @@ class MeasuredStops:
         Threads that sleep until their helpers are done are idle meanwhile, and those that others keep from a core have
         no helpers that compute for as long.
         """
+        names = ("delay_ns", "cpu_ns", "helpers_cpu_ns")
         own, delay, cpu, helpers = (
-            float(of[self.told].sum()) for of in (self.own_ns, self.delay_ns, self.cpu_ns, self.helpers_cpu_ns)
+            float(of[self.told].sum()) for of in (self.own_ns, *(self.of[name] for name in names))
         )
         return delay > LACKED * own and helpers > HELPED * delay and cpu + delay > ALWAYS_READY * own
 
@@ -117,7 +98,7 @@ class MeasuredStops:
         without a core, or stopped. No more than there is.
         """
         rest = np.where(self.own, value - found, 0.0)
-        missing = np.maximum(self.delay_ns + self.stopped_ns - self._sum(found, self.own), 0.0)
+        missing = np.maximum(self.of["delay_ns"] + self.stopped_ns - self._sum(found, self.own), 0.0)
         return np.asarray(found + rest * self._share(rest, self.own, missing)[self.cell])
 
     def of_transfers_ns(self, value: Floats) -> Floats:
@@ -127,7 +108,7 @@ class MeasuredStops:
     def of_communication_ns(self, value: Floats) -> Floats:
         """Per part what transfers would save at most: as much, in proportion, as their threads lacked a core."""
         transfers = np.where(self.transfer, value, 0.0)
-        share = self._share(transfers, self.transfer, self.communication_delay_ns)
+        share = self._share(transfers, self.transfer, self.of["communication_delay_ns"])
         return np.asarray(transfers * np.maximum(share, self.at_once)[self.cell])
 
     def lost_ns(self, of_threads: Floats) -> Floats:
@@ -143,55 +124,36 @@ class MeasuredStops:
         return np.asarray(np.minimum(most_ns / np.maximum(self._sum(of, parts), 1.0), 1.0))
 
 
-_READY, _COMPUTED, _LOST, _COMMUNICATION, _THROTTLED, _HALTED, _HELPED, _TOLD, _STEPS = range(9)
-"""Columns of the sums."""
-
-
 @dataclass
 class CoresTally:
     """Sums per rank."""
 
-    of_rank: dict[int, Floats] = field(default_factory=dict)
+    of_rank: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def add(self, measured: MeasuredStops, lost_ns: Floats, ranks: Sequence[Ints]) -> None:
         """Adds a batch; per step `ranks` are those that it has."""
-        told = measured.told.astype(float)
-        columns = np.stack(
-            [
-                measured.delay_ns,
-                measured.cpu_ns,
-                lost_ns,
-                measured.communication_delay_ns,
-                measured.throttled,
-                measured.halted,
-                measured.helpers_cpu_ns,
-                told,
-                np.ones(len(told)),
-            ],
-            axis=1,
-        )
-        first = 0
-        for of_step in ranks:
-            mine = columns[first : first + len(of_step)]
-            first += len(of_step)
-            for rank, row in zip(of_step.tolist(), mine, strict=True):
-                self.of_rank[rank] = self.of_rank.get(rank, 0.0) + row
+        columns = {**measured.of, "lost_ns": lost_ns, "told": measured.told.astype(float)}
+        columns |= {"steps": np.ones(len(lost_ns))}
+        for cell, rank in enumerate(np.concatenate(ranks).tolist()):
+            sums = self.of_rank.setdefault(rank, dict.fromkeys(columns, 0.0))
+            for name, values in columns.items():
+                sums[name] += float(values[cell])
 
     def result(self) -> LackOfCores | None:
         """Per step that was measured; None where that are too few of some rank's."""
-        rows = [row for _, row in sorted(self.of_rank.items())]
-        if not rows or any(row[_TOLD] < (1 - UNTOLD_SHARE) * row[_STEPS] for row in rows):
+        sums = dict(sorted(self.of_rank.items()))
+        if not sums or any(of["told"] < (1 - UNTOLD_SHARE) * of["steps"] for of in sums.values()):
             return None
 
-        def by_rank(column: int) -> dict[int, float]:
-            return {rank: float(row[column] / row[_TOLD]) / 1e3 for rank, row in sorted(self.of_rank.items())}
+        def by_rank(name: str) -> dict[int, float]:
+            return {rank: of[name] / of["told"] / 1e3 for rank, of in sums.items()}
 
         return LackOfCores(
-            ready_by_rank_us=by_rank(_READY),
-            computed_by_rank_us=by_rank(_COMPUTED),
-            lost_by_rank_us=by_rank(_LOST),
-            communication_by_rank_us=by_rank(_COMMUNICATION),
-            helpers_by_rank_us=by_rank(_HELPED),
-            throttled=float(np.mean([row[_THROTTLED] / row[_TOLD] for row in rows])),
-            halted=float(np.mean([row[_HALTED] / row[_TOLD] for row in rows])),
+            ready_by_rank_us=by_rank("delay_ns"),
+            computed_by_rank_us=by_rank("cpu_ns"),
+            lost_by_rank_us=by_rank("lost_ns"),
+            communication_by_rank_us=by_rank("communication_delay_ns"),
+            helpers_by_rank_us=by_rank("helpers_cpu_ns"),
+            throttled=float(np.mean([of["throttled"] / of["told"] for of in sums.values()])),
+            halted=float(np.mean([of["halted"] / of["told"] for of in sums.values()])),
         )

@@ -14,6 +14,7 @@ shorter as stretches are long.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def window_of(steps: Sequence[Operations], syncs: Sequence[Synchronisation]) -> 
     rank = np.concatenate([np.searchsorted(ranks, ops.ranks)[ops.rank] for ops in steps])
     origin = min(ops.origin_ns for ops in steps)
     start = np.concatenate([ops.start_ns + (ops.origin_ns - origin) for ops in steps])
-    columns = {name: np.concatenate([getattr(ops, name) for ops in steps]) for name in _COLUMNS}
+    columns: dict[str, Any] = {name: np.concatenate([getattr(ops, name) for ops in steps]) for name in _COLUMNS}
     order = order_by(rank, columns["lane"], start)
     columns = {name: values[order] for name, values in columns.items()}
     rank, start = rank[order], start[order]
@@ -79,14 +80,7 @@ def window_of(steps: Sequence[Operations], syncs: Sequence[Synchronisation]) -> 
         lane_text=_merged([ops.lane_text for ops in steps]),
         name_text=_merged([ops.name_text for ops in steps]),
         group_text=_merged([ops.group_text for ops in steps]),
-        lane=columns["lane"],
-        name=columns["name"],
-        kind=columns["kind"],
-        phase=columns["phase"],
-        occurrence=columns["occurrence"],
-        duration_ns=columns["duration_ns"],
-        group=columns["group"],
-        group_seq=columns["group_seq"],
+        **columns,
     )
     sizes = [len(of) for of in steps]
     row = np.concatenate([np.arange(size) for size in sizes])[order]
@@ -216,15 +210,13 @@ class _Launches:
     """The edges of a graph as nodes see them."""
 
     launched_by: Ints
-    """Per operation on a device the host's node that launched it, where that is the only one; else NONE."""
+    """Per operation on a device a host's node that launched it, per host's node the one before; else NONE."""
     from_host: Ints
     """Per node how many of the host's nodes it waits for, and of devices'."""
     from_device: Ints
     to_host: Ints
     to_device: Ints
     between_laps: Bools
-    host_before: Ints
-    """Per host's node the one before."""
 
     @classmethod
     def of(cls, graph: Graph, waiting: Edges, is_host: Bools) -> "_Launches":
@@ -242,7 +234,6 @@ class _Launches:
             to_host=np.bincount(before[to_host], minlength=nodes),
             to_device=np.bincount(before[~to_host], minlength=nodes),
             between_laps=between,
-            host_before=single,
         )
 
 
@@ -270,7 +261,7 @@ def _stretches(graph: Graph, launch: _Launches, in_order: Ints, is_host: Bools) 
     h_one, h_other = last[:-1], by[1:]
     known = launched[1:] & (h_one != NONE)
     h_one, h_other = np.where(known, h_one, 0), np.where(known, h_other, 0)
-    chained = known & (launch.host_before[h_other] == h_one) & (launch.from_host[h_other] == 1)
+    chained = known & (launch.launched_by[h_other] == h_one) & (launch.from_host[h_other] == 1)
     chained &= (launch.from_device[h_other] == 0) & (launch.to_host[h_one] == 1) & (launch.to_device[h_one] == 1)
     chained &= ~launch.between_laps[h_one] & ~launch.between_laps[h_other] & is_host[h_one]
     follows &= chained | (together[1:] & (last[:-1] != NONE))

@@ -310,7 +310,7 @@ class StoppedParts:
     ) -> None:
         """`times`: of some parts how often the operation of each is among them."""
         self._parts, self._times, self._recorded = parts, times, recorded
-        self.measured = None if processor is None else MeasuredStops.of(parts, recorded, processor)
+        self.measured = None if processor is None else MeasuredStops.beside(parts, recorded, processor)
 
     @cached_property
     def found_ns(self) -> Floats:

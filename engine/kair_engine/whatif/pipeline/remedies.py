@@ -62,7 +62,7 @@ def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
     computes = rows.of_type(*FORWARD_BACKWARD)
     durations = times.own_ns.copy()
     durations[computes] *= (1 + share)[rows.stage[computes]]
-    after = _step_time(times, durations)
+    after = float(times.steps_with(durations).mean())
     changes = dict(enumerate(share.tolist()))
     return Remedy("even_stages", after / 1e3, (now_ns - after) / 1e3, compute_change_by_stage=changes)
 
@@ -89,7 +89,7 @@ def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
     computes, source = dealt
     durations = times.own_ns.copy()
     durations[computes] = times.own_ns[source]
-    after = _step_time(times, durations)
+    after = float(times.steps_with(durations).mean())
     return Remedy("sorted_microbatches", after / 1e3, (now_ns - after) / 1e3, dp_ranks=rows.dp_size)
 
 
@@ -149,10 +149,6 @@ def _rows_of_batches(rows: PipelineRows, computes: Ints, batch: Ints, source_bat
     return (computes, source) if complete.all() else None
 
 
-def _step_time(times: PipelineTimes, durations: Floats) -> float:
-    return float(times.steps_with(durations).mean())
-
-
 @dataclass(frozen=True)
 class FixedDurations:
     """A job's durations, ns, and what fixes make of them."""
@@ -192,7 +188,10 @@ class FixedDurations:
             if isinstance(fix, IdealOfAll):
                 durations = np.where(mask, self.times.ideal_ns, durations)
             elif fix.even:
-                durations = np.where(mask, self._mean_of_stage(durations), durations)
+                # What its type takes in the mean of all rows of its stage.
+                cell = self.times.rows.type * self.times.rows.pp_size + self.times.rows.stage
+                mean = np.bincount(cell, durations) / np.maximum(np.bincount(cell), 1)
+                durations = np.where(mask, mean[cell], durations)
             elif fix.scale is not None:
                 durations = np.where(mask, durations * fix.scale, durations)
             else:
@@ -249,11 +248,6 @@ class FixedDurations:
         ideal = np.where(np.isfinite(others), others, np.where(np.isfinite(of_all), of_all, typical))
         ideal[TYPES.index(GARBAGE) * rows.pp_size :][: rows.pp_size] = 0.0
         return np.asarray(ideal[rows.type * rows.pp_size + rows.stage, rows.dp])
-
-    def _mean_of_stage(self, durations: Floats) -> Floats:
-        """Per row what its type takes in the mean of all rows of its stage."""
-        cell = self.times.rows.type * self.times.rows.pp_size + self.times.rows.stage
-        return np.asarray((np.bincount(cell, durations) / np.maximum(np.bincount(cell), 1))[cell])
 
     @cached_property
     def _typical(self) -> Floats:

@@ -140,11 +140,12 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     steps: list[int] = []
     unknown: set[str] = set()
     for batch in step_batches(trace, _AT_ONCE):
-        read, of_batch = _read(trace, batch)
+        of, rows, of_batch = _read(trace, batch)
         unknown |= of_batch
-        part = {name: values[filled : filled + len(read.rows)] for name, values in columns.items()}
-        steps += _fill(part, read, len(steps), dp_of, stage_of)
-        filled += len(read.rows)
+        part = {name: values[filled : filled + len(rows)] for name, values in columns.items()}
+        steps += _fill(part, of, rows, len(steps), dp_of, stage_of)
+        filled += len(rows)
+        del of, rows, part  # or they are still there while the next ones are read
     return PipelineRows(
         **{name: values[:filled] for name, values in columns.items()},
         steps=tuple(steps),
@@ -162,16 +163,8 @@ def _require_plausible(dp_of: Codes, stage_of: Codes, workers: int) -> None:
         raise InputError(f"the recording's {workers:,} workers are numbered as if there were {counted}")
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Columns as they were read, and which of their rows are operations of known types."""
-
-    of: dict[str, Ints]
-    rows: Ints
-
-
-def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
-    """The operations of these steps, and the names of those of unknown types."""
+def _read(trace: Trace, steps: list[int]) -> tuple[dict[str, Ints], Ints, set[str]]:
+    """(columns of these steps, their rows that are operations of known types, the names of those of unknown ones)."""
     # Arrow hands over a dictionary's codes; a DataFrame takes four times as long for this.
     table = pa.concat_tables([_row_groups(fragment, steps) for fragment in trace.fragments])
     of = {name: filled(table[name]) for name in _COLUMNS}
@@ -185,7 +178,7 @@ def _read(trace: Trace, steps: list[int]) -> tuple[_Read, set[str]]:
         kept &= (of["step"] != step) | ~np.isin(of["rank"], ranks)
     known = of["type"] != NONE
     unknown = {names[at] for at in present(code[kept & ~known]).tolist()}
-    return _Read(of, np.flatnonzero(kept & known)), unknown
+    return of, np.flatnonzero(kept & known), unknown
 
 
 def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
@@ -206,9 +199,10 @@ def _numbered(step: Ints) -> tuple[list[int], Ints]:
     return numbers.tolist(), np.repeat(place, np.diff(begins, append=len(step)))
 
 
-def _fill(columns: dict[str, Any], read: _Read, first: int, dp_of: Codes, stage_of: Codes) -> list[int]:
+def _fill(  # noqa: PLR0917 (one call)
+    columns: dict[str, Any], of: dict[str, Ints], rows: Ints, first: int, dp_of: Codes, stage_of: Codes
+) -> list[int]:
     """Fills these parts of the columns of PipelineRows; the steps' numbers, which have the codes from `first` on."""
-    of, rows = read.of, read.rows
     numbers, step = _numbered(of["step"][rows])
     rank = of["rank"][rows]
     dp, stage, kind, start = dp_of[rank], stage_of[rank], of["type"][rows], of["start_ns"][rows]
