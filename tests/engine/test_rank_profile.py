@@ -12,6 +12,7 @@ from support.trace_builder import Row, build, trace
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.warning_kinds import UnknownMembers
 from kair_engine.views.rank_profile import rank_profile
 
 
@@ -93,7 +94,7 @@ def test_communication_whose_members_are_unknown_is_said_to_be(tmp_path: Path) -
     table = "step 0: 0+100\n0 gpu7 | gemm 0+50 | allreduce@dp#1 50+50\n1 gpu7 | gemm 0+100"
     result = rank_profile(trace(tmp_path, table), rank=0)
     assert own(result) == {"compute": 50, "rest": 50}
-    (unknown,) = (warning for warning in result.warnings if warning.code == "unmatched_collectives")
+    (unknown,) = (warning for warning in result.warnings if isinstance(warning, UnknownMembers))
     assert (unknown.ranks, unknown.share_of_step) == ((0,), 0.5)
 
 
