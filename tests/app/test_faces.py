@@ -159,7 +159,11 @@ def test_a_baseline_is_shown_by_every_face_and_gone_from_all_once_removed(client
     assert {*compared().values()} == {None}, compared()
 
 
-def test_asking_writes_nothing_and_keeping_writes_the_answer(store: Path) -> None:
+def test_asking_writes_nothing_and_keeping_writes_the_answer(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests write into the cache that all of them share.
+    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
     session = api.app.session.Session.open("new")
     before, cache = files(store), files(Path(os.environ["KAIR_CACHE"]))
     answers = [session.ask(Question.of(command, **options)) for command, options in QUESTIONS.items()]
