@@ -1,4 +1,5 @@
-# `make demo` shows the product, `make check` is for every change, `make test` for what is to be kept.
+# `make demo` shows the product, `make check` is for every change, `make test` for what is to be kept, `make test-live`
+# for what touches running jobs.
 # Each sets up what it needs in .venv, quickly the second time.
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +7,7 @@ BIN := $(VENV)/bin
 SAMPLE := sample_traces/slow_operator
 JOB := job123
 
-.PHONY: demo check test test-oldest benchmark clean
+.PHONY: demo check test test-live test-oldest benchmark clean
 
 demo: $(VENV)/.run
 	$(BIN)/kair triage $(SAMPLE)
@@ -22,7 +23,8 @@ PYTEST := -n auto --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 # Lint, types, import contracts and tests; `check` leaves out the tests marked slow: a minute instead of three.
-check: PYTEST += -m "not slow"
+check: PYTEST += -m "not slow and not live"
+test: PYTEST += -m "not live"
 check test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,6 +46,10 @@ $(VENV)/.test: $(VENV)/.run
 	@# What is compiled the first time is compiled here, and not by each of the processes that run tests.
 	$(BIN)/pytest --collect-only -q > /dev/null
 	touch $@
+
+# Real training jobs of several processes, captured, slowed down, killed and mitigated: minutes of waiting.
+test-live: $(VENV)/.test
+	$(BIN)/pytest $(PYTEST) -m live
 
 # With the oldest dependencies that pyproject.toml admits.
 test-oldest:

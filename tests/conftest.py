@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two for each core: tests of screens and of captured jobs, all slow, wait for half of their time."""
-    return (1 if config.option.markexpr == "not slow" else 2) * (os.cpu_count() or 1)
+    return (1 if config.option.markexpr == "not slow and not live" else 2) * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -46,6 +46,7 @@ def schema_of(entry: Entry) -> dict[str, Any]:
     _leave_out_warnings(definitions, result.__name__)
     _name_causes(definitions)
     _tell_kinds(definitions)
+    _require_all(definitions)
     return {
         "$schema": DIALECT,
         "$id": f"urn:kair:schema:{entry.name}:{SCHEMA_VERSION}",
@@ -79,6 +80,13 @@ def schema_of(entry: Entry) -> dict[str, Any]:
         },
         "$defs": definitions,
     }
+
+
+def _require_all(definitions: dict[str, Any]) -> None:
+    """Require every field: one that has a default in Python is written all the same."""
+    for definition in definitions.values():
+        if "properties" in definition:
+            definition["required"] = [*definition["properties"]]
 
 
 def _about(entry: Entry, job: dict[str, Any]) -> dict[str, Any]:
@@ -120,9 +128,7 @@ def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
     """A result's warnings stand beside its data in the document, in words."""
     from kair_engine.trace.model import KairWarning
 
-    definition = definitions[result]
-    definition["properties"].pop("warnings", None)
-    definition["required"] = [name for name in definition.get("required", ()) if name != "warnings"]
+    definitions[result]["properties"].pop("warnings", None)
     for name in [KairWarning.__name__, *(kind.__name__ for kind in KairWarning.__subclasses__())]:
         if f'"#/$defs/{name}"' not in json.dumps(definitions):
             definitions.pop(name, None)

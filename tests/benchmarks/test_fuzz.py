@@ -11,7 +11,7 @@ from fuzz.judging import Case, Said, faults
 from fuzz.seeds import SAMPLES
 from fuzz.structures import structured
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 CASES = 30
 

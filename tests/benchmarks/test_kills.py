@@ -6,7 +6,7 @@ import pytest
 from fuzz.kills import SAMPLES, kills
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.live,
     pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet"),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc"),
 ]

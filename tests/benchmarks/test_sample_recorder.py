@@ -95,7 +95,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.live) for name in CASES])
 def recording(request: pytest.FixtureRequest, recorded: Path) -> Recording:
     folder, case = recorded / request.param, CASES[request.param]
     files = [json.loads(gzip.decompress(path.read_bytes())) for path in folder.glob("*.pt.trace.json.gz")]

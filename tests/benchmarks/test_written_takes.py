@@ -65,7 +65,7 @@ def test_a_stage_of_its_own_is_compared_with_what_it_took_before() -> None:
     assert mean_excess(document, 0) == pytest.approx(-0.075)
 
 
-@pytest.mark.slow
+@pytest.mark.live
 @pytest.mark.skipif(find_spec("torch") is None, reason="recording needs torch: pip install 'kair[record]'")
 def test_a_script_is_recorded_as_its_author_profiles_it(tmp_path: Path) -> None:
     seed = next(

@@ -170,7 +170,7 @@ def test_a_rank_that_died_and_that_the_others_go_on_without_holds_nobody_up(tmp_
     assert job.table.last_common_step == 199
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_a_real_job_that_goes_on_with_fewer_ranks_is_watched_as_before(tmp_path: Path) -> None:
     def job(ranks: int, steps: int, *more: str) -> list[str]:
         simulated = [str(fault.HERE / "simulated_job.py"), "--ranks", f"0-{ranks - 1}", "--world", str(ranks)]

@@ -8,7 +8,7 @@ import kills
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_whatever_is_killed_no_step_is_lost_and_none_is_counted_twice() -> None:
     outcome = kills.run("agent,coordinator,trainer", 3, seed=1, idle_s=1)
     assert outcome.steps > 100
@@ -16,7 +16,7 @@ def test_whatever_is_killed_no_step_is_lost_and_none_is_counted_twice() -> None:
     assert outcome.unknown <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_a_rank_that_becomes_slow_is_noticed_sampled_and_named_without_anybodys_help(tmp_path: Path) -> None:
     # A job without a framework, all ranks in one process; fault.py's own job is PyTorch's, with a process for each.
     job = [sys.executable, str(fault.HERE / "simulated_job.py"), "--ranks", "0-3", "--world", "4", "--steps", "225"]

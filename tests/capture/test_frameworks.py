@@ -23,7 +23,7 @@ from kair_capture.ring import NameReader, StepFlag
 from kair_engine.recording.opening import open_trace
 from kair_engine.trace.columns import read_columns
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 STEPS, SLOW = 12, 1

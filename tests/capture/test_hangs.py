@@ -404,7 +404,7 @@ def test_an_alert_that_is_over_says_so() -> None:
     assert in_words(alert) == "step 160: rank 2 trains again"
 
 
-@pytest.mark.slow
+@pytest.mark.live
 @pytest.mark.parametrize("situation", ["forward", "kill"])
 def test_in_real_jobs_the_right_rank_is_named_within_15_seconds(tmp_path: Path, situation: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2] / "validation"))

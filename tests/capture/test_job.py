@@ -27,7 +27,7 @@ from kair_engine.trace.model import NOT_TOLD
 from kair_engine.triage.analysis import triage
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.live,
     pytest.mark.skipif(find_spec("torch") is None, reason="training needs torch: pip install 'kair[record]'"),
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "captured_jobs.py"

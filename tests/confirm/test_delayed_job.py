@@ -18,7 +18,7 @@ from kair_capture.delays import DEFAULT_SHARES, Arm, Mode, Order, Place, arm_of,
 from kair_capture.ring import StepFlag
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.live,
     pytest.mark.skipif(find_spec("torch") is None, reason="training needs torch: pip install 'kair[record]'"),
 ]
 SCRIPT = Path(__file__).parents[1] / "support" / "delayed_job.py"

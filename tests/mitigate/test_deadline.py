@@ -13,6 +13,9 @@ from kair_mitigate import deadline, training_loader
 JOB = Path(__file__).parent / "jobs" / "deadline.py"
 
 
+pytestmark = pytest.mark.live
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of three ranks has found."""

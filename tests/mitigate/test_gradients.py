@@ -17,6 +17,9 @@ from kair_mitigate.plans import Plan, State  # noqa: E402
 JOBS = Path(__file__).parent / "jobs"
 
 
+pytestmark = pytest.mark.live
+
+
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """The largest difference of any gradient from one process' own in double precision, three ranks."""

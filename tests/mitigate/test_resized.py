@@ -13,6 +13,9 @@ pytest.importorskip("torch")
 JOB = Path(__file__).parent / "jobs" / "resized.py"
 
 
+pytestmark = pytest.mark.live
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("run")

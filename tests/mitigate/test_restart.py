@@ -27,7 +27,7 @@ sys.exit(running.run(sys.argv[2:], Path(sys.argv[1]), os.environ, failures=1))
 """
 LONGEST_S = 120
 EPOCHS, SAMPLES = 4, 600
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture

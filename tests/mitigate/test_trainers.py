@@ -13,7 +13,7 @@ LONGEST_S = 600
 """Three ranks import these libraries at once."""
 
 
-@pytest.mark.slow
+@pytest.mark.live
 @pytest.mark.parametrize("library", WAYS)
 def test_a_trainer_trains_as_one_process_would_whatever_sizes_are_ordered(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ keeps what it failed on in the folder it names.
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -16,13 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT), str(ROOT / "engine"), str(ROOT / "tests")]
 
-from support import chrome_builder, hang_texts, nsys_builder, xplane_builder  # noqa: E402 (the path above leads there)
+from support import chrome_builder, nsys_builder, xplane_builder  # noqa: E402 (the path above leads there)
 
 from kair_engine.errors import InputError  # noqa: E402
 from kair_engine.recording.importing import ImportTask, import_file  # noqa: E402
 
 _LONGEST_S = 10.0
 _RECORDINGS = ROOT / "tests" / "recordings"
+_HANGS = ROOT / "tests" / "cases" / "hangs"
 
 
 def samples(folder: Path) -> dict[str, Path]:
@@ -47,12 +49,11 @@ def samples(folder: Path) -> dict[str, Path]:
 
 def texts(folder: Path) -> dict[str, Path]:
     """The same of formats that are text, which has no structure to be damaged from within."""
-    log = folder / "job.log"
-    log.write_text("\n".join(("world_size=4", *hang_texts.timed_out((0, 1, 3)), hang_texts.signalled(2))))
-    ras = folder / "ras.txt"
-    counts = ("31 ranks have launched up to operation 640", hang_texts.process(12))
-    ras.write_text(hang_texts.HEAD + hang_texts.OF_ALL + hang_texts.NONE + hang_texts.mismatch(*counts))
-    return {"job_log": log, "ras": ras}
+    kept = {
+        "job_log": _HANGS / "job_log/one_rank_reports_nothing/job/job.log",
+        "ras": _HANGS / "ras/one_rank_behind/job/ras.txt",
+    }
+    return {name: Path(shutil.copy(path, folder)) for name, path in kept.items()}
 
 
 def mutations(content: bytes, chance: random.Random, count: int) -> Iterator[bytes]:
