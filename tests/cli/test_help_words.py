@@ -51,21 +51,6 @@ def test_words_lists_all_of_them_by_name() -> None:
     assert out.isascii()
 
 
-@pytest.mark.parametrize(
-    ("typed", "hint"),
-    [
-        ("stragler", "did you mean kair help straggler?"),
-        ("exposed comunication", "did you mean kair help exposed communication?"),
-        ("traige", "did you mean kair help triage?"),
-        ("zzzz", "kair help words lists all"),
-    ],
-)
-def test_an_unknown_word_is_wrong_usage_with_the_nearest_one(typed: str, hint: str) -> None:
-    said = kair("help", typed)
-    assert (said.status, said.out) == (2, "")
-    assert said.err == f"kair: error: no word {typed!r} in the glossary\nhint: {hint}\n"
-
-
 def test_each_entry_is_short_and_found_by_all_its_names() -> None:
     for word in WORDS:
         assert len(re.findall(r"\.(?: |$)", word.text)) in (1, 2), word.name

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.captured import rows_for
 from support.cli_samples import assert_valid, kair, store_variables
+from support.kept_cases import assert_kept
 from support.live_status import STATUS, write_status
 
 from kair_capture.agent.step_rows import Rows
@@ -157,37 +158,34 @@ def test_nothing_of_it_leaves_the_machine(_store: Path) -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
+DEVICE = DeviceRecord(
+    kind="device",
+    name="GPU-5f3e",
+    jobs=9,
+    slow_in=7,
+    slow_share=0.03,
+    jobs_before=5,
+    slow_before=0,
+    since="2026-11-02T00:00:00+00:00",
+    driver_before="570",
+    driver_since="575",
+    chance=0.001,
+    by_address=False,
+    always_rank=None,
+    ranks=(3,),  # type: ignore[arg-type]
+)
+HOST = replace(DEVICE, since=None, driver_before=None, driver_since=None, ranks=(), kind="host", name="node-7")
+
+
 def test_the_words() -> None:
-    assert came_in_words(LedgerSummary(23, 23, 19)) == "23 predictions, 19 within 10 %"
-    assert came_in_words(LedgerSummary(25, 23, 19)).endswith("; 2 more are open or not comparable")
-    assert "none of which" in came_in_words(LedgerSummary(3, 0, 0))
-    assert (
-        track_record_in_words(TrackRecord(12, 10))
-        == "of 12 earlier predictions for this cause 10 came true within 10 %"
-    )
-    record = DeviceRecord(
-        kind="device",
-        name="GPU-5f3e",
-        jobs=9,
-        slow_in=7,
-        slow_share=0.03,
-        jobs_before=5,
-        slow_before=0,
-        since="2026-11-02T00:00:00+00:00",
-        driver_before="570",
-        driver_since="575",
-        chance=0.001,
-        by_address=False,
-        always_rank=None,
-        ranks=(3,),  # type: ignore[arg-type]
-    )
-    assert record_in_words(record) == (
-        "rank 3: GPU-5f3e was 3.0 % of the step slower than its peers in 7 of 9 jobs since 2026-11-02, with driver 575 "
-        "(driver 570 before: 0 of 5)"
-    )
-    plain = replace(record, since=None, driver_before=None, driver_since=None, ranks=(), kind="host", name="node-7")
-    assert record_in_words(replace(plain, always_rank=0)).endswith(
-        "in 7 of 9 jobs; always as rank 0, whose own work it may be"
-    )
+    said = {
+        "all came": came_in_words(LedgerSummary(23, 23, 19)),
+        "some are open": came_in_words(LedgerSummary(25, 23, 19)),
+        "none came": came_in_words(LedgerSummary(3, 0, 0)),
+        "of a cause": track_record_in_words(TrackRecord(12, 10)),
+        "a device": record_in_words(DEVICE),
+        "always the same rank": record_in_words(replace(HOST, always_rank=0)),
+    }
+    assert_kept("ledger", said)
     entry = LedgerEntry(kind="finding", job="a", run="b", at="2026-11-27T00:00:00+00:00", about="compute")
     assert not entry.has_come

@@ -1,6 +1,7 @@
 """Ranks that were not compared; distances of every two ranks, as figures of few and shades of many."""
 
 import pytest
+from support.kept_cases import assert_kept
 
 from kair_engine.ranks import Rank
 from kair_engine.results.localize import JobPattern, LocalizeResult, RankScore
@@ -54,20 +55,16 @@ def test_a_rank_that_was_not_compared_is_said_to_be_none() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "said"),
-    [
-        (
-            JobPattern(
-                "position_imbalance", (), (3,), 7580.0, {"0": 2510.0, "1": 7540.0, "2": 12600.0}, "x", "mesh_cp"
-            ),
-            "positions 0 to 2 of mesh_cp: 2.51, 7.54, 12.6 ms",
-        ),
-        (JobPattern("uneven_work", (), (3,), 1.0, {"ranks": 5.0, "steps": 8.0}), "5 ranks took turns, in 8 steps"),
-        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 8.0}), "3 delays, every 8 steps"),
-        (JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 0.0}), "3 delays, at unequal distances"),
-        (JobPattern("host", (), (3,), 1.0, {"delays": 1.0, "rate": 0.01}), "1 delay, in 1.00 % of ranks' steps"),
-    ],
-)
-def test_every_figure_of_a_pattern_has_words(pattern: JobPattern, said: str) -> None:
-    assert figures_in_words(pattern) == said
+PATTERNS = {
+    "positions": JobPattern(
+        "position_imbalance", (), (3,), 7580.0, {"0": 2510.0, "1": 7540.0, "2": 12600.0}, "x", "mesh_cp"
+    ),
+    "turns": JobPattern("uneven_work", (), (3,), 1.0, {"ranks": 5.0, "steps": 8.0}),
+    "a period": JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 8.0}),
+    "no period": JobPattern("periodic_pause", (), (3,), 1.0, {"delays": 3.0, "every": 0.0}),
+    "a rate": JobPattern("host", (), (3,), 1.0, {"delays": 1.0, "rate": 0.01}),
+}
+
+
+def test_every_figure_of_a_pattern_has_words() -> None:
+    assert_kept("patterns", {name: figures_in_words(pattern) for name, pattern in PATTERNS.items()})

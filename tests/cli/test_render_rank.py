@@ -4,20 +4,12 @@ from dataclasses import replace
 
 import pytest
 from support.cli_samples import answering, kair, rank
+from support.kept_cases import assert_kept
 
 from kair_engine.results.rank import CurveDistance, CurvePoint
 from kair_tui.render.drawing import bar, draw
-from kair_tui.render.rank import rank_headline
 
-
-def test_a_bar_is_as_long_as_its_value_and_marked_where_the_other_lies() -> None:
-    assert bar(50, None, 100, 8, ascii_only=False) == "████"
-    assert bar(55, None, 100, 8, ascii_only=False) == "████▍"
-    assert bar(50, 25, 100, 8, ascii_only=False) == "██┃█"
-    assert bar(50, 75, 100, 8, ascii_only=True) == "####  |"
-    assert bar(0, 100, 100, 8, ascii_only=True) == "       |"
-    assert bar(200, 0, 100, 8, ascii_only=True) == "|#######"
-    assert bar(0, 0, 0, 8, ascii_only=True) == ""
+BARS = [(50, None, 100), (55, None, 100), (50, 25, 100), (50, 75, 100), (0, 100, 100), (200, 0, 100), (0, 0, 0)]
 
 
 def points(own: list[float], low: list[float], median: list[float], high: list[float]) -> list[CurvePoint]:
@@ -34,35 +26,15 @@ LATE = points(
 FARTHEST = CurveDistance(0, 0.6, 40.0, 0.0, 0.9)
 
 
-def test_a_late_curve_lies_below_the_band_of_its_peers() -> None:
-    picture = draw(LATE, FARTHEST, width=16, height=6, ascii_only=True)
-    assert [row.rstrip() for row in picture.rows] == [
-        "       .|...:***",
-        "     ...|::::*",
-        "    ..::|:..*",
-        "  .::::.|***",
-        " :::... |*",
-        "*********",
-    ]
-
-
-def test_in_unicode_the_curve_is_drawn_in_dots() -> None:
-    picture = draw(LATE, FARTHEST, width=16, height=6, ascii_only=False)
-    assert [row.rstrip() for row in picture.rows] == [
-        "       ░┃░░░▒⢰⠉⠉",
-        "     ░░░┃▒▒▒⢀⠇",
-        "    ░░▒▒┃▒░░⡜",
-        "  ░▒▒▒▒░┃⢰⠉⠉",
-        " ▒▒▒░░░ ⢀⠇",
-        "⣀⣀⣀⣀⣀⣀⣀⣀⠜",
-    ]
-
-
-def test_a_rank_alone_has_a_curve_and_no_band() -> None:
+def test_bars_are_marked_where_the_other_lies_and_a_late_curve_lies_below_the_band_of_its_peers() -> None:
     alone = [CurvePoint(point.time_us, point.completed, None, None, None, None) for point in LATE]
-    picture = draw(alone, None, width=8, height=4, ascii_only=True)
-    assert {layer for row in picture.layers for layer in row} == {"", "rank"}
-    assert picture.distance_at is None
+    assert draw(alone, None, width=8, height=4, ascii_only=True).distance_at is None
+    drawn = {}
+    for look, ascii_only in (("Unicode", False), ("ASCII", True)):
+        drawn[f"bars in {look}"] = [bar(*one, 8, ascii_only=ascii_only) for one in BARS]
+        drawn[f"late in {look}"] = [*draw(LATE, FARTHEST, width=16, height=6, ascii_only=ascii_only).rows]
+        drawn[f"alone in {look}"] = [*draw(alone, None, width=8, height=4, ascii_only=ascii_only).rows]
+    assert_kept("curves", drawn)
 
 
 def test_every_sign_says_what_it_stands_for() -> None:
@@ -71,22 +43,7 @@ def test_every_sign_says_what_it_stands_for() -> None:
     assert [[signs[layer] for layer in row] for row in picture.layers] == [list(row) for row in picture.rows]
 
 
-@pytest.mark.parametrize("ascii_only", [False, True])
-def test_kair_rank_shows_parts_curve_and_distance(monkeypatch: pytest.MonkeyPatch, ascii_only: bool) -> None:
-    with answering(monkeypatch):
-        text = kair("rank", "--rank", "1", *(["--ascii"] if ascii_only else [])).out
-    lines = text.splitlines()
-    assert lines[0] == (
-        "rank 1 takes 100 ms a step, its role 99.0 ms; most above its role's median is input: 30.0 ms, +27.0 ms"
-    )
-    table = {line.split("  ")[0]: line.split() for line in lines[4:10]}
-    assert list(table) == ["compute", "exposed communication", "waiting", "input", "host", "rest"]
-    assert table["input"][1:9] == ["30.0", "ms", "3.00", "ms", "+27.0", "ms", "30.0", "%"]
-    assert "largest distance 50.0 % from rank 0 at 50.0 ms: 25.0 % completed, 75.0 % there" in text
-    assert text.isascii() == ascii_only
-
-
-def test_a_rank_alone_is_shown_without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kair_rank_shows_parts_curve_and_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     known = rank()
     alone = replace(
         known,
@@ -97,14 +54,10 @@ def test_a_rank_alone_is_shown_without_comparison(monkeypatch: pytest.MonkeyPatc
         farthest=None,
         mean_distance=None,
     )
-    with answering(monkeypatch, {"rank": alone}):
-        text = kair("rank", "--rank", "1").out
-    assert text.splitlines()[0] == "rank 1 takes 100 ms a step; most of it is compute, 60.0 ms"
-    assert "distance" not in text
-    assert "median" not in text
-
-
-def test_a_rank_like_its_peers_stands_out_in_nothing() -> None:
-    known = rank()
     alike = replace(known, parts=tuple(replace(part, typical_us=part.own_us - 900) for part in known.parts))
-    assert rank_headline(alike).endswith("; no part of it is 1 % of the step above its role's median")
+    shown = {}
+    for name, one in (("beside its peers", known), ("alone", alone), ("like its peers", alike)):
+        with answering(monkeypatch, {"rank": one}):
+            shown |= {f"{name}{look}": kair("rank", "--rank", "1", *look.split()).out for look in ("", " --ascii")}
+    assert all(shown[name].isascii() for name in shown if name.endswith("--ascii"))
+    assert_kept("rank_pages", {name: text.split("\n") for name, text in shown.items()})

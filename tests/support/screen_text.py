@@ -60,6 +60,19 @@ def screen_text(app: KairApp) -> str:
     return "\n".join(screen_lines(app)) + "\n"
 
 
+def assert_says(app: KairApp, *texts: str) -> None:
+    """Whether all of them are on the screen."""
+    shown = screen_text(app)
+    assert [text for text in texts if text not in shown] == [], shown
+
+
+def front(app: KairApp, kind: type[Shown]) -> Shown:
+    """The screen in front, which is of that kind."""
+    screen = app.screen
+    assert isinstance(screen, kind)
+    return screen
+
+
 def assert_snapshot(app: KairApp, name: str) -> None:
     """Compares the screen with `snapshots/<name>.txt`; with another release than `DRAWN_BY` only its words."""
     file = SNAPSHOTS / f"{name}.txt"
@@ -88,9 +101,7 @@ async def go(app: KairApp, pilot: Pilot[int], *keys: str, to: type[Shown] = View
     """Presses keys, and waits for a screen of that kind with all its answers."""
     await pilot.press(*keys)
     await until(pilot, lambda: isinstance(app.screen, to) and answered(app))
-    screen = app.screen
-    assert isinstance(screen, to)
-    return screen
+    return front(app, to)
 
 
 async def type_line(pilot: Pilot[int], key: str, text: str) -> None:

@@ -13,6 +13,7 @@ from support.cli_samples import printed, waiting_for
 from support.places import MEGATRON, SAMPLES
 from support.screen_text import (
     answered,
+    assert_says,
     assert_snapshot,
     go,
     opened,
@@ -227,9 +228,7 @@ async def test_opened_for_a_rank_and_an_operator_it_says_so_and_goes_back_to_the
 async def test_a_rank_that_nobody_waited_for_shows_where_it_waited() -> None:
     async with blamed(SLOW, place=Place("blame", rank=1)) as (app, _, _):
         assert "only rank 1: nobody waited for that (r shows the whole job)" in screen_text(app)
-        assert "to all causes" in screen_text(app)
-        assert "0.0 % of the waiting came from rank 1" in screen_text(app)
-        assert "waited in gloo:" in screen_text(app)
+        assert_says(app, "to all causes", "0.0 % of the waiting came from rank 1", "waited in gloo:")
 
 
 @played
@@ -239,8 +238,7 @@ async def test_a_filter_and_an_order_apply_to_the_causes() -> None:
         await type_line(pilot, "slash", "cause:host !idle")
         assert "6 root causes · filter cause:host !idle" in screen_text(app)
         await type_line(pilot, "slash", "rank:1")
-        assert "0 of 6 root causes" in screen_text(app)
-        assert "to none" in screen_text(app)
+        assert_says(app, "0 of 6 root causes", "to none")
         await type_line(pilot, "slash", "")
         await pilot.press("s", "S")
         assert "sorted by share, reversed" in screen_text(app)

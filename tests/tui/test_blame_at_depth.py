@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.kept_cases import assert_kept
 from support.places import SAMPLES
 from support.screen_text import go, opened, played, screen_lines, screen_text
 
@@ -90,36 +91,23 @@ async def test_only_whom_triage_accuses_is_marked() -> None:
         assert any("root causes" in line and "paths" in line for line in lines)
 
 
-def test_the_headline_tells_where_waiting_came_from_and_keeps_to_what_was_asked() -> None:
-    result = deep()
-    assert blame_headline(result) == (
-        "waiting came from rank 2 (100.0 %): the 32.5 ms that ranks together waited in step 4, 25.0 % of their time "
-        "(also while they compute)"
-    )
+def test_where_waiting_came_from_and_how_a_path_goes_on_is_told_in_words() -> None:
+    result, wait, gemm = deep(), node(1, "nccl:all_reduce", "collective"), node(1, "gemm", "compute", "edge")
     of_operator = replace(result, root_causes=result.root_causes[:1], only_operator="mlp", only_rank=Rank(2))
-    assert blame_headline(of_operator) == (
-        "90.0 % of the waiting came from operators with 'mlp' on rank 2: 29.2 ms of the 32.5 ms that ranks together "
-        "waited in step 4"
+    at_once = replace(result, ranks_time_us=result.waiting_us / 1.2)
+    headlines = (result, of_operator, at_once, replace(result, method="paper"))
+    later = (
+        node(4, "nccl:all_reduce", "collective"),
+        node(4, "nccl:send", "send"),
+        node(4, "nccl:recv", "recv"),
+        node(1, "cudaLaunchKernel", "host"),
+        node(1, "gemm", "compute"),
     )
-    # In several collectives at once they wait for each.
-    assert blame_headline(replace(result, ranks_time_us=result.waiting_us / 1.2)).endswith(
-        "waited in step 4, more than all of their time in several collectives at once"
-    )
-    assert "waiting" not in blame_headline(replace(result, method="paper")).split("(")[0]
-
-
-def test_a_path_goes_on_in_words() -> None:
-    def words(before: PathNode, after: PathNode, *, is_first: bool = False, is_last: bool = False) -> str:
-        return stop_in_words(before, after, is_first=is_first, is_last=is_last)
-
-    wait = node(1, "nccl:all_reduce", "collective")
-    assert words(wait, node(4, "nccl:all_reduce", "collective"), is_first=True) == "rank 4 came last to "
-    assert words(wait, node(4, "nccl:send", "send")) == "waited for rank 4's send, "
-    assert words(wait, node(4, "nccl:recv", "recv")) == "waited for rank 4's receive, "
-    assert words(wait, node(4, "nccl:all_reduce", "collective")) == "waited for rank 4 in "
-    assert words(wait, node(1, "cudaLaunchKernel", "host")) == "rank 1 was held up by "
-    assert words(wait, node(1, "gemm", "compute")) == "rank 1 came after "
-    edge = node(1, "gemm", "compute", "edge")
-    assert path_end(edge, long_path(0)) == "compute: 6.60 ms lost there"
+    first = stop_in_words(wait, later[0], is_first=True, is_last=False)
     in_time = node(1, "gemm", "compute", "culprit", 10_700.0)
-    assert path_end(in_time, long_path(0)) == "compute: 6.60 ms lost in it"
+    said = {
+        "headlines": [blame_headline(of) for of in headlines],
+        "stops": [first, *(stop_in_words(wait, one, is_first=False, is_last=False) for one in later)],
+        "ends": [path_end(end, long_path(0)) for end in (gemm, in_time)],
+    }
+    assert_kept("blame_words", said)

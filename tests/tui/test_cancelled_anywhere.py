@@ -39,12 +39,15 @@ def test_asked_again_it_is_answered_alike(
     store_variables(monkeypatch, tmp_path)
     # Steps are replayed one by one as those of large jobs are, and read anew each time as of a job just opened.
     monkeypatch.setattr("kair_engine.whatif.operators.batches._MOST_ROWS", 1)
-    trace, question = replace(recorded(path), memory=None), Question.of(command)
-    patient = Patience(10**9)
-    answer = Session(trace, JobSource(str(path), path, stored=False)).ask(question, patient)
+    question, patient = Question.of(command), Patience(10**9)
+
+    def opened() -> Session:
+        return Session(replace(recorded(path), memory=None, known={}), JobSource(str(path), path, stored=False))
+
+    answer = opened().ask(question, patient)
     assert patient.asked > PLACES
     for place in range(PLACES):
-        session = Session(trace, JobSource(str(path), path, stored=False))
+        session = opened()
         with pytest.raises(Cancelled):
             session.ask(question, Patience(patient.asked * place // PLACES))
         assert session.known(question) is None

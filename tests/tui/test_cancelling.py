@@ -11,7 +11,7 @@ import pytest
 from support.answers import recorded
 from support.cli_samples import store_variables
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from support.screen_text import answered, front, opened, played, screen_lines, screen_text, until
 
 from kair.app.jobs import JobSource
 from kair.app.question import Given, Question, answering
@@ -77,8 +77,7 @@ async def test_a_key_cancels_and_asks_again(long: Long) -> None:
         assert session is not None
         await pilot.press("3")
         await until(pilot, lambda: bool(long.begun))
-        screen = app.screen
-        assert isinstance(screen, BlameScreen)
+        screen = front(app, BlameScreen)
         (question,) = (one for one in screen.questions().values() if one.command == "blame")
         await pilot.press("C")
         assert "cancelled kair blame after 0 s: C asks again" in screen_text(app)
@@ -152,8 +151,7 @@ async def test_a_question_that_stays_is_not_begun_again_when_another_changes(
         assert session is not None
         await pilot.press("3")
         await until(pilot, lambda: bool(long.begun))
-        screen = app.screen
-        assert isinstance(screen, BlameScreen)
+        screen = front(app, BlameScreen)
         asked = {**screen.questions(), "more": session.question("steps")}
         monkeypatch.setattr(screen, "questions", lambda: asked)
         monkeypatch.setattr(screen, "show", lambda *_: None)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from support.cli_samples import kair
 from support.places import SAMPLES
-from support.screen_text import answered, go, opened, played, screen_text, type_line, until
+from support.screen_text import answered, front, go, opened, played, screen_text, type_line, until
 
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.render.terminal import Look
@@ -56,8 +56,7 @@ async def test_a_typed_command_shows_its_output_in_place() -> None:
 @played
 async def test_the_commands_behind_the_view_print_what_it_shows() -> None:
     async with opened(SLOW) as (app, pilot):
-        screen = app.screen
-        assert isinstance(screen, OverviewScreen)
+        screen = front(app, OverviewScreen)
         await pilot.press("o")
         shown = screen_text(app)
         for command in screen.commands():
@@ -177,8 +176,6 @@ def test_bookmarks_of_a_stored_job_are_with_the_job() -> None:
 @played
 async def _record(runbook: Path, verdicts: list[str]) -> None:
     async with opened(SLOW) as (app, pilot):
-        screen = app.screen
-        assert isinstance(screen, OverviewScreen)
         await pilot.press("R", "enter")
         assert f"● {runbook.name}" in screen_text(app)
         verdicts += screen_text(app).splitlines()[2:3]

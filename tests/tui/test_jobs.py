@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
-from support.screen_text import answered, assert_snapshot, go, played, screen_lines, screen_text, type_line, until
+from support.screen_text import (
+    answered,
+    assert_says,
+    assert_snapshot,
+    front,
+    go,
+    played,
+    screen_lines,
+    screen_text,
+    type_line,
+    until,
+)
 from support.stored_jobs import edit_job_file
 from textual.pilot import Pilot
 
@@ -73,8 +84,7 @@ def is_listed(app: KairApp) -> bool:
 
 
 def chosen(app: KairApp) -> str | None:
-    screen = app.screen
-    assert isinstance(screen, JobsScreen)
+    screen = front(app, JobsScreen)
     return screen.chosen.name if screen.chosen else None
 
 
@@ -211,8 +221,7 @@ async def test_the_list_is_what_its_command_prints() -> None:
         await pilot.press("o")
         assert "kair jobs" in screen_text(app)
         await pilot.press("escape")
-        screen = app.screen
-        assert isinstance(screen, JobsScreen)
+        screen = front(app, JobsScreen)
         (export,) = screen.exports()
         assert export.write("csv") == kair("jobs", "-o", "csv").out
         assert json.loads(export.write("json"))["data"] == json.loads(kair("jobs", "--json").out)["data"]
@@ -348,10 +357,8 @@ async def test_a_job_that_is_slowed_by_what_is_nobodys_fault_is_marked_and_comes
         (recording,) = recordings_in(store_root(None) / name)
         keep_verdict(recording, verdict, f"{verdict} is said")
     async with listed() as (app, pilot):
-        assert "△ b   job_wide is said" in screen_text(app)
-        assert "▲ c   straggler is said" in screen_text(app)
-        screen = app.screen
-        assert isinstance(screen, JobsScreen)
+        assert_says(app, "△ b   job_wide is said", "▲ c   straggler is said")
+        screen = front(app, JobsScreen)
         screen.sort_by("verdict", descending=False)
         await pilot.pause()
         said = [line for line in screen_lines(app) if " is said" in line]
@@ -370,8 +377,7 @@ async def test_what_stragglers_cost_stands_under_each_job_once_it_is_worked_out(
         under = next(line for at, line in enumerate(screen_lines(app)) if "night" in screen_lines(app)[at - 1])
         assert re.search(r"\d+\.\d % waste, +\d+\.\d GPU-hours a day: compute", under)
         assert "of all steps of a job" in screen_text(app)
-        screen = app.screen
-        assert isinstance(screen, JobsScreen)
+        screen = front(app, JobsScreen)
         screen.sort_by("waste", descending=False)
         await pilot.pause()
         assert shown(app)[-1] == "calm", "it wastes least"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.places import SAMPLES
-from support.screen_text import answered, go, opened, played, screen_lines, screen_text, type_line, until
+from support.screen_text import answered, front, go, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.results.lateness import Lateness, darkest
 from kair_engine.stats import role_medians
@@ -67,8 +67,7 @@ def test_lines_of_many_ranks_hold_those_of_one_host_where_there_is_room() -> Non
 async def the_map(keys: tuple[str, ...], *, look: Look, late: Lateness | None = None) -> list[str]:
     """The lines of the map on a terminal of 80 x 24, and the line that tells of the cursor."""
     async with opened(SLOW, look=look) as (app, pilot):
-        screen = app.screen
-        assert isinstance(screen, OverviewScreen)
+        screen = front(app, OverviewScreen)
         await pilot.press("H")
         shown = screen.query_one(LatenessMap)
         await until(pilot, lambda: shown.has_map)
@@ -131,8 +130,7 @@ async def test_who_was_late_when_is_two_keys_away_and_leads_to_the_moment() -> N
 @played
 async def test_the_map_follows_the_chosen_steps_and_the_filter() -> None:
     async with opened(TWO_HOSTS, size=(160, 50)) as (app, pilot):
-        screen = app.screen
-        assert isinstance(screen, OverviewScreen)
+        screen = front(app, OverviewScreen)
         shown = screen.query_one(LatenessMap)
         await until(pilot, lambda: shown.has_map)
         assert shown.columns.count == 10 and shown.rows.count == 8
@@ -146,8 +144,7 @@ async def test_the_map_follows_the_chosen_steps_and_the_filter() -> None:
 async def test_a_map_that_is_taken_away_while_it_is_hidden_is_drawn_empty() -> None:
     async with opened(SLOW) as (app, pilot):
         await pilot.press("H")
-        screen = app.screen
-        assert isinstance(screen, OverviewScreen)
+        screen = front(app, OverviewScreen)
         shown = screen.query_one(LatenessMap)
         await until(pilot, lambda: shown.has_map)
         await pilot.press("H")  # back to the ranks

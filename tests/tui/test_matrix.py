@@ -3,14 +3,7 @@
 import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
-from support.screen_text import (
-    go,
-    opened,
-    played,
-    screen_lines,
-    screen_text,
-    type_line,
-)
+from support.screen_text import assert_says, go, opened, played, screen_lines, screen_text, type_line
 
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens import matrix
@@ -81,8 +74,7 @@ async def test_shares_and_the_whole_run_are_options_of_the_command() -> None:
     async with opened(INPUT) as (app, pilot):
         screen = await go(app, pilot, "D", "percent_sign", "W")
         assert screen.commands() == [f"kair localize {INPUT} --method paper --whole-run --normalized --matrix"]
-        assert f"{printed(screen.commands()[0])['matrix'][1][0]:.4f}" in screen_text(app)
-        assert "over the run, shares" in screen_text(app)
+        assert_says(app, f"{printed(screen.commands()[0])['matrix'][1][0]:.4f}", "over the run, shares")
 
 
 @played

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.answers import triaged
 from support.places import SAMPLES
-from support.screen_text import go, opened, played, screen_lines, screen_text, type_line, until
+from support.screen_text import assert_says, go, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.ranks import Rank
 from kair_tui.render.terminal import Look
@@ -55,8 +55,7 @@ async def test_a_range_of_steps_narrows_everything_until_all_are_wanted_again() 
         strip.action_move(4)
         await go(app, pilot, "enter")
         assert screen.session.steps == (5, 6, 7, 8, 9)
-        assert "only steps 5-9" in screen_text(app)
-        assert "persistent, steps 5-9" in screen_text(app)
+        assert_says(app, "only steps 5-9", "persistent, steps 5-9")
         assert screen.commands()[1] == f"kair triage {SLOW} --step 5-9"
         await go(app, pilot, "A")
         assert "persistent, steps 4-15" in screen_text(app)

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.places import SAMPLES
-from support.screen_text import assert_snapshot, go, opened, played, screen_text, type_line, until
+from support.screen_text import assert_snapshot, front, go, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -25,8 +25,7 @@ async def asked(app: KairApp, pilot: Pilot[int], sql: str) -> None:
     assert isinstance(app.focused, Input)
     app.focused.value = sql
     await pilot.press("enter")
-    screen = app.screen
-    assert isinstance(screen, QueryScreen)
+    screen = front(app, QueryScreen)
     await until(pilot, lambda: sql in screen.commands()[0] and not screen.waiting)
 
 

@@ -9,6 +9,7 @@ import click
 import pytest
 from support.answers import recorded
 from support.cli_samples import kair, store_variables, trace
+from support.kept_cases import assert_kept
 from support.places import SAMPLES
 
 from kair.app.jobs import JobSource
@@ -45,20 +46,25 @@ def typed(line: str, session: Session) -> Outcome:
     return run_line(line, state)
 
 
-@pytest.mark.parametrize(
-    ("question", "line"),
-    [
-        (Question.of("triage"), "kair triage job123"),
-        (Question.of("triage", (40, 41, 42, 45)), "kair triage job123 --step 40-42,45"),
-        (Question.of("pinpoint", rank=3, method="paper"), "kair pinpoint job123 --rank 3 --method paper"),
-        (Question.of("localize", matrix=True, whole_run=False), "kair localize job123 --matrix"),
-        (Question.of("whatif", fix=["rank=1", "op=a b"]), "kair whatif job123 --fix rank=1 --fix 'op=a b'"),
-        (Question.of("blame", operator=None), "kair blame job123"),
-        (Question.of("jobs"), "kair jobs"),
-    ],
-)
-def test_a_question_is_a_command_line(question: Question, line: str) -> None:
-    assert line_of(question, "job123") == line
+QUESTIONS = [
+    Question.of("triage"),
+    Question.of("triage", (40, 41, 42, 45)),
+    Question.of("pinpoint", rank=3, method="paper"),
+    Question.of("localize", matrix=True, whole_run=False),
+    Question.of("whatif", fix=["rank=1", "op=a b"]),
+    Question.of("blame", operator=None),
+    Question.of("jobs"),
+]
+WRONG = ["triag", "", "tui", "pinpoint", "pinpoint --rank x", 'info "']
+
+
+def test_a_question_is_a_command_line_and_a_wrong_line_says_what_is_wrong(session: Session) -> None:
+    said = {}
+    for line in WRONG:
+        with pytest.raises((UsageError, click.UsageError)) as wrong:
+            typed(line, session)
+        said[line] = explained(wrong.value)[0]
+    assert_kept("typed_lines", {"questions": [line_of(one, "job123") for one in QUESTIONS], "wrong": said})
 
 
 def test_the_line_means_the_question() -> None:
@@ -139,23 +145,6 @@ def test_a_typed_command_is_about_the_open_job_and_its_steps(session: Session) -
 
 def test_help_of_a_command_is_text(session: Session) -> None:
     assert "--rank" in typed("pinpoint --help", session).write(PageOptions())
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("triag", "no such command 'triag'"),
-        ("", "no command"),
-        ("tui", "tui cannot be asked here: it takes the terminal, or commands, itself"),
-        ("pinpoint", "missing --rank"),
-        ("pinpoint --rank x", "--rank must be a whole number, got 'x'"),
-        ('info "', "a quote is not closed in 'info \"'"),
-    ],
-)
-def test_a_wrong_line_says_what_is_wrong(session: Session, line: str, message: str) -> None:
-    with pytest.raises((UsageError, click.UsageError)) as wrong:
-        typed(line, session)
-    assert explained(wrong.value)[0] == message
 
 
 def test_a_sample_without_fragments_still_makes_a_line() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_text, type_line, until
+from support.screen_text import answered, front, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair_tui.render.terminal import Look
@@ -34,8 +34,7 @@ async def rank_screen(
     async with opened(job, size=size, look=look) as (app, pilot):
         app.go_to_rank(rank)
         await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
-        screen = app.screen
-        assert isinstance(screen, RankScreen)
+        screen = front(app, RankScreen)
         yield screen, pilot
 
 

@@ -7,7 +7,7 @@ from support.answers import answered_once
 from support.cli_samples import store_variables
 from support.places import SAMPLES
 from support.run_ahead_builder import LEAD, write_run_ahead
-from support.screen_text import go, opened, played, screen_text, type_line, until
+from support.screen_text import front, go, opened, played, screen_text, type_line, until
 
 from kair_tui.tui.screens.rank import RankScreen
 from kair_tui.tui.screens.timeline import TimelineScreen
@@ -58,8 +58,7 @@ async def test_a_timeline_goes_back_to_what_hosts_did_before_the_step(tiny: str)
     async with opened(tiny, size=(100, 30)) as (app, pilot):
         await go(app, pilot, "enter", to=RankScreen)
         await go(app, pilot, "4", to=TimelineScreen)
-        screen = app.screen
-        assert isinstance(screen, TimelineScreen)
+        screen = front(app, TimelineScreen)
         assert screen._result is not None
         assert screen._result.begin_us == screen._result.earliest_us == -LEAD
         assert "1.50 ms before the step: 150 µs instead of 30.0 µs" in said(app)
@@ -88,8 +87,7 @@ async def test_nothing_of_it_is_said_of_other_jobs() -> None:
     async with opened(SYNCHRONISED, size=(100, 30)) as (app, pilot):
         assert "hosts run ahead" not in said(app)
         await go(app, pilot, "4", to=TimelineScreen)
-        screen = app.screen
-        assert isinstance(screen, TimelineScreen)
+        screen = front(app, TimelineScreen)
         assert "hosts run ahead" not in said(app)
         await go(app, pilot, "W", "less_than_sign")
         assert screen._result is not None

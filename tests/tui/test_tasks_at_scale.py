@@ -13,7 +13,7 @@ from layouts import JobLayout
 from network_faults import SlowEdge
 from simulator import JobSpec, simulate
 from support.places import BYTEDANCE, MEGATRON, SAMPLES
-from support.screen_text import answered, opened, played, screen_lines, screen_text, until
+from support.screen_text import answered, front, opened, played, screen_lines, screen_text, until
 from textual.pilot import Pilot
 
 from kair_tui.tui.frame.app import KairApp
@@ -183,8 +183,7 @@ def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
             await press(app, pilot, "1")
             # 6. Who was late when, and back to the ranks.
             await press(app, pilot, "H")
-            overview = app.screen
-            assert isinstance(overview, OverviewScreen)
+            overview = front(app, OverviewScreen)
             await wait(pilot, lambda: overview.query_one(LatenessMap).has_map and " step " in screen_lines(app)[-2])
             await press(app, pilot, "H")
             # 7. All of the first finding, with its advice.

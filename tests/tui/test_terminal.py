@@ -5,12 +5,13 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from support.cli_samples import kair
+from support.kept_cases import assert_kept
 from support.places import SAMPLES
 from support.terminals import PROGRAM, Tmux, full_screen, terminal_environment
 
@@ -191,48 +192,29 @@ def test_from_the_list_of_jobs_to_a_verdict_and_back_without_colours(
         tmux.wait_for("ended with 0")
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"TERM": "xterm-256color"}, "256"),
-        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
-        ({"TERM": "xterm-direct"}, "truecolor"),
-        ({"TERM": "linux"}, "16"),
-        ({"TERM": "screen"}, "16"),
-        ({"TERM": "vt100"}, "none"),
-        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
-        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256"),
-    ],
-)
-def test_colours_are_what_the_terminal_announces(environment: dict[str, str], expected: str) -> None:
-    assert look_of(environment).colours == expected
-    assert look_of(environment, no_color=True).colours == "none"
+LOOKS: list[dict[str, str]] = [
+    {"TERM": "xterm-256color", "LANG": "en_US.UTF-8"},
+    {"TERM": "xterm", "COLORTERM": "truecolor", "LANG": "C"},
+    {"TERM": "xterm-direct", "LANG": "en_US.ISO-8859-1"},
+    {"TERM": "linux", "LANG": "C", "LC_ALL": "de_DE.utf8"},
+    {"TERM": "screen", "LANG": "en_US.UTF-8", "LC_ALL": "C", "COLORFGBG": "0;15"},
+    {"TERM": "vt100", "COLORFGBG": "15;0"},
+    {"TERM": "xterm-256color", "NO_COLOR": "1"},
+    {"TERM": "xterm-256color", "NO_COLOR": ""},
+    {},
+]
 
 
-@pytest.mark.parametrize(
-    ("environment", "ascii_only"),
-    [
-        ({"LANG": "C"}, True),
-        ({}, True),
-        ({"LANG": "en_US.ISO-8859-1"}, True),
-        ({"LANG": "C", "LC_ALL": "de_DE.utf8"}, False),
-        ({"LANG": "en_US.UTF-8", "LC_ALL": "C"}, True),
-        ({"LANG": "en_US.UTF-8"}, False),
-    ],
-)
-def test_a_locale_that_is_not_utf8_gets_ascii(environment: dict[str, str], ascii_only: bool) -> None:
+def test_colours_signs_and_theme_are_what_the_terminal_announces_or_what_was_asked_for() -> None:
+    looks = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
-        assert look_of(environment).ascii_only is ascii_only
-        assert look_of(environment, ascii_only=True).ascii_only
-
-
-def test_the_theme_is_what_was_asked_for_else_what_the_terminal_tells() -> None:
-    assert not look_of({}).light
-    assert look_of({"COLORFGBG": "0;15"}).light
-    assert not look_of({"COLORFGBG": "15;0"}).light
-    assert not look_of({"COLORFGBG": "0;15"}, theme="dark").light
-    assert look_of({}, theme="light").light
+        for environment in LOOKS:
+            looks[" ".join(f"{name}={value}" for name, value in environment.items())] = asdict(look_of(environment))
+            asked = look_of(environment, no_color=True, ascii_only=True, theme="light")
+            assert (asked.colours, asked.ascii_only, asked.light) == ("none", True, True)
+            assert not look_of(environment, theme="dark").light
+    assert_kept("looks", looks)
 
 
 def test_every_sign_has_a_twin_in_ascii() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.cli_samples import kair, store_variables
 from support.live_status import SLOW, STATUS, write_status
 from support.places import SAMPLES
-from support.screen_text import answered, opened, played, screen_text, type_line, until
+from support.screen_text import answered, assert_says, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
 
 from kair.app.places import store_root
@@ -50,8 +50,7 @@ async def test_a_job_that_is_replaced_shows_no_old_figures_over_new_ones() -> No
         await pilot.press("enter")
         assert isinstance(app.screen, RankScreen)
         await until(pilot, lambda: "kair: error" in screen_text(app))
-        assert "night was replaced or deleted while it was open" in screen_text(app)
-        assert "ctrl+r reads it again" in screen_text(app)
+        assert_says(app, "night was replaced or deleted while it was open", "ctrl+r reads it again")
         await looked(app, pilot)
         assert "changed on disk: ctrl+r" in screen_text(app).splitlines()[0]
         await pilot.press("escape", "ctrl+r")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import printed
+from support.kept_cases import assert_kept
 from support.places import BYTEDANCE, SAMPLES
 from support.screen_text import answered, opened, played, screen_text, type_line, until
 from textual.pilot import Pilot
@@ -192,32 +193,16 @@ async def test_it_opens_on_the_rank_one_came_from_and_fits_a_small_terminal() ->
         assert "▸prices" in screen_text(app)
 
 
-@pytest.mark.parametrize(
-    ("typed", "option"),
-    [
-        ("rank=3", "--fix rank=3"),
-        ("--fix rank=3", "--fix rank=3"),
-        ("--fix=rank=3", "--fix rank=3"),
-        ("op='flash*':0.5", "--scale 'op=flash*:0.5'"),
-        ("--scale op=aten::mm:2", "--scale op=aten::mm:2"),
-        ("op=aten::mm", "--fix op=aten::mm"),
-        ("op='my layer; reboot'", "--fix 'op=my layer; reboot'"),
-    ],
-)
-def test_what_is_typed_is_an_option(typed: str, option: str) -> None:
-    assert fix_option(typed_fix(typed)) == option
+TYPED = ["rank=3", "--fix rank=3", "--fix=rank=3", "op='flash*':0.5", "--scale op=aten::mm:2", "op=aten::mm"]
+TYPED += ["op='my layer; reboot'", "--fix rank=4-7+kind=compute", "--scale op=flash*:0.5", "--fix host=node1"]
+
+
+def test_what_is_typed_is_an_option_and_told_in_words() -> None:
+    said = {typed: [fix_option(typed_fix(typed)), in_words([typed_fix(typed)])] for typed in TYPED}
+    assert_kept("typed_fixes", said)
 
 
 @pytest.mark.parametrize("typed", ["", "rank", "--step 4", "rank='3", "--scale rank=3"])
 def test_what_is_no_option_is_turned_down(typed: str) -> None:
     with pytest.raises(UsageError):
         typed_fix(typed)
-
-
-def test_a_fix_in_words() -> None:
-    assert (
-        in_words([typed_fix("--fix rank=4-7+kind=compute")])
-        == "as if compute of ranks 4-7 took no longer than among peers"
-    )
-    assert in_words([typed_fix("--scale op=flash*:0.5")]) == "as if flash* took 0.5 times as long"
-    assert in_words([typed_fix("--fix host=node1")]) == "as if everything of host node1 took no longer than among peers"
