@@ -124,7 +124,7 @@ def test_nothing_is_left_of_an_import_that_fails(
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kair_engine.store.jobs._copy", no_space)
+    monkeypatch.setattr("kair_engine.store.jobs.create_file", no_space)
     with pytest.raises(UnwritableStoreError, match="No space left on device") as failure:
         store.import_traces([traces], "job1", cache=cache)
     assert "\n" not in str(failure.value)

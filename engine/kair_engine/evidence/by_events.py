@@ -1,6 +1,5 @@
 """Whether something happened to a rank's device, link, process or host, and not to its peers' as well."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from kair_engine.evidence.case import AROUND_NS, Case
@@ -24,7 +23,8 @@ def by_events(case: Case) -> Explanation | None:
         return _none(case, first, end)
     event = own[-1] if onset is None else min(own, key=lambda one: abs(one.time_ns - onset))
     innocents = set(case.innocents())
-    alike = innocents & {rank for one in near if _same(one, event) for rank in one.ranks}
+    same = [one for one in near if (one.name, one.value) == (event.name, event.value)]
+    alike = innocents & {rank for one in same for rank in one.ranks}
     bound = event.source.bound_s
     return replace(
         case.blank(),
@@ -57,20 +57,13 @@ def _speaks(case: Case, event: Event) -> bool:
     return not row.is_downstream and not row.is_application and of in (None, row.sign_of)
 
 
-def _same(one: Event, other: Event) -> bool:
-    return (one.name, one.value) == (other.name, other.value)
-
-
 def _none(case: Case, begin: int, end: int) -> Explanation | None:
     """Excluded where a log that would have told it goes through the whole time, and is of this rank's host."""
     for source in case.known.evidence.sources:
         if source.first_ns is None or source.last_ns is None or source.clock == "unknown":
             continue
         covers = source.first_ns <= begin and source.last_ns >= end
-        if covers and set(case.part.events) <= set(source.observes) and _is_of(case, source.hosts):
+        is_of_host = any(case.rank in case.known.joins.on_host(host) for host in source.hosts)
+        if covers and is_of_host and set(case.part.events) <= set(source.observes):
             return replace(case.blank(), word="excluded", sources=(source.name,))
     return None
-
-
-def _is_of(case: Case, hosts: Iterable[str]) -> bool:
-    return any(case.rank in case.known.joins.on_host(host) for host in hosts)

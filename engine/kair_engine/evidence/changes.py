@@ -68,14 +68,10 @@ def _traits_of_both(before: Identities, now: Identities) -> Iterator[tuple[Trait
             yield before_by_name[one.what], one
 
 
-def _device(one: RankIdentity) -> str | None:
-    return one.device.uuid or one.device.pci
-
-
 _WHERE: Final[Mapping[str, Callable[[RankIdentity], str | None]]] = {
     "host": lambda one: one.host,
     "boot of the host": lambda one: one.boot,
-    "device": _device,
+    "device": lambda one: one.device.uuid or one.device.pci,
 }
 """Where a rank runs; of one that moved to another host, only that is told."""
 

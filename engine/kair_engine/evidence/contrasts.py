@@ -54,7 +54,8 @@ class Looked:
         for rank in self.ranks:
             series = self.readings.of(measure, rank, texts)
             if isinstance(of, Sign) and of.contrast == "bits":
-                series = [_share_of_bits(one, of.bits) for one in series]
+                are_set = ((one, one.value.astype(np.int64) & of.bits != 0) for one in series)
+                series = [replace(one, value=is_set.astype(np.float64)) for one, is_set in are_set]
             if measure in _LOWER_WHEN_IDLE:
                 series = self._at_work(rank, series)
             if series:
@@ -122,10 +123,6 @@ def _while(series: Series, others: Sequence[Series], holds: Callable[[Floats], B
     if not kept.any():
         return series
     return replace(series, time_ns=series.time_ns[kept], value=series.value[kept])
-
-
-def _share_of_bits(series: Series, bits: int) -> Series:
-    return replace(series, value=(series.value.astype(np.int64) & bits != 0).astype(np.float64))
 
 
 def peers_of(values: Floats) -> Floats:

@@ -77,7 +77,8 @@ class _Parts:
         if (among := _odd_among(alike, trait.keys)) is not None:
             return found + self._noteworthy(trait, among, alike)
         within = [_odd_within(classes, alike, trait.keys) for classes in (self._roles, self._places, self._hosts)]
-        return found + min((one for one in within if one is not None), key=_ranks_in, default=[])
+        known = (one for one in within if one is not None)
+        return found + min(known, key=lambda some: sum(len(one.ranks) for one in some), default=[])
 
     def _noteworthy(self, trait: Trait, odd: Sequence[_Odd], everybody: frozenset[int]) -> list[_Odd]:
         by_design = (self._roles, self._places) if trait.may_be_of_role else (self._places,)
@@ -110,10 +111,6 @@ def _half(trait: Trait, accused: frozenset[int]) -> list[_Odd]:
     if trait.by_place or not halves or any(len(one) != 1 for one in values) or values[0] == values[1]:
         return []
     return [_Odd(accused, others)]
-
-
-def _ranks_in(odd: Iterable[_Odd]) -> int:
-    return sum(len(one.ranks) for one in odd)
 
 
 def _classes(of: Iterable[tuple[int, object]]) -> Classes:

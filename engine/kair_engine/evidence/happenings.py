@@ -119,12 +119,9 @@ def happenings(
         for one in filter(begin.is_near, events):
             near[one.same].append(one)
         told = [_told(same, begin, observers) for same in near.values()]
-        found += sorted(told, key=lambda one: (not one.on_accused, _follows(one, downstream), abs(one.before_s)))
+        follows = {id(one): one.name == "xid" and one.value in downstream for one in told}
+        found += sorted(told, key=lambda one: (not one.on_accused, follows[id(one)], abs(one.before_s)))
     return tuple(found)
-
-
-def _follows(one: Happening, downstream: Collection[int]) -> bool:
-    return one.name == "xid" and one.value in downstream
 
 
 def _told(same: Sequence[_Event], begin: _Begin, observers: "_Observers") -> Happening:

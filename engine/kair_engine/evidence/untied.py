@@ -37,7 +37,10 @@ def untied(evidence: EvidenceFile, joins: Joins) -> tuple[Untied, ...]:
     found = list[Untied]()
     for number, of_hosts in _by_source(evidence).items():
         name = evidence.sources[number].name
-        tied = {host: _tied(joins, host, rows) for host, rows in of_hosts.items()}
+        tied = {
+            host: {rank for entity in rows for rank in joins.ranks_of(host, entity)[0]}
+            for host, rows in of_hosts.items()
+        }
         for host, rows in of_hosts.items():
             why_of: defaultdict[Obstacle, list[int]] = defaultdict(list)
             for rank in joins.ranks:
@@ -130,7 +133,3 @@ def _by_source(evidence: EvidenceFile) -> dict[int, dict[str | None, _Rows]]:
     for source in sorted(found):
         ordered[source] = {host: found[source][host] for host in sorted(found[source], key=lambda of: of or "")}
     return ordered
-
-
-def _tied(joins: Joins, host: str | None, rows: _Rows) -> frozenset[int]:
-    return frozenset(rank for entity in rows for rank in joins.ranks_of(host, entity)[0])

@@ -89,16 +89,12 @@ def _write_timeline(items: Iterable[Item], file: IO[bytes], name: str) -> None:
     if ".pftrace" in name:
         from kair_engine.export.timeline import perfetto_packets
 
-        _write_packets(file, perfetto_packets(items), packed=packed)
+        with compressing(file, packed=packed) as out:
+            out.writelines(perfetto_packets(items))
     else:
         from kair_engine.export.timeline import chrome_events
 
         write_events(file, chrome_events(items), packed=packed)
-
-
-def _write_packets(file: IO[bytes], packets: Iterable[bytes], *, packed: bool) -> None:
-    with compressing(file, packed=packed) as out:
-        out.writelines(packets)
 
 
 def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:

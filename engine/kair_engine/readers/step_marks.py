@@ -119,7 +119,7 @@ def marked_steps(marks: Sequence[Mark], work: Int64s) -> Steps | None:
     than half of that lies in it: `train_step`, a server's `execute_context_0(0)_generation_8(8)`. None where no range
     does.
     """
-    found = max(_numbered(marks), key=_time, default=None)
+    found = max(_numbered(marks), key=lambda steps: int((steps.end - steps.begin).sum()), default=None)
     return _spanning(marks, work) if found is None else found
 
 
@@ -145,10 +145,6 @@ def _stem_and_number(name: str) -> tuple[str, int | None] | None:
     if _NO_STEP.search(stem) or (stem and not _STEP_WORD.search(stem)):
         return None
     return stem, int(numbered["number"]) if numbered else None
-
-
-def _time(steps: Steps) -> int:
-    return int((steps.end - steps.begin).sum())
 
 
 def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:

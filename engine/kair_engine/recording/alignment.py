@@ -341,7 +341,8 @@ def shared(
     rows = _rows(trace, steps)
     if not len(rows):
         return {}
-    file = np.array([files.get(cell, NONE) for cell in zip(*_lists(rows, "rank", "step"), strict=True)], dtype=np.int64)
+    cells = zip(rows.of["rank"].tolist(), rows.of["step"].tolist(), strict=True)
+    file = np.array([files.get(cell, NONE) for cell in cells], dtype=np.int64)
     by_number = not set(np.unique(rows.of["rank"]).tolist()) <= set(marked)
     call, block = _numbered(rows) if by_number else _by_order(rows)
     known = (file != NONE) & (call != NONE)
@@ -351,10 +352,6 @@ def shared(
         return {}
     found = ((pair, _fit(times)) for pair, times in _of_pairs(columns))
     return {pair: fit for pair, fit in found if fit is not None}
-
-
-def _lists(rows: Columns, *names: str) -> list[list[int]]:
-    return [rows.of[name].tolist() for name in names]
 
 
 def _rows(trace: Trace, steps: Sequence[int]) -> Columns:

@@ -165,7 +165,7 @@ def with_ranks_of_job(evidence: EvidenceFile, world_size: int) -> EvidenceFile:
 
 
 def add_to_job(
-    folder: Path, places: Sequence[Path], limit: int = MOST_BYTES, *, hosts: Collection[str] = ()
+    folder: Path, places: Sequence[Path], *, hosts: Collection[str] = ()
 ) -> tuple[tuple[AddedEvidence, ...], list[KairWarning]]:
     """Keeps the evidence of files and folders in a job's folder, as `evidence/added/DIGEST-NAME.parquet`.
 
@@ -173,7 +173,7 @@ def add_to_job(
     does, and UnwritableError.
     """
     warnings: list[KairWarning] = []
-    read = list(_read_all(places, limit, hosts, warnings, set()))
+    read = list(_read_all(places, MOST_BYTES, hosts, warnings, set()))
     added = tuple(_kept(folder, _digest_of_file(one), str(one.path), one.content) for one in read)
     _require_some(added, places, warnings)
     return added, _few(warnings)

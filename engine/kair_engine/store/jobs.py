@@ -247,15 +247,11 @@ def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[Kep
     for number, fragment in enumerate(assembled.fragments):
         path = recording / _fragment_path(fragment.info, number)
         make_folder(path.parent, modes)
-        _copy(fragment.path, path, modes)
+        with fragment.path.open("rb") as content, os.fdopen(create_file(path, modes), "wb") as copy:
+            shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
         relative = path.relative_to(recording.parent).as_posix()
         kept.append(KeptFragment(relative, checksum_of(path), fragment.info))
     return tuple(kept)
-
-
-def _copy(source: Path, target: Path, modes: Modes) -> None:
-    with source.open("rb") as content, os.fdopen(create_file(target, modes), "wb") as copy:
-        shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
 
 
 def _require_utf8(root: Path) -> None:

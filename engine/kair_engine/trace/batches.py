@@ -25,7 +25,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kair_engine.errors import InputError
-from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.model import Trace
 
 if TYPE_CHECKING:
     from kair_engine.trace.operations import Operations
@@ -177,11 +177,7 @@ def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
 
 def keeping_steps(trace: Trace, most: int = MOST_KEPT) -> Trace:
     """The same trace, which reads each step once where all of them, `most` operations, fit into memory."""
-    return replace(trace, memory=StepMemory()) if _operations(trace.job) <= most else trace
-
-
-def _operations(job: Job) -> int:
-    return sum(job.step_times.operations)
+    return replace(trace, memory=StepMemory()) if sum(trace.job.step_times.operations) <= most else trace
 
 
 WHOLE: Final = 220

@@ -5,7 +5,7 @@ units to those of MEASURES, so that what is decided from them knows no source.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.trace.files import modes_below, whole_file
-from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, MeasureKind, shown
+from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,7 +243,8 @@ def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> Evidence
     looked = np.unique(times)
     apart = np.diff(looked) / 1e9
     interval = source.interval_s
-    if interval is None and len(apart) and set(_kinds(table)) & {"gauge", "counter", "state"}:
+    kinds = {MEASURES[name].kind for name in pc.unique(table["name"].cast(pa.string())).to_pylist()}
+    if interval is None and len(apart) and kinds & {"gauge", "counter", "state"}:
         interval = float(np.median(apart))
     gaps = apart[apart > 3 * interval] if interval else apart[:0]
     told = replace(
@@ -256,7 +257,3 @@ def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> Evidence
         rows=len(table),
     )
     return EvidenceFile(table, (told,))
-
-
-def _kinds(table: pa.Table) -> Sequence[MeasureKind]:
-    return [MEASURES[name].kind for name in pc.unique(table["name"].cast(pa.string())).to_pylist()]

@@ -123,13 +123,13 @@ def large_steps(trace: Trace) -> list[int]:
     return [step for step, operations in operations_of_steps(trace).items() if operations > LARGE]
 
 
-def as_of_some(trace: Trace, ranks: Iterable[int], operations: int | None = None) -> Trace:
-    """The trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations, or so many."""
-    most, limit = most_operations(trace), CLOSE_UP if operations is None else operations
+def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
+    """The trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations."""
+    most = most_operations(trace)
     chosen, held = list[int](), 0
     for rank in dict.fromkeys(ranks):
         held += most.get(rank, 0)
-        if len(chosen) >= FEWEST and held > limit:
+        if len(chosen) >= FEWEST and held > CLOSE_UP:
             break
         chosen.append(rank)
     return trace.of_ranks(chosen)

@@ -73,7 +73,7 @@ def require_evidence(path: Path) -> Callable[[], EvidenceFile]:
     if head.raw.startswith(PARQUET_MAGIC):
         _require_table(path)
         return lambda: read_evidence(path)
-    name = _plain_name(path)
+    name = path.stem if path.suffix.lower() in _COMPRESSED else path.name
     for kind in IMPORTERS if head.content else ():
         importer = cast("Importer", import_module(f"{__package__}.{kind.module}"))
         if importer.fits(name, head.content):
@@ -108,7 +108,3 @@ def _require_table(path: Path) -> None:
         return
     if METADATA_KEY not in metadata:
         raise NotEvidenceError(f"{path} is a Parquet file, and no table of evidence")
-
-
-def _plain_name(path: Path) -> str:
-    return path.name if path.suffix.lower() not in _COMPRESSED else path.stem
