@@ -149,7 +149,7 @@ def _table(values: Mapping[Key, Floats], base: Floats) -> Floats:
 
 
 def placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...] | None = None) -> Floats:
-    """Ranks' values by their places, (stages × dp ranks), where each has one of its own; else in one row.
+    """Put ranks' values in their places, (stages × dp ranks), where each has one of its own; else in one row.
 
     Of a heatmap with more places than ranks the `shape` is given; without, each place must be a rank's.
     """
@@ -223,7 +223,7 @@ def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
 
 @dataclass(frozen=True)
 class Symptoms:
-    """What speaks for a cause beside who costs what."""
+    """What speaks for a cause next to who costs what."""
 
     forward_backward_correlation: float | None = None
     """Pearson's, within a rank over microbatches; the median of ranks."""
@@ -276,7 +276,7 @@ def _sequence_imbalance(of: Symptoms, steps: int) -> SlowdownCause | None:
 
 
 def _at_its_price(cause: SlowdownCause, result: WhatifResult) -> SlowdownCause:
-    """The cause with the share that the fix of its one rank, or host, saves: it has no other price than that."""
+    """Give a cause the share that the fix of its one rank, or host, saves: it has no other price than that."""
     lost_us = result.step_time_us - result.ideal_step_time_us
     price = None if cause.host is None else result.saved_by_host_us.get(cause.host)
     if len(cause.ranks) == 1:

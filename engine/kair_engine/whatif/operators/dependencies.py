@@ -67,7 +67,7 @@ class NodeParts:
 
 
 def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int = 0, first: int = 0) -> NodeParts:
-    """The parts of a step, the `at`-th, whose nodes are numbered from `first` on.
+    """Return the parts of a step, the `at`-th, whose nodes are numbered from `first` on.
 
     `role` has a code per rank, `key` a number per operation (shared_keys).
     """

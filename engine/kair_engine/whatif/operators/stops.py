@@ -133,7 +133,7 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
 
 
 def _beyond(value: Floats, usual: Floats, of: "_Quantiles") -> Floats:
-    """What values are longer than usual, where that is out of their noise, and no less than a stop; else 0."""
+    """Return what values are longer than usual, where that is out of their noise, and no less than a stop; else 0."""
     least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (of.usual - of.fast))
     return np.where(value - usual > least, value - usual, 0.0)
 
