@@ -6,10 +6,12 @@ reproduces the recording.
 Splits durations into parts: operations' self time, and the delays that no edge explains.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.cancelling import checkpoint
@@ -54,6 +56,20 @@ class NodeParts:
     """Its operation in the step, or NONE: of the step's end."""
     node_over_ns: Floats
     """Per node, not per part, when it was over as recorded, on its step's clock."""
+
+    def of_operations(
+        self,
+        steps: Sequence[Operations],
+        what: Callable[[Operations], npt.NDArray[Any]],
+        *,
+        otherwise: int | bool = False,
+    ) -> Any:  # noqa: ANN401 - an array of what is asked
+        """Return per part what is said of its operation; `otherwise` where it has none."""
+        result = np.full(len(self.row), otherwise)
+        for at, ops in enumerate(steps):
+            mine = np.flatnonzero((self.step == at) & (self.row != NONE))
+            result[mine] = what(ops)[self.row[mine]]
+        return result
 
     @property
     def delay(self) -> Bools:

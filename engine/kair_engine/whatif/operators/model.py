@@ -63,13 +63,12 @@ def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
     parts = of.parts
     count = len(parts.node)
     at, rank, number = (np.zeros(count, dtype=np.int64) for _ in range(3))
-    operator, phase, call = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
     for place, ops in enumerate(steps):
         mine = np.flatnonzero(parts.step == place)
         at[mine], number[mine], rank[mine] = np.arange(len(mine)), ops.step, ops.ranks[parts.rank[mine]]
-        mine = mine[parts.row[mine] != NONE]
-        row = _fetch(ops)[parts.row[mine]]
-        operator[mine], phase[mine], call[mine] = ops.name[row], ops.phase[row], ops.occurrence[row]
+    operator = parts.of_operations(steps, lambda ops: ops.name[_fetch(ops)], otherwise=NONE)
+    phase = parts.of_operations(steps, lambda ops: ops.phase[_fetch(ops)], otherwise=NONE)
+    call = parts.of_operations(steps, lambda ops: ops.occurrence[_fetch(ops)], otherwise=NONE)
     group = of.graph.group[parts.node]
     return Parts(
         step=number,
