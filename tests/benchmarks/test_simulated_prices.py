@@ -99,7 +99,7 @@ def asked(folder: Path, *faults: Fault, seed: int = 1) -> WhatifResult:
 def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: Path) -> None:
     result = asked(tmp_path, GarbageCollection(0.5, 40.0), seed=seed)
     healthy = asked(tmp_path / "healthy", seed=seed)
-    assert [cause.cause for cause in result.causes] == ["garbage_collection"]
+    assert [cause.kind for cause in result.causes] == ["garbage_collection"]
     share = result.causes[0].share
     assert share is not None
     saved = share * (result.step_time_us - result.ideal_step_time_us)

@@ -129,7 +129,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         # Of few hosts one has too many ranks to stand out by number.
         pattern = "few_workers"
     # A slow worker's durations are no long batch, and where it may be either, none is sure.
-    treated = {CAUSES[one.cause].remedy for one in causes if one.cause in CAUSES and not one.or_slow_ranks}
+    treated = {CAUSES[one.kind].remedy for one in causes if one.kind in CAUSES and not one.or_slow_ranks}
     saved = {**result.saved_by_rank_at_most_us, **result.saved_by_rank_us}
     of_noise = found.notices_of_noise if pattern in {"diffuse", "unknown"} else ()
     return replace(
