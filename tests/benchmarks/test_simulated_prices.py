@@ -122,5 +122,5 @@ def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: P
     ids=lambda fault: type(fault).__name__,
 )
 def test_other_simulated_faults_are_neither_garbage_collection_nor_flapping(fault: Fault, tmp_path: Path) -> None:
-    causes = {cause.cause for cause in asked(tmp_path, fault).causes}
+    causes = {cause.kind for cause in asked(tmp_path, fault).causes}
     assert not causes & {"garbage_collection", "communication_flapping"}
