@@ -100,7 +100,7 @@ def _groups(
 
 
 def _figures(jobs: Sequence[FleetJob]) -> dict[str, Any]:
-    """What is said of all jobs, and of some; of waste every device's time counts alike."""
+    """Return what is said of all jobs, and of some; of waste every device's time counts alike."""
     known, devices = _slowdowns(jobs), sum(job.world_size for job in jobs)
     return {
         "with_straggler": sum(job.verdict == "straggler" for job in jobs),

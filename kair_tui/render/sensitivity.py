@@ -57,7 +57,7 @@ def _fault_in_words(fault: DetectableFault) -> FaultInWords:
 
 
 def reason_in_words(fault: DetectableFault) -> str:
-    """What limits the fault, as a sentence."""
+    """Say what limits the fault, as a sentence."""
     reason = fault.because
     what = "links" if fault.fault == "slow_link" else "ranks"
     return filled(reason.wording(), {**reason.figures, "reason": reason, "what": what})

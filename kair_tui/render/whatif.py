@@ -22,11 +22,11 @@ from kair_engine.results.whatif import (
 from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.delays import absorbed_fix_in_words, lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.drawing import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.sentences import filled
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     count,
     duration,
-    first_ranks,
     gain,
     money,
     one_decimal,
@@ -53,9 +53,22 @@ _MUCH = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowdownCauseInWords(SlowdownCause):
-    """What the figures speak for as a cause of the slowdown."""
+class SlowdownCauseInWords:
+    """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
 
+    cause: CauseName
+    ranks: tuple[int, ...]
+    """Where it is: of a slow stage none."""
+    share: float | None
+    """Of the slowdown, what goes away without it; null where no scenario removes it alone."""
+    figures: dict[str, int | float]
+    """What speaks for it besides."""
+    host: str | None
+    """Where all ranks of one are slow together."""
+    operation_types: tuple[str, ...]
+    """Of the transfers that flap."""
+    or_slow_ranks: tuple[int, ...]
+    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
     text: str
 
 
@@ -70,7 +83,7 @@ class RemedyInWords(Remedy):
 class WhatifInWords(WhatifResult):
     """The job without its stragglers, and what each part of it costs."""
 
-    causes: tuple[SlowdownCauseInWords, ...]
+    causes: tuple[SlowdownCauseInWords, ...]  # type: ignore[assignment] # with their figures by name
     remedies: tuple[RemedyInWords, ...]
     verdict: str
     """The answer in one sentence."""
@@ -79,10 +92,16 @@ class WhatifInWords(WhatifResult):
 def whatif_in_words(result: WhatifResult) -> WhatifInWords:
     """The same answer, told."""
     lost_us = _lost_us(result)
-    causes = tuple(SlowdownCauseInWords(**vars(one), text=cause_in_words(one, lost_us)) for one in result.causes)
+    causes = tuple(_in_words(one, lost_us) for one in result.causes)
     remedies = tuple(RemedyInWords(**vars(one), text=remedy_in_words(one)) for one in result.remedies)
     told = {**vars(result), "causes": causes, "remedies": remedies}
     return WhatifInWords(**told, verdict=verdict_in_words(result))
+
+
+def _in_words(cause: SlowdownCause, lost_us: float) -> SlowdownCauseInWords:
+    common = {name: getattr(cause, name) for name in SlowdownCause.__struct_fields__}
+    text = cause_in_words(cause, lost_us)
+    return SlowdownCauseInWords(cause=cause.kind, figures=cause.figures, text=text, **common)
 
 
 def verdict_in_words(result: WhatifResult) -> str:
@@ -99,7 +118,7 @@ def verdict_in_words(result: WhatifResult) -> str:
 
 def cause_in_words(cause: SlowdownCause, lost_us: float) -> str:
     """What it is, where, and what speaks for it; `lost_us` is what a step loses to all stragglers together."""
-    return _CAUSES[cause.cause](cause, lost_us)
+    return filled(cause.wording(), {**cause.figures, "cause": cause, "price": _price(cause, lost_us)})
 
 
 def _lost_us(result: WhatifResult) -> float:
@@ -144,54 +163,6 @@ def _spread(result: WhatifResult) -> str:
     return "the cost is spread over all workers"
 
 
-def _slow_workers(cause: SlowdownCause, lost_us: float) -> str:
-    if cause.host is not None:
-        return f"host {cause.host} costs {_price(cause, lost_us)}, its {len(cause.ranks)} ranks together"
-    if len(cause.ranks) == 1:
-        return f"rank {cause.ranks[0]} costs {_price(cause, lost_us)}"
-    return f"ranks {first_ranks(cause.ranks)} cost {_price(cause, lost_us)}"
-
-
-def _sequence_imbalance(cause: SlowdownCause, _lost_us: float) -> str:
-    correlation, variation = cause.figures["forward_backward_correlation"], cause.figures["forward_variation_share"]
-    uneven = (
-        f"forward and backward correlate by {correlation:.2f} within a rank, "
-        f"the forward varies by {whole_percent(variation)}"
-    )
-    return f"sequence-length imbalance ({uneven}{_or_slow_ranks(cause)})"
-
-
-def _or_slow_ranks(cause: SlowdownCause) -> str:
-    if not cause.or_slow_ranks:
-        return ""
-    steps = int(cause.figures["steps"])
-    few = "one step is" if steps == 1 else f"{steps} steps are"
-    return f"; or slow ranks {first_ranks(cause.or_slow_ranks)}: {few} too few to tell"
-
-
-def _stage_imbalance(cause: SlowdownCause, lost_us: float) -> str:
-    return f"stage imbalance (an ideal last stage saves {_price(cause, lost_us)})"
-
-
-def _garbage_collection(cause: SlowdownCause, lost_us: float) -> str:
-    pauses = f"{int(cause.figures['paused_forwards'])} forward computations pause {_where(cause)}"
-    return f"garbage collection ({pauses}, backward does not); {_without(cause, lost_us)}"
-
-
-def _communication_flapping(cause: SlowdownCause, lost_us: float) -> str:
-    transfers, times = int(cause.figures["flapping_transfers"]), cause.figures["over_median_ratio"]
-    flaps = f"{transfers} transfers take over {times:.0f} times their median {_where(cause)}"
-    return f"communication flapping ({flaps}: {', '.join(cause.operation_types)}); {_without(cause, lost_us)}"
-
-
-def _where(cause: SlowdownCause) -> str:
-    return f"on {len(cause.ranks)} ranks in {int(cause.figures['steps'])} steps"
-
-
-def _without(cause: SlowdownCause, lost_us: float) -> str:
-    return f"it costs {_price(cause, lost_us)}"
-
-
 def _price(cause: SlowdownCause, lost_us: float) -> str:
     """What a step saves without it, and how much of all that is lost that is."""
     share = cause.share or 0.0
@@ -204,15 +175,6 @@ _ALL: Final = 0.995
 
 def _of_slowdown(share: float) -> str:
     return "all of the slowdown" if share >= _ALL else f"{whole_percent(share)} of the slowdown"
-
-
-_CAUSES: Final[Mapping[CauseName, Callable[[SlowdownCause, float], str]]] = {
-    "slow_workers": _slow_workers,
-    "sequence_imbalance": _sequence_imbalance,
-    "stage_imbalance": _stage_imbalance,
-    "garbage_collection": _garbage_collection,
-    "communication_flapping": _communication_flapping,
-}
 
 
 _SHOWN = 10

@@ -99,7 +99,7 @@ def asked(folder: Path, *faults: Fault, seed: int = 1) -> WhatifResult:
 def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: Path) -> None:
     result = asked(tmp_path, GarbageCollection(0.5, 40.0), seed=seed)
     healthy = asked(tmp_path / "healthy", seed=seed)
-    assert [cause.cause for cause in result.causes] == ["garbage_collection"]
+    assert [cause.kind for cause in result.causes] == ["garbage_collection"]
     share = result.causes[0].share
     assert share is not None
     saved = share * (result.step_time_us - result.ideal_step_time_us)
@@ -122,5 +122,5 @@ def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: P
     ids=lambda fault: type(fault).__name__,
 )
 def test_other_simulated_faults_are_neither_garbage_collection_nor_flapping(fault: Fault, tmp_path: Path) -> None:
-    causes = {cause.cause for cause in asked(tmp_path, fault).causes}
+    causes = {cause.kind for cause in asked(tmp_path, fault).causes}
     assert not causes & {"garbage_collection", "communication_flapping"}

@@ -42,7 +42,7 @@ def test_fixing_the_slow_operator_alone_saves_what_it_took() -> None:
 def test_a_healthy_job_has_little_to_gain_from_any_rank() -> None:
     result = whatif(recorded(SAMPLES / "healthy"))
     assert max(result.by_rank.values()) - min(result.by_rank.values()) < 0.05
-    assert all(cause.cause != "slow_workers" for cause in result.causes)
+    assert all(cause.kind != "slow_workers" for cause in result.causes)
 
 
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the megatron traces are not beside the checkout")

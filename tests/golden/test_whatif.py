@@ -143,7 +143,7 @@ def test_the_verdicts_blame_no_machine(name: str, answers: Answers) -> None:
         assert causes.startswith("stage imbalance")
         assert ours.pattern == "one_stage"
         assert ours.remedies[0].remedy == "even_stages"
-    assert "slow_workers" not in {cause.cause for cause in ours.causes}
+    assert "slow_workers" not in {cause.kind for cause in ours.causes}
 
 
 @pytest.mark.parametrize(("name", "correlation", "variation"), [("ST", 0.863, 0.029), ("SE", 0.993, 0.219)])

@@ -71,7 +71,7 @@ from kair_engine.results.views import (
     StepTime,
     TypeTime,
 )
-from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowdownCause, StepPrice, WhatifResult
+from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowWorkers, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
 from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
 from kair_tui.render.ticket import ticket_of
@@ -404,7 +404,7 @@ def whatif(name: str = "forward-compute") -> WhatifInWords:
         launch_by_dp_rank={1: 1.05, 0: 1.0},
         launch_by_stage={0: 1.05},
         pattern="one_worker",
-        causes=(SlowdownCause("slow_workers", (1,), 0.9, host=name),),
+        causes=(SlowWorkers(ranks=(1,), share=0.9, host=name),),
         fixes=(FixPrice(f"op={name}", 90_000.0, 10_000.0, 0.1, 0.111, 7.2, 14.4),),
         remedies=(Remedy("even_stages", 85_000.0, 15_000.0, {0: -0.2, 1: 0.2}),),
         per_step=(step,),

@@ -35,7 +35,7 @@ def job(folder: Path, factor: Callable[[str, Where], float], *, steps: int = STE
 
 
 def named(result: WhatifResult) -> list[str]:
-    return [cause.cause for cause in result.causes]
+    return [cause.kind for cause in result.causes]
 
 
 def pauses(operation: str, where: Where) -> float:

@@ -3,40 +3,46 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from support.cli_samples import whatif
 
-from kair_engine.results.whatif import Remedy, SlowdownCause, SlowdownPattern
+from kair_engine.results.whatif import (
+    CommunicationFlapping,
+    GarbageCollection,
+    Remedy,
+    SequenceImbalance,
+    SlowdownPattern,
+    SlowWorkers,
+    StageImbalance,
+)
 from kair_tui.render.whatif import cause_in_words, remedy_in_words, verdict_in_words
 
-UNEVEN = {"forward_backward_correlation": 0.987, "forward_variation_share": 0.219, "steps": 2}
+UNEVEN = SequenceImbalance(forward_backward_correlation=0.987, forward_variation_share=0.219, steps=2)
 CAUSES = {
-    "rank 3 costs 18.0 ms a step, 90 % of the slowdown": SlowdownCause("slow_workers", (3,), 0.9),
-    "ranks 7, 3 cost 10.4 ms a step, 52 % of the slowdown": SlowdownCause("slow_workers", (7, 3), 0.521),
-    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 10.4 ms a step, 52 % of the slowdown": SlowdownCause(
-        "slow_workers", tuple(range(9)), 0.521
+    "rank 3 costs 18.0 ms a step, 90 % of the slowdown": SlowWorkers(ranks=(3,), share=0.9),
+    "ranks 7, 3 cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(ranks=(7, 3), share=0.521),
+    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(
+        ranks=tuple(range(9)), share=0.521
     ),
-    "host a costs 12.0 ms a step, 60 % of the slowdown, its 8 ranks together": SlowdownCause(
-        "slow_workers", tuple(range(8)), 0.6, host="a"
+    "host a costs 12.0 ms a step, 60 % of the slowdown, its 8 ranks together": SlowWorkers(
+        ranks=tuple(range(8)), share=0.6, host="a"
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %)": (
-        SlowdownCause("sequence_imbalance", figures=UNEVEN)
+        UNEVEN
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %; or "
-    "slow ranks 2: 2 steps are too few to tell)": (
-        SlowdownCause("sequence_imbalance", figures=UNEVEN, or_slow_ranks=(2,))
-    ),
-    "stage imbalance (an ideal last stage saves 14.0 ms a step, 70 % of the slowdown)": (
-        SlowdownCause("stage_imbalance", share=0.7)
-    ),
+    "slow ranks 2: 2 steps are too few to tell)": (structs.replace(UNEVEN, or_slow_ranks=(2,))),
+    "stage imbalance (an ideal last stage saves 14.0 ms a step, 70 % of the slowdown)": (StageImbalance(share=0.7)),
     "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); it costs 22.0 ms a "
-    "step, all of the slowdown": (SlowdownCause("garbage_collection", (0, 4), 1.1, {"paused_forwards": 5, "steps": 3})),
+    "step, all of the slowdown": (GarbageCollection(ranks=(0, 4), share=1.1, paused_forwards=5, steps=3)),
     "communication flapping (9 transfers take over 3 times their median on 1 ranks in 3 steps: a, b); it costs 6.00 "
     "ms a step, 30 % of the slowdown": (
-        SlowdownCause(
-            "communication_flapping",
-            (0,),
-            0.3,
-            {"flapping_transfers": 9, "steps": 3, "over_median_ratio": 3.0},
+        CommunicationFlapping(
+            ranks=(0,),
+            share=0.3,
+            flapping_transfers=9,
+            steps=3,
+            over_median_ratio=3.0,
             operation_types=("a", "b"),
         )
     ),
@@ -79,7 +85,7 @@ def test_where_no_cause_has_a_name_the_kind_of_time_is_told_that_costs_most() ->
 
 
 def test_the_verdict_tells_all_causes() -> None:
-    causes = (SlowdownCause("slow_workers", (1,), 0.9), SlowdownCause("stage_imbalance", share=0.5))
+    causes = (SlowWorkers(ranks=(1,), share=0.9), StageImbalance(share=0.5))
     first, second = (cause_in_words(one, LOST_US) for one in causes)
     assert f": {first}, and second {second}; one worker" in verdict_in_words(replace(whatif(), causes=causes))
 

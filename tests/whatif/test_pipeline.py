@@ -114,7 +114,7 @@ def test_uneven_microbatches_are_dealt_to_the_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", [0, 3])
 def test_a_slow_worker_is_no_long_stage_and_no_long_batch(tmp_path: Path, stage: int) -> None:
     result = asked(tmp_path, pipeline_job(dp=4, pp=4, steps=range(3), cost=slow(2.5, dp=1, stage=stage)))
-    assert [cause.cause for cause in result.causes] == ["slow_workers"]
+    assert [cause.kind for cause in result.causes] == ["slow_workers"]
     assert result.remedies == ()
 
 

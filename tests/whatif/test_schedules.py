@@ -55,7 +55,7 @@ def test_one_worker_is_no_straggler_among_others(tmp_path: Path) -> None:
     result = asked(tmp_path, pipeline_job(steps=(0, 1, 2), cost=cost))
     assert result.slowdown > 1.05
     assert result.m_w is None
-    assert [one.name for one in result.causes if one.ranks] == []
+    assert [one.kind for one in result.causes if one.ranks] == []
 
 
 def test_a_job_without_pipeline(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def two_sided(error_rate: float, df: int) -> float:
 
 
 def effects_of(doses: Sequence[Floats], found: Residuals | None) -> tuple[list[Estimate | None], Fit | None]:
-    """The effect of each series of doses (microseconds per step), and the fit that they are from.
+    """Return the effect of each series of doses (microseconds per step), and the fit that they are from.
 
     None where too little is known; an effect alone also where fewer than two of its steps count.
     """
@@ -222,7 +222,7 @@ def effects_of(doses: Sequence[Floats], found: Residuals | None) -> tuple[list[E
 
 
 def estimated(fit: Fit, found: Residuals, dose: Floats, columns: slice) -> Estimate | None:
-    """The sum of a dose's columns; None where fewer than two of its steps count."""
+    """Sum a dose's columns; None where fewer than two of its steps count."""
     n = int(np.count_nonzero((dose > 0) & found.counts))
     variance = float(fit.covariance[columns, columns].sum())
     return Estimate(float(fit.values[columns].sum()), max(variance, 0.0) ** 0.5, n) if n >= 2 else None

@@ -109,7 +109,7 @@ def timeline(trace: Trace, findings: Sequence[Finding] = (), paths: Sequence[Bla
 
 
 def replayed_timelines(job: Job, steps: Iterable[DrawnStep]) -> Iterator[Item]:
-    """The timelines of what-if: a process for each rank in each of them, its critical path in a row of its own.
+    """Draw the timelines of what-if: a process for each rank in each of them, its critical path in a row of its own.
 
     Arrows lead along the path from one rank to the next.
     """
@@ -224,7 +224,7 @@ class _Rows:
         return self.tracks, Track(self.tracks, rank, name, order)
 
     def slices(self, rank: int, lane: str, *, start_ns: int, duration_ns: int, **rest: Any) -> Iterator[Item]:  # noqa: ANN401
-        """A slice on its track, which comes before it where it is new."""
+        """Draw a slice, behind its track where that is new."""
         track, new = self.place(rank, lane, start_ns, start_ns + duration_ns)
         if new is not None:
             yield new
@@ -377,7 +377,7 @@ class _Names:
         return self._named(event, one.time_ns, one.kind, one.name, {"step": one.step})
 
     def _named(self, event: bytes, time_ns: int, category: str, name: str, values: dict[str, Any]) -> bytes:
-        """One event with those values that are known, after the names that it needs and that were not written yet."""
+        """Write one event with its known values, after the names that it needs and that were not written yet."""
         values = {key: value for key, value in values.items() if value is not None}
         new = b""
         for field, text in ((1, category), (2, name), *((3, key) for key in values)):
@@ -386,8 +386,8 @@ class _Names:
                 new += _nested(field, _number(1, self._known[field, text]) + _text(2, text))
         event += _number(3, self._known[1, category]) + _number(10, self._known[2, name])
         for key, value in values.items():
-            told = _text(6, value) if isinstance(value, str) else _number(4, value)
-            event += _nested(4, _number(1, self._known[3, key]) + told)
+            written = _text(6, value) if isinstance(value, str) else _number(4, value)
+            event += _nested(4, _number(1, self._known[3, key]) + written)
         interned = _nested(12, new) if new else b""
         return _packet(_time(time_ns) + _number(13, _NEEDED) + interned + _nested(11, event))
 

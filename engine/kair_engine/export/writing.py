@@ -59,7 +59,7 @@ def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
 
 
 def write_timelines(model: Model, path: Path) -> None:
-    """Writes the timelines of what-if, as recorded and ideal, whole or not at all; trace events but for `.pftrace`.
+    """Write the timelines of what-if, as recorded and ideal, whole or not at all; trace events but for `.pftrace`.
 
     Raises UsageError where the file cannot be written, UnwritableError where there is no room for it.
     """

@@ -27,7 +27,7 @@ class LongerRecording:
 
 
 class Reason(Kind, frozen=True, kw_only=True):
-    """What limits the smallest fault, or why no size is found; templates may name `what` differs: ranks or links."""
+    """What limits the smallest fault, or why no size is found; templates may name `what` differs, ranks or links."""
 
 
 class OneRank(Reason, frozen=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from kair_engine.causes import FixKind, RemedyName
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
+from kair_engine.results.kinds import Kind
 from kair_engine.trace.model import KairWarning
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 
 SlowdownPattern = Literal["none", "one_worker", "few_workers", "one_stage", "diffuse", "unknown"]
-CauseName = Literal[
-    "slow_workers", "sequence_imbalance", "stage_imbalance", "garbage_collection", "communication_flapping"
-]
-
 
 HIGHEST_COST: Final = 1e12
 """Of a GPU hour: what a year of many costs is a number still."""
@@ -30,24 +27,85 @@ SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
 
 
-@dataclass(frozen=True)
-class SlowdownCause:
-    """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
+class SlowdownCause(Kind, frozen=True, kw_only=True):
+    """What the figures speak for as a cause of the slowdown; templates may name the `cause` itself, and its `price`."""
 
-    cause: CauseName
-    """Why the time is lost."""
     ranks: tuple[int, ...] = ()
-    """Where it is: of a slow stage none."""
     share: float | None = None
-    """Of the slowdown, what goes away without it; None where no scenario removes it alone."""
-    figures: dict[str, int | float] = field(default_factory=dict)
-    """What speaks for it besides."""
     host: str | None = None
-    """Where all ranks of one are slow together."""
     operation_types: tuple[str, ...] = ()
-    """Of the transfers that flap."""
     or_slow_ranks: tuple[int, ...] = ()
-    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
+
+
+class SlowWorkers(SlowdownCause, frozen=True):
+    """Some ranks, or all of a host."""
+
+    def wording(self) -> str:
+        """Name the host, or the ranks."""
+        if self.host is not None:
+            return f"host {{cause.host}} costs {{price}}, its {len(self.ranks)} ranks together"
+        return "{cause.ranks:?rank|ranks} {cause.ranks:first ranks} {cause.ranks:?costs|cost} {price}"
+
+
+class SequenceImbalance(SlowdownCause, frozen=True):
+    """Microbatches of different length."""
+
+    forward_backward_correlation: float
+    forward_variation_share: float
+    steps: int
+
+    def wording(self) -> str:
+        """Say which ranks may be slow instead, where steps are few."""
+        few = "one step is" if self.steps == 1 else "{steps} steps are"
+        instead = f"; or slow ranks {{cause.or_slow_ranks:first ranks}}: {few} too few to tell"
+        return (
+            "sequence-length imbalance (forward and backward correlate by {forward_backward_correlation:.2f} within a "
+            "rank, the forward varies by {forward_variation_share:whole percent}"
+            f"{instead if self.or_slow_ranks else ''})"
+        )
+
+
+class StageImbalance(SlowdownCause, frozen=True):
+    """A last pipeline stage that computes longer than the others."""
+
+    template = "stage imbalance (an ideal last stage saves {price})"
+
+
+class GarbageCollection(SlowdownCause, frozen=True):
+    """Forward computations that pause now and then."""
+
+    paused_forwards: int
+    steps: int
+
+    def wording(self) -> str:
+        """Say on how many ranks."""
+        where = f"on {len(self.ranks)} ranks in {{steps}} steps"
+        return (
+            f"garbage collection ({{paused_forwards}} forward computations pause {where}, backward does not); it costs "
+            "{price}"
+        )
+
+
+class CommunicationFlapping(SlowdownCause, frozen=True):
+    """Transfers that take far longer now and then."""
+
+    flapping_transfers: int
+    steps: int
+    over_median_ratio: float
+
+    def wording(self) -> str:
+        """Say on how many ranks, and which operations."""
+        where = f"on {len(self.ranks)} ranks in {{steps}} steps: {', '.join(self.operation_types)}"
+        return (
+            "communication flapping ({flapping_transfers} transfers take over {over_median_ratio:.0f} times their "
+            f"median {where}); it costs {{price}}"
+        )
+
+
+if TYPE_CHECKING:
+    CauseName = str
+else:
+    CauseName = Literal[tuple(SlowdownCause.kinds)]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Limits of detection: what keeps smaller faults from being found.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -74,8 +75,8 @@ MULTIPLES = (1, 2, 5, 10)
 _MOST_STEPS = 100.0
 """The largest cost that is tried, in times of the step."""
 
-Found = Callable[[int, float], bool]
-"""Whether the fault of that size is found in the draw of that number."""
+Found = Callable[[int, int, float], bool]
+"""Whether in so many steps of the draw of that number the fault of that size is found."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,9 @@ class Study:
             return Detection(fault.fault)
         victims, unit_ns = self._victims(able), float(np.median(fault.added_ns[able]))
 
-        def found(steps: int) -> Found:
-            def in_draw(draw: int, size: float) -> bool:
-                victim = int(victims[draw])
-                recording = self.source.recording(drawn[draw], steps)
-                return finds(with_slow_rank(recording, fault, victim, size), victim, fault.row)
-
-            return in_draw
+        def found(steps: int, draw: int, size: float) -> bool:
+            victim, recording = int(victims[draw]), self.source.recording(drawn[draw], steps)
+            return finds(with_slow_rank(recording, fault, victim, size), victim, fault.row)
 
         candidates = sizes(self._floor_ns / unit_ns, _MOST_STEPS * self.job.step_time_ns / unit_ns)
         parts = self.source.operators[fault.operator] if fault.operator else self.source.classes.of(fault.row)
@@ -162,14 +159,11 @@ class Study:
         # Which steps they are is chance: the first of a shuffled recording.
         orders = {steps: [self.random.permutation(steps) for _ in drawn] for steps in self.lengths}
 
-        def found(steps: int) -> Found:
-            def in_draw(draw: int, stalls: float) -> bool:
-                victim, hit = int(victims[draw]), orders[steps][draw][: int(stalls)]
-                return finds(with_stalls(self.source.recording(drawn[draw], steps), victim, hit), victim, HOST)
+        def found(steps: int, draw: int, stalls: float) -> bool:
+            victim, hit = int(victims[draw]), orders[steps][draw][: int(stalls)]
+            return finds(with_stalls(self.source.recording(drawn[draw], steps), victim, hit), victim, HOST)
 
-            return in_draw
-
-        numbers = [smallest_found(range(1, n + 1), found(n), self.draws, self.probability) for n in self.lengths]
+        numbers = self._smallest(found, *(range(1, steps + 1) for steps in self.lengths))
         return Detection(
             "stall",
             tuple(
@@ -187,12 +181,9 @@ class Study:
         # Sizes are in units of what is reported at the least: of a short link many times its self time.
         least = np.maximum(SLOWER_BY * own, self._floor_ns)
 
-        def found(steps: int) -> Found:
-            def in_draw(draw: int, size: float) -> bool:
-                victim = int(victims[draw])
-                return finds_slow_link(links, drawn[draw], steps, victim, size * float(least[victim] / own[victim]))
-
-            return in_draw
+        def found(steps: int, draw: int, size: float) -> bool:
+            victim = int(victims[draw])
+            return finds_slow_link(links, drawn[draw], steps, victim, size * float(least[victim] / own[victim]))
 
         own_ns, unit_ns = (float(np.median(times[links.comparable])) for times in (own, least))
         return Detection(
@@ -204,8 +195,13 @@ class Study:
             spread_ns=lasting_spread(links.ratios, links.family, links.known) * own_ns,
         )
 
-    def _smallest(self, found: Callable[[int], Found], candidates: Sequence[float]) -> list[float | None]:
-        return [smallest_found(candidates, found(steps), self.draws, self.probability) for steps in self.lengths]
+    def _smallest(self, found: Found, *candidates: Sequence[float]) -> list[float | None]:
+        """Of each length; `candidates` are the same for all, or one sequence for each."""
+        of_lengths = candidates if len(candidates) > 1 else candidates * len(self.lengths)
+        return [
+            smallest_found(tried, partial(found, steps), self.draws, self.probability)
+            for steps, tried in zip(self.lengths, of_lengths, strict=True)
+        ]
 
     @property
     def _floor_ns(self) -> float:

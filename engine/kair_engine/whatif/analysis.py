@@ -129,7 +129,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         # Of few hosts one has too many ranks to stand out by number.
         pattern = "few_workers"
     # A slow worker's durations are no long batch, and where it may be either, none is sure.
-    treated = {CAUSES[one.cause].remedy for one in causes if one.cause in CAUSES and not one.or_slow_ranks}
+    treated = {CAUSES[one.kind].remedy for one in causes if one.kind in CAUSES and not one.or_slow_ranks}
     saved = {**result.saved_by_rank_at_most_us, **result.saved_by_rank_us}
     of_noise = found.notices_of_noise if pattern in {"diffuse", "unknown"} else ()
     return replace(
@@ -223,7 +223,7 @@ _NAMES: Final = {"kinds": "operator_type", "dp_ranks": "dp_rank", "stages": "sta
 def _by_part(
     record: object, form: str, parts: OfParts[Floats] | None, of: Callable[[Mapping[Any, Floats]], object]
 ) -> dict[str, Any]:
-    """What `of` makes of each sort of parts, by those of the record's fields whose names have this form."""
+    """Return what `of` makes of each sort of parts, by those of the record's fields whose names have this form."""
     if parts is None:
         return {}
     names = {form.format(name): sort for sort, name in _NAMES.items()}
@@ -231,7 +231,7 @@ def _by_part(
 
 
 def _effects(model: Model, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
-    """Of groups of ranks what goes away without each, and what each does alone; `replayed` are the baselines.
+    """Price groups of ranks: what goes away without each, and what each does alone; `replayed` are the baselines.
 
     None where nothing is lost, and of a group that is nobody or everybody.
     """

@@ -219,7 +219,7 @@ class Model(ABC):
         self._replayed_steps: tuple[tuple[int, ...], Floats] = ((), np.zeros(0))
 
     def replay(self, counterfactuals: Sequence[Counterfactual], foreseen: Foreseen | None = None) -> ReplayedSteps:
-        """Step times; each counterfactual is replayed once, however often it is asked for.
+        """Return step times; each counterfactual is replayed once, however often it is asked for.
 
         Where steps are made ready again for every question, what is `foreseen` is replayed along, and remembered.
         Raises InputError where no step can be replayed.
@@ -236,12 +236,12 @@ class Model(ABC):
 
     @abstractmethod
     def _replayed(self, missing: list[Counterfactual], foreseen: Foreseen | None) -> ReplayedSteps:
-        """Step times of what is not known yet; to the list may be appended what is replayed besides."""
+        """Replay what is not known yet; to the list may be appended what is replayed besides."""
 
     @property
     @abstractmethod
     def last_stage(self) -> tuple[int, ...]:
-        """The ranks of the last of several pipeline stages."""
+        """Return the ranks of the last of several pipeline stages."""
 
     def fits_memory(self) -> bool:
         """Whether a replay takes no more memory than an analysis of the same steps does anyway."""
@@ -292,7 +292,7 @@ class Model(ABC):
 
     @abstractmethod
     def timelines(self) -> Iterator[DrawnStep]:
-        """Every step as recorded, and ideal."""
+        """Lay out every step as recorded, and ideal."""
 
     @abstractmethod
     def moved(self, fixes: Sequence[Fix]) -> MovedStep:

@@ -9,11 +9,12 @@ Warns of replays that are far off their recording.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from msgspec import structs
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
@@ -26,8 +27,11 @@ from kair_engine.results.whatif import (
     Fix,
     FixPrice,
     PartEffect,
+    SequenceImbalance,
     SlowdownCause,
     SlowdownPattern,
+    SlowWorkers,
+    StageImbalance,
     WhatifResult,
 )
 from kair_engine.trace.model import KairWarning, Layout
@@ -149,7 +153,7 @@ def _table(values: Mapping[Key, Floats], base: Floats) -> Floats:
 
 
 def placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...] | None = None) -> Floats:
-    """Ranks' values by their places, (stages × dp ranks), where each has one of its own; else in one row.
+    """Put ranks' values in their places, (stages × dp ranks), where each has one of its own; else in one row.
 
     Of a heatmap with more places than ranks the `shape` is given; without, each place must be a rank's.
     """
@@ -223,7 +227,7 @@ def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
 
 @dataclass(frozen=True)
 class Symptoms:
-    """What speaks for a cause beside who costs what."""
+    """What speaks for a cause next to who costs what."""
 
     forward_backward_correlation: float | None = None
     """Pearson's, within a rank over microbatches; the median of ranks."""
@@ -253,17 +257,18 @@ def causes_of(  # noqa: PLR0917 (one call)
         return ()
     of_slowest, of_last, of_all = (0.0 if part is None else part.share_removed for part in effects)
     uneven, excess = _sequence_imbalance(symptoms, steps), symptoms.last_stage_excess
-    first, rest = [], []
+    first: list[SlowdownCause] = []
+    rest: list[SlowdownCause] = []
     if of_slowest >= MIN_EXPLAINED and (uneven is None or steps >= FEW_STEPS):
-        first.append(_at_its_price(SlowdownCause("slow_workers", result.slowest_ranks, of_slowest), result))
+        first.append(_at_its_price(SlowWorkers(ranks=result.slowest_ranks, share=of_slowest), result))
     elif uneven is not None:
-        first.append(replace(uneven, or_slow_ranks=result.slowest_ranks if of_slowest >= MIN_EXPLAINED else ()))
+        first.append(structs.replace(uneven, or_slow_ranks=result.slowest_ranks if of_slowest >= MIN_EXPLAINED else ()))
     if of_last >= MIN_EXPLAINED and (excess is None or excess >= LONGER_STAGE):
-        rest.append(SlowdownCause("stage_imbalance", share=of_last))
+        rest.append(StageImbalance(share=of_last))
     rest += [one for one in symptoms.irregular if one.share is not None and one.share >= MIN_NAMED]
-    if not any(one.cause == "slow_workers" for one in first) and host is not None and of_all >= MIN_EXPLAINED:
+    if not any(isinstance(one, SlowWorkers) for one in first) and host is not None and of_all >= MIN_EXPLAINED:
         # All ranks of a host together explain what none of them does alone.
-        first.insert(0, _at_its_price(SlowdownCause("slow_workers", of_host, of_all, host=host), result))
+        first.insert(0, _at_its_price(SlowWorkers(ranks=of_host, share=of_all, host=host), result))
     return (*first, *sorted(rest, key=lambda cause: -(cause.share or 0.0)))
 
 
@@ -271,17 +276,16 @@ def _sequence_imbalance(of: Symptoms, steps: int) -> SlowdownCause | None:
     correlation, variation = of.forward_backward_correlation, of.forward_variation
     if correlation is None or variation is None or correlation < CORRELATED or variation < VARIES:
         return None
-    figures = {"forward_backward_correlation": correlation, "forward_variation_share": variation, "steps": steps}
-    return SlowdownCause("sequence_imbalance", figures=figures)
+    return SequenceImbalance(forward_backward_correlation=correlation, forward_variation_share=variation, steps=steps)
 
 
 def _at_its_price(cause: SlowdownCause, result: WhatifResult) -> SlowdownCause:
-    """The cause with the share that the fix of its one rank, or host, saves: it has no other price than that."""
+    """Give a cause the share that the fix of its one rank, or host, saves: it has no other price than that."""
     lost_us = result.step_time_us - result.ideal_step_time_us
     price = None if cause.host is None else result.saved_by_host_us.get(cause.host)
     if len(cause.ranks) == 1:
         price = result.saved_by_rank_us.get(cause.ranks[0])
-    return cause if price is None or lost_us <= 0 else replace(cause, share=price / lost_us)
+    return cause if price is None or lost_us <= 0 else structs.replace(cause, share=price / lost_us)
 
 
 ERROR_GATE = 0.05

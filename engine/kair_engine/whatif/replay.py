@@ -42,7 +42,7 @@ class Graph:
 
 
 def side_by_side(graphs: Sequence[Graph]) -> Graph:
-    """Graphs as one: the nodes and communications of each are numbered on from those of the one before."""
+    """Join graphs: the nodes and communications of each are numbered on from those of the one before."""
     if len(graphs) == 1:
         return graphs[0]
     nodes, groups = (

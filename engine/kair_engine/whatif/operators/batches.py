@@ -52,12 +52,12 @@ class StepsTogether:
 
     @property
     def steps(self) -> list[Operations]:
-        """Their operations."""
+        """Return their operations."""
         return [sync.collectives.ops for sync in self.syncs]
 
 
 def batches(trace: Trace, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch | SteadyBatch"]:
-    """All chosen steps in order.
+    """Make all chosen steps ready, in order.
 
     Where hosts run ahead of their devices they are in steady state, each step behind the one before. Those of all
     chosen steps in order may be given in `synchronised`; without, the steps are read. Raises InputError where one of
@@ -115,7 +115,7 @@ def _read(trace: Trace, synchronised: Sequence[Synchronisation], too_many: TooMa
 
 
 def _together(synchronised: Iterable[Synchronisation], too_many: TooMany) -> Iterator[list[Synchronisation]]:
-    """Steps whose operations share their codes, as many as may be held together."""
+    """Put steps together whose operations share their codes, as many as may be held."""
     held: list[Synchronisation] = []
     for sync in synchronised:
         alike = not held or held[0].collectives.ops.name_text is sync.collectives.ops.name_text
@@ -133,7 +133,7 @@ def _together(synchronised: Iterable[Synchronisation], too_many: TooMany) -> Ite
 
 
 def _too_many(steps: Sequence[Synchronisation], looked_at: Sequence[Synchronisation]) -> bool:
-    """Few, unless the ranks of those looked at are too few."""
+    """Return whether they are more than a few, and ranks enough were looked at."""
     enough = sum(len(sync.collectives.ops.ranks) for sync in looked_at) >= _ENOUGH_PEERS
     return _rows(steps) > (_ROWS_AT_ONCE if enough else _MOST_ROWS)
 
@@ -184,7 +184,7 @@ class Together:
 
 
 def step_time(of_ranks: Floats, *, synchronised: bool) -> Floats:
-    """Of times whose first axis is ranks the step's: all are as long where ranks wait for one another."""
+    """Return the step's time of its ranks' (first axis): all are as long where ranks wait for one another."""
     return np.asarray(np.median(of_ranks, axis=0) if synchronised else of_ranks.max(axis=0))
 
 

@@ -6,10 +6,12 @@ reproduces the recording.
 Splits durations into parts: operations' self time, and the delays that no edge explains.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
 from kair_engine.cancelling import checkpoint
@@ -55,6 +57,20 @@ class NodeParts:
     node_over_ns: Floats
     """Per node, not per part, when it was over as recorded, on its step's clock."""
 
+    def of_operations(
+        self,
+        steps: Sequence[Operations],
+        what: Callable[[Operations], npt.NDArray[Any]],
+        *,
+        otherwise: int | bool = False,
+    ) -> Any:  # noqa: ANN401 - an array of what is asked
+        """Return per part what is said of its operation; `otherwise` where it has none."""
+        result = np.full(len(self.row), otherwise)
+        for at, ops in enumerate(steps):
+            mine = np.flatnonzero((self.step == at) & (self.row != NONE))
+            result[mine] = what(ops)[self.row[mine]]
+        return result
+
     @property
     def delay(self) -> Bools:
         """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
@@ -67,7 +83,7 @@ class NodeParts:
 
 
 def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int = 0, first: int = 0) -> NodeParts:
-    """The parts of a step, the `at`-th, whose nodes are numbered from `first` on.
+    """Return the parts of a step, the `at`-th, whose nodes are numbered from `first` on.
 
     `role` has a code per rank, `key` a number per operation (shared_keys).
     """

@@ -207,16 +207,11 @@ class FixedDurations:
             codes = [code for code, name in self._names.items() if fix.named(name)]
             chosen &= np.isin(parts.name, codes)
         if fix.scopes:
-            chosen &= self._within(fix)[parts.place]
+            within_scope = self._parts.of_operations(
+                self._recorded, lambda ops: within(ops, scopes_named(ops, fix.within))
+            )
+            chosen &= within_scope[parts.place]
         return np.asarray(chosen)
-
-    def _within(self, fix: Fix) -> Bools:
-        """Per part whether its operation runs within a scope that the fix names."""
-        row, result = self._parts.row, np.zeros(len(self._parts.row), dtype=bool)
-        for at, ops in enumerate(self._recorded):
-            mine = np.flatnonzero((self._parts.step == at) & (row != NONE))
-            result[mine] = within(ops, scopes_named(ops, fix.within))[row[mine]]
-        return result
 
     def _named_ranks(self, fix: Fix) -> Bools:
         """Per rank of any step whether the fix is about it."""

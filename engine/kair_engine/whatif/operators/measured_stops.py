@@ -59,10 +59,7 @@ class MeasuredStops:
         told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
         of = {name: np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED}
         delay = of["delay_ns"]
-        own = parts.thread & is_one_of(parts.kind, _OWN) & (parts.row != NONE) & told[cell]
-        for at, ops in enumerate(recorded):
-            mine = np.flatnonzero(own & (parts.step == at))
-            own[mine] = main_lane_rows(ops)[parts.row[mine]]
+        own = parts.thread & is_one_of(parts.kind, _OWN) & told[cell] & parts.of_operations(recorded, main_lane_rows)
         # After all that a step waits for, its main thread goes on until the next one begins.
         own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
         transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION_KIND) & told[cell]

@@ -7,6 +7,7 @@ Checks that a recording has what a fix asks for; says what it has instead.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,13 +63,12 @@ def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
     parts = of.parts
     count = len(parts.node)
     at, rank, number = (np.zeros(count, dtype=np.int64) for _ in range(3))
-    operator, phase, call = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
     for place, ops in enumerate(steps):
         mine = np.flatnonzero(parts.step == place)
         at[mine], number[mine], rank[mine] = np.arange(len(mine)), ops.step, ops.ranks[parts.rank[mine]]
-        mine = mine[parts.row[mine] != NONE]
-        row = _fetch(ops)[parts.row[mine]]
-        operator[mine], phase[mine], call[mine] = ops.name[row], ops.phase[row], ops.occurrence[row]
+    operator = parts.of_operations(steps, lambda ops: ops.name[_fetch(ops)], otherwise=NONE)
+    phase = parts.of_operations(steps, lambda ops: ops.phase[_fetch(ops)], otherwise=NONE)
+    call = parts.of_operations(steps, lambda ops: ops.occurrence[_fetch(ops)], otherwise=NONE)
     group = of.graph.group[parts.node]
     return Parts(
         step=number,
@@ -107,11 +107,6 @@ Present = Mapping[tuple[str, str, str], int]
 """(name, kind, phase) of operations → how many there are, the most frequent first."""
 
 
-def present(trace: Trace) -> Present:
-    """What operations the ranks have in the chosen steps."""
-    return _counted(trace, trace.job.ranks)
-
-
 def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
     """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
 
@@ -140,20 +135,15 @@ def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
         and (not fix.stages or stage_of.get(rank) in fix.stages)
     ]
     if fix.scopes:
-        names = scope_names(trace)
+        from kair_engine.trace.queries import IS_SCOPE, counted
+
+        names = [name for (name,) in counted(trace, ("name",), IS_SCOPE) if name != STEP_SCOPE]
         if not any(map(fix.within, names)):
             raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
     counts = of_all() if len(chosen) == len(job.ranks) else _counted(trace, chosen)
     kinds, names = _fitting(counts, fix)
     if not kinds:
         raise nothing_fits(fix, f"there are {_listed(names)}" if fix.operators and names else None)
-
-
-def scope_names(trace: Trace) -> list[str]:
-    """The names of the scopes that were annotated in the chosen steps, the most frequent first."""
-    from kair_engine.trace.queries import IS_SCOPE, counted
-
-    return [name for (name,) in counted(trace, ("name",), IS_SCOPE) if name != STEP_SCOPE]
 
 
 def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
@@ -214,7 +204,6 @@ class OperatorModel(Model):
         self._kept: list[Batch | SteadyBatch] = []
         self._synchronised = synchronised
         self._fitting: set[Fix] = set()
-        self._present: Present | None = None
         self._stops, self._measured_ns = StopTally(), 1.0
         self._excess_ns: dict[int, float] = {}
 
@@ -231,13 +220,12 @@ class OperatorModel(Model):
     def require(self, fix: Fix) -> None:
         """Raises UsageError where no operation of the chosen steps fits the fix."""
         if fix not in self._fitting:
-            validate_fix(self._trace, fix, self._all_present)
+            validate_fix(self._trace, fix, lambda: self._present)
             self._fitting.add(fix)
 
-    def _all_present(self) -> Present:
-        if self._present is None:
-            self._present = present(self._trace)
-        return self._present
+    @cached_property
+    def _present(self) -> Present:
+        return _counted(self._trace, self.job.ranks)
 
     def parts(self) -> Iterator[Parts]:
         """What all steps are made of, some steps at a time."""
@@ -280,16 +268,13 @@ class OperatorModel(Model):
         gate = ERROR_GATE if self.job.host_times is None else STEADY_ERROR_GATE
         off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured), gate)
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
-        return (*circles, *off, *self._some_ranks(), *unnamed_collective_warnings(self._trace))
-
-    def _some_ranks(self) -> Iterator[KairWarning]:
-        if len(self.job.ranks) < self._stand_for:
-            text = f"{len(self.job.ranks)} of {self._stand_for:,} ranks are replayed in place of all"
-            text = f"steps are too large to be held whole: {text}, those that were waited for longest among them"
-            yield short_warning("some_replayed", text)
+        some = f"{len(self.job.ranks)} of {self._stand_for:,} ranks are replayed in place of all"
+        some = f"steps are too large to be held whole: {some}, those that were waited for longest among them"
+        in_place = [short_warning("some_replayed", some)] if len(self.job.ranks) < self._stand_for else []
+        return (*circles, *off, *in_place, *unnamed_collective_warnings(self._trace))
 
     def timelines(self) -> Iterator[DrawnStep]:
-        """Every step as recorded, and ideal."""
+        """Lay out every step as recorded, and ideal."""
         from kair_engine.whatif.operators.timeline import drawn_steps  # few ask for it
 
         return drawn_steps(self._trace)

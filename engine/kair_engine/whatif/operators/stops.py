@@ -29,7 +29,7 @@ from kair_engine.timeline.host_activity import in_calls, waits_for_own_copy
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
-from kair_engine.whatif.operators.dependencies import REST, NodeParts
+from kair_engine.whatif.operators.dependencies import NodeParts
 from kair_engine.whatif.operators.measured_stops import CoresTally, MeasuredStops
 
 TICKS_NS: Final = (10_000_000.0, 4_000_000.0, 1e9 / 300, 1_000_000.0)
@@ -133,7 +133,7 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
 
 
 def _beyond(value: Floats, usual: Floats, of: "_Quantiles") -> Floats:
-    """What values are longer than usual, where that is out of their noise, and no less than a stop; else 0."""
+    """Return what values are longer than usual, where that is out of their noise, and no less than a stop; else 0."""
     least = np.maximum(np.maximum(SHORTEST_NS, LONGER_BY * usual), OUT_OF_NOISE * (of.usual - of.fast))
     return np.where(value - usual > least, value - usual, 0.0)
 
@@ -328,12 +328,8 @@ class StoppedParts:
         parts = self._parts
 
         def operator(rows: Ints) -> Ints:
-            phase = np.zeros(len(rows), dtype=np.int64)
-            for at, ops in enumerate(self._recorded):
-                mine = np.flatnonzero((parts.step[rows] == at) & (parts.row[rows] != NONE))
-                phase[mine] = ops.phase[parts.row[rows[mine]]]
-            part = parts.key[rows] % (REST + 1)
-            return dense(np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], part)))
+            phase = parts.of_operations(self._recorded, lambda ops: ops.phase, otherwise=0)[rows]
+            return dense(np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], parts.part[rows])))
 
         called = self._of(lambda ops: ops.occurrence > 0)
         return stops_among_calls_ns(parts, self._times, operator, lambda rows: called[rows])
@@ -395,9 +391,5 @@ class StoppedParts:
         return np.where(queued & (parts.value_ns > LONGEST_LATENCY_NS), parts.value_ns, 0.0)
 
     def _of(self, holds: Callable[[Operations], Bools]) -> Bools:
-        """Per part whether its operation is one of some sort."""
-        row, result = self._parts.row, np.zeros(len(self._parts.row), dtype=bool)
-        for at, ops in enumerate(self._recorded):
-            mine: Ints = np.flatnonzero((self._parts.step == at) & (row != NONE))
-            result[mine] = holds(ops)[row[mine]]
-        return result
+        """Return per part whether its operation is one of some sort."""
+        return np.asarray(self._parts.of_operations(self._recorded, holds))

@@ -172,7 +172,7 @@ def _moved_window(graph: StepGraph, own_ns: Floats, end: Floats) -> OperationTim
 
 
 def drawn_steps(trace: Trace) -> Iterator[DrawnStep]:
-    """Every step as recorded and as replayed with the peers' ideal, on the job's clock; a few in memory at a time.
+    """Lay out every step as recorded, and with the peers' ideal, on the job's clock; a few in memory at a time.
 
     Steps whose operations wait for one another in a circle are only in the recorded timeline, without critical path.
     """
@@ -221,7 +221,7 @@ class _Paths:
             self._rank[begin] = self._rank[end_nodes] = np.arange(len(begin))
 
     def of(self, at: int, since: int) -> tuple[list[int], tuple[PathPiece, ...]]:
-        """Of the `at`-th step, to the end of the rank that ends last: all nodes, and pieces of time."""
+        """Trace the `at`-th step's, to the end of the rank that ends last: all nodes, and pieces of time."""
         ops, last = self._steps[at], self._of.end[at]
         # The first node is the step's begin, which takes no time.
         path = critical_path(self._of.graph, self._waits, self.end, int(last[np.argmax(self.end[last])]))[1:]

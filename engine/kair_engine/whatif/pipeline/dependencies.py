@@ -91,7 +91,10 @@ def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Schedule) -> t
         edges.chain(_by_turn(rows, order, rows.of_type(GATHER, SCATTER)), rows.worker_step)
         _gather_edges(rows, edges)
     if job.synchronised and job.overlapped:
-        _scatter_edges(rows, order, edges)
+        # The last backward computation of a chunk comes before the first scatter of its gradients.
+        scatters = rows.of_type(SCATTER)
+        first = _one_per(rows, scatters, rows.chunk_of_stage(scatters), last=False)
+        edges.add(*_joined(rows, np.flatnonzero(order.last_of_chunk), first))
     _closing_edges(rows, order, edges, overlapped=job.overlapped)
     key, paired = _transfer_pairs(rows, transfers, matched, job.chunks)
     group = _communications(rows, transfers, key)
@@ -152,17 +155,13 @@ def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched:
     sends = is_type(rows.type[own], *SENDS)
     edges.add(compute[sends], own[sends])
     edges.add(own[~sends], compute[~sends])
-    previous = _previous_of_type(rows)[compute]
+    # Per row the one of the same type before it in the worker-step.
+    earlier = np.full(len(rows), NONE)
+    same = (rows.worker_step[1:] == rows.worker_step[:-1]) & (rows.type[1:] == rows.type[:-1])
+    earlier[1:][same] = np.flatnonzero(same)
+    previous = earlier[compute]
     receives = ~sends & (previous != NONE)
     edges.add(previous[receives], own[receives])
-
-
-def _previous_of_type(rows: PipelineRows) -> Ints:
-    """Per row the one of the same type before it in the worker-step."""
-    result = np.full(len(rows), NONE)
-    same = (rows.worker_step[1:] == rows.worker_step[:-1]) & (rows.type[1:] == rows.type[:-1])
-    result[1:][same] = np.flatnonzero(same)
-    return result
 
 
 def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
@@ -186,13 +185,6 @@ def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
     forwards = rows.of_type(FORWARD)
     first = _one_per(rows, forwards, rows.chunk_of_stage(forwards), last=False)
     edges.add(*_joined(rows, last, first))
-
-
-def _scatter_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges) -> None:
-    """The last backward computation of a chunk comes before the first scatter of its gradients."""
-    last = np.flatnonzero(order.last_of_chunk)
-    scatters = rows.of_type(SCATTER)
-    edges.add(*_joined(rows, last, _one_per(rows, scatters, rows.chunk_of_stage(scatters), last=False)))
 
 
 def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> Ints:
@@ -221,18 +213,14 @@ def _closing_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges, *, o
     closing = closing[order_by(rows.worker_step[closing], position, rows.turn[closing] * (position > 0))]
     edges.chain(closing, rows.worker_step)
     if overlapped:
-        final = _last_of_worker_steps(rows, rows.of_type(SCATTER))
+        scatters = rows.of_type(SCATTER)
+        final = scatters[np.diff(rows.worker_step[scatters], append=NONE) != 0]
         opening = closing[is_type(rows.type[closing], *names[1:])]
         opening = opening[turns(rows.worker_step[opening]) == 0]
         of = np.full(int(rows.worker_step.max(initial=-1)) + 1, NONE)
         of[rows.worker_step[opening]] = opening
         target = of[rows.worker_step[final]]
         edges.add(final[target != NONE], target[target != NONE])
-
-
-def _last_of_worker_steps(rows: PipelineRows, ordered: Ints) -> Ints:
-    ends: Bools = np.diff(rows.worker_step[ordered], append=NONE) != 0
-    return ordered[ends]
 
 
 def _communications(rows: PipelineRows, transfers: Ints, key: Ints) -> Ints:

@@ -165,7 +165,7 @@ class PipelineModel(Model):
         return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
 
     def timelines(self) -> Iterator[DrawnStep]:
-        """Every step as recorded, without launch delays, and ideal."""
+        """Lay out every step as recorded, without launch delays, and ideal."""
         from kair_engine.whatif.pipeline.timeline import drawn_steps  # few ask for it
 
         return drawn_steps(self._times, self._trace, self._rank_of)
@@ -210,7 +210,7 @@ _FEWEST_REMOVED, _MOST_REMOVED = 16, 64
 
 
 def attribute(times: PipelineTimes) -> tuple[OfParts[Floats], Floats | None]:
-    """Step times where only one part is as recorded, all else ideal; (dp ranks × stages × steps) of workers.
+    """Replay steps where only one part is as recorded, all else ideal; (dp ranks × stages × steps) of workers.
 
     None of workers where that takes too long.
     """

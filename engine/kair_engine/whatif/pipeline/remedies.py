@@ -18,7 +18,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, order_by, present
 from kair_engine.causes import FixKind
-from kair_engine.results.whatif import FIX_KINDS, CauseName, Fix, Remedy, SlowdownCause
+from kair_engine.results.whatif import FIX_KINDS, CommunicationFlapping, Fix, GarbageCollection, Remedy, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.trace.model import Job, host_of
 from kair_engine.whatif.model import IdealOfAll, Parts, Transplanted
@@ -317,17 +317,26 @@ def irregular_causes(
     """Of each pattern that the recording shows, what its removal takes away; it may be little."""
     if replayed_ns <= ideal_ns:
         return
-    shown: dict[CauseName, tuple[Ints, Floats]] = {
-        "garbage_collection": forward_pauses(times, batches),
-        "communication_flapping": flapping_transfers(times),
-    }
-    shown = {name: found for name, found in shown.items() if len(found[0])}
-    for name, (rows, expected) in shown.items():
+    for of_pauses, (rows, expected) in ((True, forward_pauses(times, batches)), (False, flapping_transfers(times))):
+        if not len(rows):
+            continue
         durations = times.own_ns.copy()
         durations[rows] = expected
         without = float(times.steps_with(durations).mean())
         share = ratio(replayed_ns - without, replayed_ns - ideal_ns)
-        yield _cause(name, times.rows, rows, _ranks(times.rows, rows, rank_of), share)
+        ranks, steps = _ranks(times.rows, rows, rank_of), len(present(times.rows.step[rows]))
+        if of_pauses:
+            yield GarbageCollection(ranks=ranks, share=share, paused_forwards=len(rows), steps=steps)
+            continue
+        types = tuple(sorted({TYPES[code] for code in times.rows.type[rows].tolist()}))
+        yield CommunicationFlapping(
+            ranks=ranks,
+            share=share,
+            operation_types=types,
+            flapping_transfers=len(rows),
+            steps=steps,
+            over_median_ratio=FLAP,
+        )
 
 
 def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, Floats]:
@@ -410,12 +419,3 @@ def _ranks(rows: PipelineRows, chosen: Ints, rank_of: Mapping[tuple[int, int], i
         divmod(place, rows.pp_size) for place in present(rows.dp[chosen] * rows.pp_size + rows.stage[chosen]).tolist()
     }
     return tuple(sorted(rank_of[place] for place in places if place in rank_of))
-
-
-def _cause(name: CauseName, rows: PipelineRows, chosen: Ints, ranks: tuple[int, ...], share: float) -> SlowdownCause:
-    steps = len(present(rows.step[chosen]))
-    if name == "garbage_collection":
-        return SlowdownCause(name, ranks, share, {"paused_forwards": len(chosen), "steps": steps})
-    figures = {"flapping_transfers": len(chosen), "steps": steps, "over_median_ratio": FLAP}
-    types = tuple(sorted({TYPES[code] for code in rows.type[chosen].tolist()}))
-    return SlowdownCause(name, ranks, share, figures, operation_types=types)

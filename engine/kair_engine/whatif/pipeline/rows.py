@@ -99,7 +99,7 @@ class PipelineRows:
         return np.flatnonzero(is_type(self.type, *names))
 
     def ranks(self, rank_of: Mapping[tuple[int, int], int]) -> Ints:
-        """The rank of each row, by its data-parallel rank and stage; NONE where nobody has that place."""
+        """Return the rank of each row, by its data-parallel rank and stage; NONE where nobody has that place."""
         ranks = np.full((self.dp_size, self.pp_size), NONE, dtype=np.int64)
         for place, rank in rank_of.items():
             ranks[place] = rank

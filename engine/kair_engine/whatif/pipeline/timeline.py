@@ -15,7 +15,7 @@ from kair_engine.whatif.replay import critical_path, starts, waits
 
 
 def drawn_steps(times: PipelineTimes, trace: Trace, rank_of: dict[tuple[int, int], int]) -> Iterator[DrawnStep]:
-    """Every step as recorded, without launch delays, and ideal; in each timeline one step follows the other."""
+    """Lay out every step as recorded, without launch delays, and ideal; in each timeline one follows the other."""
     rows, graph = times.rows, times.graph
     ranks, closing = rows.ranks(rank_of), rows.closing()
     ends = [times.ends(durations) for durations in (times.own_ns, times.ideal_ns)]
@@ -68,7 +68,7 @@ def moved_step(
 
 
 def _matched(times: PipelineTimes, step: int, ops: Operations, ranks: Ints) -> tuple[Ints, Ints]:
-    """(operations of the step of that code, the rows that they are): of the same rank and type, and as many before."""
+    """Match operations of the step of that code, and rows: of the same rank and type, with as many before."""
     rows = times.rows
     known = np.full(max(ops.name_text, default=0) + 1, NONE)
     for code, text in ops.name_text.items():
