@@ -197,7 +197,9 @@ class SharedCosts:
         for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
             if share >= NOTABLE_SHARE[cause] <= self._of_median_rank(cause):
-                moment = _moment(job) if cause == "input_bound" else None
+                # The few steps that most of the input is waited for in, where not all steps have it.
+                moments = shared_moments(job) if cause == "input_bound" else ()
+                moment = next((one for one in moments if CLASSES[one.class_index] == "input"), None)
                 steps = None if moment is None else tuple(job.steps[at].step for at in moment.hit)
                 yield self._finding(cause, share * self._step_time_ns, self._shown(job, cause, moment), steps)
 
@@ -385,11 +387,6 @@ def of_half(of_rank: Floats) -> float:
 
 def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
-
-
-def _moment(job: JobExcess) -> Moment | None:
-    """The few steps that most of the input is waited for in; None where all steps have it."""
-    return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
 
 
 def price_range(least_ns: float, most_ns: float) -> kinds.PriceRange:
