@@ -57,6 +57,7 @@ class SlowdownCauseInWords(SlowdownCause):
     """What the figures speak for as a cause of the slowdown."""
 
     text: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class RemedyInWords(Remedy):
     """What would help, and the step time it leads to."""
 
     text: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class WhatifInWords(WhatifResult):
 
     causes: tuple[SlowdownCauseInWords, ...]
     remedies: tuple[RemedyInWords, ...]
+    """What would help and is no fix of an operation."""
     verdict: str
     """The answer in one sentence."""
 
