@@ -1,5 +1,6 @@
 """Report files: which form a name asks for, and the writing of it."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,15 +16,21 @@ if TYPE_CHECKING:
 REPORT: Final = Option(
     "--report", "Also write a report to read and to pass on: .html, all in one file, or .md.", metavar="FILE"
 )
-_HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+_HTML: Final = (".html", ".htm")
+MARKDOWN: Final = (".md", ".markdown")
 
 
-def require_form(path: Path | None) -> None:
-    """Raises UsageError where a name asks for no form of a report, or is in no folder."""
+def require_form(
+    path: Path | None,
+    endings: Sequence[str] = (*_HTML, *MARKDOWN),
+    forms: str = "a report is .html or .md",
+    example: str = "kair triage JOB --report incident.html",
+) -> None:
+    """Raises UsageError where a name asks for no form of a document, or is in no folder."""
     if path is None:
         return
-    if path.suffix.lower() not in (*_HTML, *_MARKDOWN):
-        raise UsageError(f"--report {path}: a report is .html or .md", "kair triage JOB --report incident.html")
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"--report {path}: {forms}", example)
     if not path.parent.is_dir():
         raise UsageError(f"--report {path}: there is no folder {path.parent}")
 
@@ -41,7 +48,7 @@ def write_report(path: Path, report: "Report") -> None:
         from kair_tui.render.report.templates import markdown
 
         text = markdown(report, _write_pictures(path, report))
-    _write(path, text)
+    write_text(path, text)
 
 
 def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
@@ -53,12 +60,13 @@ def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
     for picture in (block for section in report.sections for block in section.blocks):
         if isinstance(picture, Picture) and picture.name:
             file = path.with_suffix(f".{picture.name}.svg")
-            _write(file, document(picture))
+            write_text(file, document(picture))
             written[picture.name] = file.name
     return written
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
     with named_file(path) as file:
         file.write(text.encode())
 

@@ -14,12 +14,12 @@ from kair_engine.causes import CAUSES
 from kair_engine.errors import KairError, UsageError
 from kair_engine.results.ticket import DrainCommand, TicketResult, TimelinePicture
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.trace.files import named_file
 from kair_engine.trace.model import Job
 from kair_tui import __version__
 from kair_tui.cli.asking import Asker
 from kair_tui.cli.options import EVIDENCE, Option
 from kair_tui.commands.configuration import drain_words
+from kair_tui.commands.report_file import MARKDOWN, require_form, write_text
 from kair_tui.commands.triage_report import lines_of
 from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
@@ -30,7 +30,6 @@ from kair_tui.render.units import plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words
 
 RENDERER = "kair_tui.render.ticket"
-_MARKDOWN: Final = (".md", ".markdown")
 _LONGEST_REASON: Final = 200
 """Characters: a scheduler shows it in one column."""
 
@@ -61,8 +60,10 @@ def run(
     """
     if yes and not drain:
         raise UsageError("--yes belongs to --drain", "kair ticket JOB --drain --yes")
-    if report is not None:
-        _require_markdown(report)
+    require_form(report, MARKDOWN, "a ticket is .md", "kair ticket JOB --report incident.md")
+    # Asked before any host is drained.
+    if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
+        raise UsageError(f"--report {report} cannot be written", "choose another place")
     trace = asker.trace
     answer = asker.ask(Question.of("triage", gpu_cost=gpu_cost, evidence=evidence))
     asker.session.keep(answer)
@@ -85,19 +86,9 @@ def run(
     )
     if report is not None:
         if picture is not None:
-            _write(report.with_suffix(".svg"), picture)
-        _write(report, ticket_text(ticket))
+            write_text(report.with_suffix(".svg"), picture)
+        write_text(report, ticket_text(ticket))
     return replace(ticket, asked="drain") if drain else ticket
-
-
-def _require_markdown(report: Path) -> None:
-    if report.suffix.lower() not in _MARKDOWN:
-        raise UsageError(f"--report {report}: a ticket is .md", "kair ticket JOB --report incident.md")
-    if not report.parent.is_dir():
-        raise UsageError(f"--report {report}: there is no folder {report.parent}")
-    # Asked before any host is drained.
-    if report.is_dir() or not os.access(report.parent, os.W_OK):
-        raise UsageError(f"--report {report} cannot be written", "choose another place")
 
 
 def _chosen(triaged: TriageResult, number: int | None) -> int | None:
@@ -105,11 +96,6 @@ def _chosen(triaged: TriageResult, number: int | None) -> int | None:
     if number is not None and number > there:
         raise UsageError(f"--finding {number}: there {'is' if there == 1 else 'are'} {plural(there, 'finding')}")
     return number
-
-
-def _write(path: Path, text: str) -> None:
-    with named_file(path) as file:
-        file.write(text.encode())
 
 
 def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:

@@ -26,7 +26,9 @@ class ReasonInWords:
     """What limits the smallest fault, or why no size is found. Units are in the figures' names; shares are of 1."""
 
     kind: ReasonKind
+    """What limits it."""
     figures: dict[str, float]
+    """By name; units are in the names, shares are of 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,7 @@ class SensitivityInWords(SensitivityResult):
     """What a recording can show: the smallest faults that triage would find in it."""
 
     faults: tuple[FaultInWords, ...]
+    """The smallest of each kind."""
 
 
 def sensitivity_in_words(result: SensitivityResult) -> SensitivityInWords:

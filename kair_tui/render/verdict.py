@@ -1,14 +1,9 @@
-"""A triage's answer in one sentence: who, why, what it costs; or why there is no answer.
+"""A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
 
-What stragglers cost a job, figure by figure; a dash where that is not known.
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-What a triage says that an earlier one of the same job did not, in words.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
-
-from kair_engine.causes import CAUSES, Cause
+from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank, runs
 from kair_engine.results.rank import StepPart
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
@@ -28,7 +23,6 @@ from kair_tui.render.units import (
     plural,
     ranks_in_words,
     slowdown,
-    spans,
     without_unit,
 )
 from kair_tui.render.warnings import warning_in_words
@@ -312,72 +306,13 @@ def _first(warnings: tuple[KairWarning, ...], codes: tuple[str, ...]) -> str | N
     return next((told[code] for code in codes if code in told), None)
 
 
-def slowdown_text(value: float | None) -> str:
-    """S."""
-    return "–" if value is None else slowdown(value)
+def _or_dash(show: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: "–" if value is None else show(value)
 
 
-def share_text(value: float | None) -> str:
-    """A share of 1."""
-    return "–" if value is None else percent(value)
-
-
-def hours_text(value: float | None) -> str:
-    """GPU-hours."""
-    return "–" if value is None else one_decimal(value)
-
-
-def money_text(value: float | None) -> str:
-    """In whichever currency it is."""
-    return "–" if value is None else money(value)
-
-
-def cause_text(cause: Cause | None) -> str:
-    """As it is called in a sentence."""
-    return "–" if cause is None else cause_in_words(cause)
-
-
-_WORTH_TELLING: Final = 0.05
-"""By how much of itself a cost has to change: less is what a few more steps do to any figure."""
-
-_Key = tuple[str, tuple[int, ...], str | None, str | None]
-
-
-def difference(before: TriageResult, after: TriageResult) -> tuple[str, ...]:
-    """A line for each thing that changed, what matters most first; none where nothing did."""
-    lines = []
-    if before.verdict != after.verdict:
-        lines.append(f"{verdict_in_words(after.verdict)}, was {verdict_in_words(before.verdict)}")
-    lines += _findings(before.findings, after.findings)
-    lines += _more_and_fewer("rank", (row.rank for row in before.ranking), (row.rank for row in after.ranking))
-    lines += _more_and_fewer("step", before.steps, after.steps)
-    return tuple(lines)
-
-
-def _findings(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[str]:
-    known = {_key(finding): finding for finding in before}
-    for finding in after:
-        old = known.pop(_key(finding), None)
-        now = finding.time_lost_us_per_step
-        if old is None:
-            yield f"new: {_name(finding)}, {duration(now)} a step"
-        elif abs(now - old.time_lost_us_per_step) > _WORTH_TELLING * max(now, old.time_lost_us_per_step):
-            yield f"{_name(finding)}: {duration(now)} a step, was {duration(old.time_lost_us_per_step)}"
-    yield from (f"no more: {_name(finding)}" for finding in known.values())
-
-
-def _key(finding: Finding) -> _Key:
-    return finding.cause, finding.ranks, finding.operator, finding.edge
-
-
-def _name(finding: Finding) -> str:
-    who = f"{ranks_in_words(finding.ranks)} " if finding.ranks else ""
-    return f"{who}({cause_in_words(finding.cause)})" if who else cause_in_words(finding.cause)
-
-
-def _more_and_fewer(what: str, before: Iterable[int], after: Iterable[int]) -> Iterator[str]:
-    old, new = {*before}, {*after}
-    if more := sorted(new - old):
-        yield f"{plural(len(more), f'more {what}')} ({spans(tuple(more), 3)})"
-    if fewer := sorted(old - new):
-        yield f"{plural(len(fewer), f'{what}')} gone ({spans(tuple(fewer), 3)})"
+slowdown_text: Final = _or_dash(slowdown)
+share_text: Final = _or_dash(percent)
+hours_text: Final = _or_dash(one_decimal)
+money_text: Final = _or_dash(money)
+cause_text: Final = _or_dash(cause_in_words)
+"""What stragglers cost a job, figure by figure; a dash where that is not known."""

@@ -70,6 +70,7 @@ class SlowdownCauseInWords:
     or_slow_ranks: tuple[int, ...]
     """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
     text: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class RemedyInWords(Remedy):
     """What would help, and the step time it leads to."""
 
     text: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ class WhatifInWords(WhatifResult):
 
     causes: tuple[SlowdownCauseInWords, ...]  # type: ignore[assignment] # with their figures by name
     remedies: tuple[RemedyInWords, ...]
+    """What would help and is no fix of an operation."""
     verdict: str
     """The answer in one sentence."""
 

@@ -31,10 +31,22 @@ class TableColumn:
     """One column of a table."""
 
     name: str
-    type: ColumnType
-    unit: str
-    """Empty for numbers without one, and for texts."""
     about: str
+    holds: ColumnType | None = None
+    """None for durations, which are numbers, and for whole numbers."""
+
+    @property
+    def type(self) -> ColumnType:
+        """Return what it holds."""
+        return self.holds or ("number" if self.unit == "µs" else "integer")
+
+    @property
+    def unit(self) -> str:
+        """Return the unit that its name ends with; empty for numbers without one, and for texts."""
+        return next((unit for end, unit in _UNITS.items() if end in self.name), "")
+
+
+_UNITS: Final = {"_us": "µs", "_ns": "ns", "bytes": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -58,122 +70,114 @@ class Table:
         return pl.LazyFrame(schema=schema_of(self.columns))
 
 
-_STEP: Final = TableColumn("step", "integer", "", "The step's number.")
-_RANK: Final = TableColumn("rank", "integer", "", "The rank's number.")
+_STEP: Final = TableColumn("step", "The step's number.")
+_RANK: Final = TableColumn("rank", "The rank's number.")
 _BEGIN: Final = TableColumn(
-    "begin_ns", "integer", "ns", "When it began on its rank's clock, since the Unix epoch or the recording's own zero."
+    "begin_ns", "When it began on its rank's clock, since the Unix epoch or the recording's own zero."
 )
-_GROUP: Final = TableColumn("process_group", "text", "", "Of communication: its process group, where that is recorded.")
+_GROUP: Final = TableColumn("process_group", "Of communication: its process group, where that is recorded.", "text")
 _OPERATIONS: Final = (
     _STEP,
     _RANK,
     TableColumn(
         "kind",
-        "text",
-        "",
         "compute, collective, send, recv, memory, input, host, sync, gc; scope: a step, or a part that scripts mark.",
+        "text",
     ),
-    TableColumn("name", "text", "", "The operator's or the kernel's name."),
+    TableColumn("name", "The operator's or the kernel's name.", "text"),
     _BEGIN,
-    TableColumn(
-        "duration_us", "number", "µs", "How long it took: what it calls, and its waiting for others, included."
-    ),
-    TableColumn("lane", "text", "", "What ran it: `thread 7` of the host, `stream 20` of the device."),
-    TableColumn("on_device", "boolean", "", "Whether a stream of a device ran it."),
-    TableColumn("phase", "text", "", "forward, backward, optimizer or input; null elsewhere."),
-    TableColumn("occurrence", "integer", "", "Which of its name it is in its step on its rank, from 0 on."),
+    TableColumn("duration_us", "How long it took: what it calls, and its waiting for others, included."),
+    TableColumn("lane", "What ran it: `thread 7` of the host, `stream 20` of the device.", "text"),
+    TableColumn("on_device", "Whether a stream of a device ran it.", "boolean"),
+    TableColumn("phase", "forward, backward, optimizer or input; null elsewhere.", "text"),
+    TableColumn("occurrence", "Which of its name it is in its step on its rank, from 0 on."),
     _GROUP,
-    TableColumn("sequence", "integer", "", "Of communication: its number in the process group."),
-    TableColumn("bytes", "integer", "bytes", "Of communication and copies: how much is moved."),
-    TableColumn("input_shapes", "text", "", "Dimensions of its inputs: `2048,1408;8` of two tensors."),
-    TableColumn("peer", "integer", "", "Of a send or receive: its other end, as recorded."),
-    TableColumn("microbatch", "integer", "", "The micro-batch, where that is recorded."),
-    TableColumn("correlation", "integer", "", "Equal for a kernel and the call that launched it."),
+    TableColumn("sequence", "Of communication: its number in the process group."),
+    TableColumn("bytes", "Of communication and copies: how much is moved."),
+    TableColumn("input_shapes", "Dimensions of its inputs: `2048,1408;8` of two tensors.", "text"),
+    TableColumn("peer", "Of a send or receive: its other end, as recorded."),
+    TableColumn("microbatch", "The micro-batch, where that is recorded."),
+    TableColumn("correlation", "Equal for a kernel and the call that launched it."),
 )
 _STEPS: Final = (
     _STEP,
     _RANK,
     _BEGIN,
-    TableColumn("duration_us", "number", "µs", "How long the step took; on its device where hosts run ahead of it."),
-    TableColumn("host_us", "number", "µs", "How long its host took for it; else the same."),
-    TableColumn("operations", "integer", "", "Operations recorded in it."),
-    TableColumn(
-        "cpu_us", "number", "µs", "CPU time of the training thread. This and what follows only capture records."
-    ),
-    TableColumn(
-        "other_cpu_us", "number", "µs", "CPU time of the process's other threads, but for those that communicate."
-    ),
-    TableColumn("descheduled_us", "number", "µs", "How long the training thread was ready to run and had no core."),
-    TableColumn("comm_descheduled_us", "number", "µs", "The same of the communication thread with most of it."),
-    TableColumn("throttled", "integer", "", "How often a CPU quota stopped the process."),
-    TableColumn("stops", "integer", "", "How often a signal stopped the process."),
-    TableColumn("input_bytes", "integer", "bytes", "The tensors that the models were given."),
-    TableColumn("samples", "integer", "", "Samples trained, as the job reports them."),
-    TableColumn("device_begin_ns", "integer", "ns", "When the device began its first operation of the step."),
-    TableColumn("device_end_ns", "integer", "ns", "When the device ended the last one."),
+    TableColumn("duration_us", "How long the step took; on its device where hosts run ahead of it."),
+    TableColumn("host_us", "How long its host took for it; else the same."),
+    TableColumn("operations", "Operations recorded in it."),
+    TableColumn("cpu_us", "CPU time of the training thread. This and what follows only capture records."),
+    TableColumn("other_cpu_us", "CPU time of the process's other threads, but for those that communicate."),
+    TableColumn("descheduled_us", "How long the training thread was ready to run and had no core."),
+    TableColumn("comm_descheduled_us", "The same of the communication thread with most of it."),
+    TableColumn("throttled", "How often a CPU quota stopped the process."),
+    TableColumn("stops", "How often a signal stopped the process."),
+    TableColumn("input_bytes", "The tensors that the models were given."),
+    TableColumn("samples", "Samples trained, as the job reports them."),
+    TableColumn("device_begin_ns", "When the device began its first operation of the step."),
+    TableColumn("device_end_ns", "When the device ended the last one."),
 )
 _RANK_SUMS: Final = (
-    TableColumn("steps", "integer", "", "Chosen steps."),
-    TableColumn("operations", "integer", "", "Operations in these."),
-    TableColumn("time_us", "number", "µs", "How long these took, summed."),
-    TableColumn("median_step_us", "number", "µs", "The median of these."),
+    TableColumn("steps", "Chosen steps."),
+    TableColumn("operations", "Operations in these."),
+    TableColumn("time_us", "How long these took, summed."),
+    TableColumn("median_step_us", "The median of these."),
 )
 _WHO: Final = (
     _RANK,
-    TableColumn("host", "text", "", "Where it runs; null where that is not recorded, as for what follows."),
-    TableColumn("device", "text", "", "The model of its device."),
-    TableColumn("device_uuid", "text", "", "The device's UUID: `GPU-5f3e…`."),
-    TableColumn("device_address", "text", "", "The device's PCI address: `0000:1b:00.0`."),
-    TableColumn("device_index", "integer", "", "The device's number on its host, as nvidia-smi counts."),
-    TableColumn("local_rank", "integer", "", "The rank's number on its host, as the launcher counts."),
-    TableColumn("pid", "integer", "", "Its process."),
-    TableColumn("pipeline_stage", "integer", "", "Its pipeline stage."),
-    TableColumn("dp_rank", "integer", "", "Its data-parallel rank."),
+    TableColumn("host", "Where it runs; null where that is not recorded, as for what follows.", "text"),
+    TableColumn("device", "The model of its device.", "text"),
+    TableColumn("device_uuid", "The device's UUID: `GPU-5f3e…`.", "text"),
+    TableColumn("device_address", "The device's PCI address: `0000:1b:00.0`.", "text"),
+    TableColumn("device_index", "The device's number on its host, as nvidia-smi counts."),
+    TableColumn("local_rank", "The rank's number on its host, as the launcher counts."),
+    TableColumn("pid", "Its process."),
+    TableColumn("pipeline_stage", "Its pipeline stage."),
+    TableColumn("dp_rank", "Its data-parallel rank."),
 )
 _COLLECTIVES: Final = (
     _STEP,
-    TableColumn("collective", "integer", "", "Equal for the members of one collective within a step, from 0 on."),
+    TableColumn("collective", "Equal for the members of one collective within a step, from 0 on."),
     _RANK,
-    TableColumn("kind", "text", "", "collective, send or recv."),
-    TableColumn("name", "text", "", "The operator's or the kernel's name."),
+    TableColumn("kind", "collective, send or recv.", "text"),
+    TableColumn("name", "The operator's or the kernel's name.", "text"),
     _GROUP,
-    TableColumn("members", "integer", "", "Ranks that took part; a send and its receive are two."),
+    TableColumn("members", "Ranks that took part; a send and its receive are two."),
     _BEGIN,
-    TableColumn("duration_us", "number", "µs", "How long it took the rank: transfer and waiting."),
-    TableColumn("transfer_us", "number", "µs", "What it took once the last member had come."),
-    TableColumn("waiting_us", "number", "µs", "How long the rank waited for the last member."),
-    TableColumn("last_rank", "integer", "", "The member that came last."),
-    TableColumn("bytes", "integer", "bytes", "What a member gives or gets, whichever is more."),
+    TableColumn("duration_us", "How long it took the rank: transfer and waiting."),
+    TableColumn("transfer_us", "What it took once the last member had come."),
+    TableColumn("waiting_us", "How long the rank waited for the last member."),
+    TableColumn("last_rank", "The member that came last."),
+    TableColumn("bytes", "What a member gives or gets, whichever is more."),
 )
 _ACCOUNT: Final = (
     _STEP,
     _RANK,
     TableColumn(
         "kind",
-        "text",
-        "",
         "compute, copies, transfer, waiting, unmatched (communication whose members are not known), launching, queued, "
         "begins, input, garbage_collection, compilation, allocator, profiler, host or synchronising.",
+        "text",
     ),
-    TableColumn("part", "text", "", "Of the host's time: before, between, launches or after; else within."),
-    TableColumn("operator", "text", "", "What ran then; null where nothing is recorded."),
-    TableColumn("waited_for", "integer", "", "Of waiting: the rank that came last."),
-    TableColumn("duration_us", "number", "µs", "The rows of a step and rank add up to the step's time."),
+    TableColumn("part", "Of the host's time: before, between, launches or after; else within.", "text"),
+    TableColumn("operator", "What ran then; null where nothing is recorded.", "text"),
+    TableColumn("waited_for", "Of waiting: the rank that came last."),
+    TableColumn("duration_us", "The rows of a step and rank add up to the step's time."),
 )
 _FINDINGS: Final = (
-    TableColumn("finding", "integer", "", "Its place in triage's list, from 1 on; a row for each rank to blame."),
-    TableColumn("rank", "integer", "", "The rank to blame; null where nobody is."),
-    TableColumn("cause", "text", "", "Why the time is lost."),
-    TableColumn("pattern", "text", "", "When it is seen."),
-    TableColumn("operator", "text", "", "Where it is seen."),
-    TableColumn("edge", "text", "", "`from → to` of a delay between two operations or ranks."),
-    TableColumn("steps", "integer", "", "Steps in which it is seen."),
-    TableColumn("since_step", "integer", "", "The step in which it began, where that was recorded."),
-    TableColumn("time_lost_us_per_step", "number", "µs", "What a step would be shorter by without this finding."),
-    TableColumn("least_us_per_step", "number", "µs", "Where several ranks are accused: its part at least."),
-    TableColumn("most_us_per_step", "number", "µs", "Its part at most."),
-    TableColumn("slowdown", "number", "", "Step time over the step time without it."),
-    TableColumn("p_value", "number", "", "Corrected for everything that triage tried."),
+    TableColumn("finding", "Its place in triage's list, from 1 on; a row for each rank to blame."),
+    TableColumn("rank", "The rank to blame; null where nobody is."),
+    TableColumn("cause", "Why the time is lost.", "text"),
+    TableColumn("pattern", "When it is seen.", "text"),
+    TableColumn("operator", "Where it is seen.", "text"),
+    TableColumn("edge", "`from → to` of a delay between two operations or ranks.", "text"),
+    TableColumn("steps", "Steps in which it is seen."),
+    TableColumn("since_step", "The step in which it began, where that was recorded."),
+    TableColumn("time_lost_us_per_step", "What a step would be shorter by without this finding."),
+    TableColumn("least_us_per_step", "Where several ranks are accused: its part at least."),
+    TableColumn("most_us_per_step", "Its part at most."),
+    TableColumn("slowdown", "Step time over the step time without it.", "number"),
+    TableColumn("p_value", "Corrected for everything that triage tried.", "number"),
 )
 
 

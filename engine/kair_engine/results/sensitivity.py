@@ -21,9 +21,13 @@ class LongerRecording:
     """What the same job would show in more steps; null where it would still not show the fault."""
 
     steps: int
+    """How many would be recorded."""
     smallest_us_per_step: float | None
+    """The smallest one that would be found."""
     smallest_share_of_step: float | None
+    """The same over the step time."""
     stalled_steps: int | None
+    """In how many steps a rank has to stall to be found; null for other faults."""
 
 
 class Reason(Kind, frozen=True, kw_only=True):
@@ -167,6 +171,7 @@ class DetectableFault:
     """The smallest fault of one kind, on any one rank (or link), that the recording shows with the set probability."""
 
     fault: InjectedFault
+    """What was put into the recording."""
     cause: Cause | None
     """What triage would call it; null for a stall, whose cause can be any."""
     operator: str | None = None
@@ -184,7 +189,9 @@ class DetectableFault:
     stalled_steps: int | None = None
     """Of a quarter of a step each: in how many of the steps the rank has to stall. Other faults: null."""
     longer: tuple[LongerRecording, ...] = ()
+    """What more steps would show."""
     limited_by: DetectionLimit | None = None
+    """What keeps a smaller one from being found; null where no size is."""
     because: Reason
     """What limits it, or why no size is found, and what would help."""
 
@@ -209,12 +216,17 @@ class SensitivityResult:
     false_alarm_rate: float
     """Of a triage of a healthy job, at which that is so."""
     step_time_us: float
+    """The mean over steps."""
     corrected_ranks: tuple[Rank, ...]
     """Ranks that stand out already: what makes them do so was taken out first, where there are steps enough."""
     corrected_links: tuple[str, ...]
+    """Links that stand out already: what makes them do so was taken out first."""
     draws: int
+    """How often each size of a fault was put into the recording."""
     seed: int
+    """Of the random draws."""
     steps: tuple[int, ...]
+    """Those that were analysed."""
     warnings: tuple[KairWarning, ...]
     absorbs_us_per_step: float | None = None
     """So much longer any rank's host could take in every step, and nobody would wait for it: the least over ranks. Null

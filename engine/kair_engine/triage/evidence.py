@@ -235,15 +235,12 @@ def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anom
     their excesses are equal but for rounding.
     """
     for anomaly in anomalies:
-        steady = [one for one in anomalies if one.kind != "intermittent" and _covers(one, anomaly)]
+        of_class = [one for one in anomalies if one.class_index == anomaly.class_index and one.kind != "intermittent"]
+        steady = [one for one in of_class if set(anomaly.positions) <= set(one.positions)]
         said = [one.excess_ns for one in steady if one.operator is not None]
         alike = anomaly.kind == "intermittent" or np.isclose(said, _excess_ns(found, anomaly), rtol=SAME_EXCESS).any()
         if anomaly.operator is not None or not (steady and alike):
             yield anomaly
-
-
-def _covers(one: Anomaly, other: Anomaly) -> bool:
-    return one.class_index == other.class_index and set(other.positions) <= set(one.positions)
 
 
 def _anomaly(found: Localization, anomaly: Anomaly, step_time_ns: float) -> Evidence:

@@ -1,6 +1,7 @@
 """From anomalies to findings: whose they are, their cause, operator and evidence; the price is pricing.py's."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from kair_engine.arrays import Floats, zero_for_nan
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FEWEST_STEPS, NO_TEST, Anomaly
-from kair_engine.localize.batch_shares import BatchShare, batch_share
+from kair_engine.localize.batch_shares import batch_share
 from kair_engine.localize.compared import Compared
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.localization import Localization, step_time_ns
@@ -105,7 +106,7 @@ def rank_finding(
             *throughout,
             *rank_evidence(found, blamed, against, ranks=ranks, operator=operator, step_time_ns=step_time),
             *(one for one in diagnosis.evidence if one not in throughout),
-            *(() if share is None else (_sample_time(share, ranks),)),
+            *(() if share is None else (SampleTime(*astuple(share), ranks=ranks),)),
             *asleep_evidence(Compared(job, largest), measured.processor),
             *cpu_limit_evidence(job, held, suspect.positions),
             *(oversubscribed_evidence(trace.job, ranks) if diagnosis.cause == "contention" else ()),
@@ -119,10 +120,6 @@ def rank_finding(
         p_value=p_value if p_value < NO_TEST else None,
         since=largest.since,
     )
-
-
-def _sample_time(share: BatchShare, ranks: tuple[Rank, ...]) -> SampleTime:
-    return SampleTime(share.samples, share.usual, share.us_per_sample, share.usual_us_per_sample, ranks=ranks)
 
 
 def _throughout(

@@ -47,7 +47,7 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
             lost_ns=max(slow.own_ns - slow.expected_ns for slow in links),
             step_time_ns=step_time_ns,
             operator=largest.operator,
-            edge=_named(links),
+            edge=", ".join(slow.link.name for slow in links[:4]) + (", …" if len(links) > 4 else ""),
             p_value=min(slow.p_value for slow in links),
             evidence=link_evidence(links, ranks, step_time_ns),
         )
@@ -144,10 +144,6 @@ def _whole_hosts(job: Job, ranks: Sequence[Rank]) -> bool:
     """Whether these are all ranks of the hosts that they are on; so, too, where hosts are not known."""
     hosts = {host_of(job, rank) for rank in ranks}
     return None in hosts or {rank for rank in job.ranks if host_of(job, rank) in hosts} == set(ranks)
-
-
-def _named(links: Sequence[SlowLink]) -> str:
-    return ", ".join(slow.link.name for slow in links[:4]) + (", …" if len(links) > 4 else "")
 
 
 _CAUSE = "exposed_communication"

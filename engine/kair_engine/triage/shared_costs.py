@@ -14,7 +14,6 @@ import numpy as np
 from kair_engine.arrays import Floats
 from kair_engine.causes import CAUSES, Cause
 from kair_engine.errors import InputError, UsageError
-from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.imbalance import BATCH_SHARE
 from kair_engine.localize.moments import Moment, shared_moments
@@ -41,31 +40,12 @@ MOSTLY_OWN: Final = 0.5
 """Of what ranks lack: where their own threads take so much of it, that is told."""
 
 
-@dataclass(frozen=True)
-class OwnThreads:
-    """How much of what ranks lack their own threads take, since they run more of them than they have cores."""
+def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> tuple[float, kinds.OwnThreads] | None:
+    """Return how much of what ranks lack their own threads take, since they run more of them than they have cores.
 
-    share: float
-    """Of what they lack."""
-    helpers_us: float
-    """Per step, what the mean rank's other threads compute."""
-    used: float
-    """Of the cores that ranks may run on, what they use themselves: of the host of which that is most."""
-    cores: int
-    """Of that host."""
-    ranks: int
-
-    def evidence(self) -> Iterator[Evidence]:
-        """What tells it, where that is most."""
-        if self.share >= MOSTLY_OWN:
-            yield kinds.OwnThreads(self.helpers_us, self.used, self.cores, self.ranks, shown_by=ShownBy("whatif"))
-
-
-def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> OwnThreads | None:
-    """None where nobody asked, or the ranks' cores are not known.
-
-    While a thread has no core, one that helps it may compute in its place, or somebody else does. The former is so as
-    far as helpers compute for as long as their thread lacks a core, and ranks use the cores they have themselves.
+    With the evidence of it. None where nobody asked, or the ranks' cores are not known. While a thread has no core, one
+    that helps it may compute in its place, or somebody else does. The former is so as far as helpers compute for as
+    long as their thread lacks a core, and ranks use the cores they have themselves.
     """
     if cores is None or not any(cores.helpers_by_rank_us.values()):
         return None
@@ -83,21 +63,8 @@ def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> Own
         used = computed / max(count * step_time_us, 1e-9)
         own_us += sum(min(helpers[rank], ready[rank]) for rank in ranks) * min(used, 1.0)
         fullest = max(fullest, (used, count, len(ranks)))
-    return OwnThreads(own_us / max(sum(ready.values()), 1e-9), sum(helpers.values()) / len(helpers), *fullest)
-
-
-def range_ns(least: Floats, price: Floats, most: Floats, own: OwnThreads | None) -> tuple[float, float, float]:
-    """(at least, price, at most) in ns, of what each step saves by each of three replays (steps).
-
-    What ranks' own threads take they would have to compute otherwise: with fewer threads as little may be saved as
-    others take. And a mean over the steps is known no better than the steps agree.
-    """
-    lowest, of_stops, highest = (max(float(saved.mean()), 0.0) for saved in (least, price, most))
-    lowest, highest = min(lowest, of_stops), max(highest, of_stops)
-    if own is not None:
-        lowest *= 1 - own.share
-    below, above = (WIDE * noise_of_mean(saved[:, None]) for saved in (least, most))
-    return max(lowest - below, 0.0), of_stops, highest + above
+    told = kinds.OwnThreads(sum(helpers.values()) / len(helpers), *fullest, shown_by=ShownBy("whatif"))
+    return own_us / max(sum(ready.values()), 1e-9), told
 
 
 STOPPED_SHARE = 0.05
@@ -197,7 +164,9 @@ class SharedCosts:
         for cause, after in zip(self._fixes, without, strict=True):
             share = 1 - after / max(recorded, 1.0)
             if share >= NOTABLE_SHARE[cause] <= self._of_median_rank(cause):
-                moment = _moment(job) if cause == "input_bound" else None
+                # The few steps that most of the input is waited for in, where not all steps have it.
+                moments = shared_moments(job) if cause == "input_bound" else ()
+                moment = next((one for one in moments if CLASSES[one.class_index] == "input"), None)
                 steps = None if moment is None else tuple(job.steps[at].step for at in moment.hit)
                 yield self._finding(cause, share * self._step_time_ns, self._shown(job, cause, moment), steps)
 
@@ -273,9 +242,9 @@ class SharedCosts:
             return
         # Threads that wait busily compute nothing that others would have to.
         own = None if stops.tick_us else own_threads(self._trace.job, stops.cores, self._step_time_ns / 1e3)
-        shown: list[Evidence] = [] if own is None else list(own.evidence())
+        shown: list[Evidence] = [] if own is None or own[0] < MOSTLY_OWN else [own[1]]
         if between := self._range(stops):
-            least, lost, most = self._without_stops(self._model, between, own)
+            least, lost, most = self._without_stops(self._model, between, 0.0 if own is None else own[0])
             if lost < STOPPED_SHARE * self._step_time_ns and not often:
                 return
             shown.append(price_range(least, most))
@@ -339,15 +308,21 @@ class SharedCosts:
         )
 
     @staticmethod
-    def _without_stops(
-        model: Model, between: Sequence[Counterfactual], own: OwnThreads | None
-    ) -> tuple[float, float, float]:
-        """What a step saves, in ns: at least, with the fix of stops, and at most."""
+    def _without_stops(model: Model, between: Sequence[Counterfactual], own_share: float) -> tuple[float, float, float]:
+        """What a step saves, in ns: at least, with the fix of stops, and at most.
+
+        What ranks' own threads take they would have to compute otherwise: with fewer threads as little may be saved as
+        others take. And a mean over the steps is known no better than the steps agree.
+        """
         fix = fix_of_all("contention")
         assert fix is not None
         asked: list[Counterfactual] = [Baseline.RECORDED, *between, (fix,)]
-        recorded, least, most, of_stops = model.replay(asked).times
-        return range_ns(recorded - least, recorded - of_stops, recorded - most, own)
+        recorded, *without = model.replay(asked).times
+        least, most, price = (recorded - times for times in without)
+        lowest, of_stops, highest = (max(float(saved.mean()), 0.0) for saved in (least, price, most))
+        below, above = (WIDE * noise_of_mean(saved[:, None]) for saved in (least, most))
+        lowest = min(lowest, of_stops) * (1 - own_share)
+        return max(lowest - below, 0.0), of_stops, max(highest, of_stops) + above
 
     def _without(self, cause: Cause) -> Fix | None:
         """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""
@@ -385,11 +360,6 @@ def of_half(of_rank: Floats) -> float:
 
 def _alone(fixes: Mapping[Cause, Fix]) -> list[tuple[Fix]]:
     return [(fix,) for fix in fixes.values()]
-
-
-def _moment(job: JobExcess) -> Moment | None:
-    """The few steps that most of the input is waited for in; None where all steps have it."""
-    return next((one for one in shared_moments(job) if CLASSES[one.class_index] == "input"), None)
 
 
 def price_range(least_ns: float, most_ns: float) -> kinds.PriceRange:

@@ -38,7 +38,9 @@ def unexplained(
         model = replays.model()
         if "stops" not in model.kinds or not model.fits_memory():
             return
-        left = _saved(model, fixes, [with_all_even(fixes)])[0] - _without_fix(findings, step_time_us)
+        left = _saved(model, fixes, [with_all_even(fixes)])[0]
+        # What findings explain that no fix undoes.
+        left -= sum(one.time_lost_us_per_step for one in findings if not one.fix) / max(step_time_us, 1e-3)
         left -= varies_us / max(step_time_us, 1e-3)
         if left < WORTH_SAYING:
             return
@@ -55,8 +57,3 @@ def _saved(model: Model, before: tuple[Fix, ...], after: list[tuple[Fix, ...]]) 
     """By what share of the recorded step each of `after` is shorter than one with the fixes `before`."""
     recorded, first, *then = (float(of.mean()) for of in model.replay([Baseline.RECORDED, before, *after]).times)
     return [(first - one) / max(recorded, 1.0) for one in then]
-
-
-def _without_fix(findings: Sequence[Finding], step_time_us: float) -> float:
-    """What findings explain that no fix undoes, as a share of the step."""
-    return sum(one.time_lost_us_per_step for one in findings if not one.fix) / max(step_time_us, 1e-3)

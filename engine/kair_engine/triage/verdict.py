@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from kair_engine.localize.analysis import rank_scores
-from kair_engine.localize.excess import JobExcess
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
@@ -37,7 +36,7 @@ def ranking(
     steps, accused = len(trace.steps), {rank for finding in findings for rank in finding.ranks}
     imposed = {rank.rank: rank.blamed_us / steps for rank in blamed.by_rank}
     scores = rank_scores(trace.job, found)
-    if leads_by_waiting(found.job):
+    if not can_accuse(found.job) and len(np.unique(found.job.role)) == 1:
         scores = tuple(sorted(scores, key=lambda score: -imposed.get(score.rank, 0.0)))
     return tuple(
         RankedRank(
@@ -51,10 +50,3 @@ def ranking(
         )
         for score in scores
     )
-
-
-def leads_by_waiting(job: JobExcess) -> bool:
-    """Return whether it is who was waited for longest that says most: of too few steps for any test, and of ranks that
-    run one program. Stages of a pipeline wait for one another anyway.
-    """
-    return not can_accuse(job) and len(np.unique(job.role)) == 1

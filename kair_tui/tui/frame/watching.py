@@ -170,7 +170,7 @@ class Watch:
 
     def _compare(self, session: "Session", before: "TriageInWords | None") -> Callable[[], None]:
         """In a thread: what was shown before with what is to be shown now."""
-        from kair_tui.render.verdict import difference
+        from kair_tui.render.verdict_changes import difference
 
         try:
             after: TriageInWords = session.ask(session.question("triage")).result

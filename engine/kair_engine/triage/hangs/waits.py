@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall
 from kair_engine.trace.model import Job, KairWarning, listed, short_warning
 from kair_engine.triage.hangs.groups import Group, Progress, words_of
 from kair_engine.triage.hangs.recordings import Sound
@@ -132,14 +132,12 @@ def waits_of(job: Job, sound: Sound) -> Waits:
             places = [place for group in sound.groups for place in _places(group, group.held(level))]
     places.sort(key=lambda place: (-len(place.waiting), place.group.words))
     unread = {rank for group in sound.groups for rank in group.unread} | (sound.unread - sound.progress.keys())
-    unread |= {rank for rank, of in sound.progress.items() if _is_counted_alone(of)}
+    for rank, groups in sound.progress.items():
+        if all(one.latest is None for one in groups) and any(one.is_counted_alone for one in groups):
+            unread.add(rank)
     known = tuple(rank for rank in sound.progress if rank not in unread)
     everybody = {*range(job.world_size), *(rank for group in sound.groups for rank in group.members)}
     return Waits(known, frozenset(everybody.difference(known)), tuple(places), transfers, frozenset(unread))
-
-
-def _is_counted_alone(groups: Sequence[GroupProgress]) -> bool:
-    return all(one.latest is None for one in groups) and any(one.is_counted_alone for one in groups)
 
 
 def _places(group: Group, held: Mapping[int, int]) -> Iterator[Place]:
