@@ -362,4 +362,5 @@ def test_a_device_tells_each_step_without_what_it_waits(jobs: Jobs) -> None:
     rings.close(remove=False)
     settled = rows[-5:]  # which gradient comes last is learnt first
     assert (settled["device_us"] > 0).all()
-    assert (settled["device_us"] < settled["step_us"] - 15_000).all()
+    # A busy machine may stop a thread between a step's end and its event: a step's time is the next one's then.
+    assert np.median(settled["step_us"].astype(np.int64) - settled["device_us"]) > 15_000
