@@ -158,8 +158,7 @@ class Controller:
 
     def _is_unheard(self, known: JobState) -> bool:
         """Whether a plan was sent that the job has not heard: never two at once."""
-        newest = max(plan.version for plan in (known.state.plan, *known.state.coming))
-        return any(one.plan.version > newest for one in self.records.history(1))
+        return any(one.plan.version > known.state.newest_version for one in self.records.history(1))
 
     def _propose(self, action: Action, known: JobState, units: Units) -> None:
         stays = action.sizes is None or units.why_fixed(known.state.plan.sizes) is not None

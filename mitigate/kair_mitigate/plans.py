@@ -115,9 +115,14 @@ class State:
     owed: tuple[tuple[int, Span], ...] = ()
     """What steps of this epoch left undone, each from a step on: no epoch ends before."""
 
+    @property
+    def newest_version(self) -> int:
+        """Of the plans that were heard."""
+        return max(one.version for one in (self.plan, *self.coming))
+
     def heard(self, plan: Plan) -> "State":
         """With a newer plan, which replaces those that were to come at its step and later."""
-        if plan.version <= max(one.version for one in (self.plan, *self.coming)):
+        if plan.version <= self.newest_version:
             return self
         earlier = tuple(one for one in self.coming if one.from_step < plan.from_step)
         return replace(self, coming=(*earlier, plan))
@@ -166,8 +171,9 @@ class State:
         if len(self.plan.sizes) == count:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
-        newest = max(one.version for one in (self.plan, *self.coming))
-        return replace(self, plan=Plan(newest, self.step, even, deadline_us=self.plan.deadline_us), coming=())
+        return replace(
+            self, plan=Plan(self.newest_version, self.step, even, deadline_us=self.plan.deadline_us), coming=()
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers and lists."""

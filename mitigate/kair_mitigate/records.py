@@ -142,7 +142,7 @@ class Records:
 def _heard(folder: Path) -> int:
     """The newest version that the job has heard of."""
     known = read_state(folder)
-    return 0 if known is None else max(plan.version for plan in (known.state.plan, *known.state.coming))
+    return 0 if known is None else known.state.newest_version
 
 
 def _number(inserted: sqlite3.Cursor) -> int:

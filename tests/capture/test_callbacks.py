@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.captured import rings_of
 
 import kair_capture
-from kair_capture.agent.ring_reader import TrainerRings, trainers_in
 from kair_capture.job.callbacks import samples_in
 from kair_capture.job.session import current
 
@@ -64,11 +64,7 @@ assert trainer.save_checkpoint.__qualname__ == "Trainer.save_checkpoint"
 
 def recorded(run_dir: Path) -> tuple[list[int], list[int], set[tuple[int, str]]]:
     """Steps, the samples of each, and which scopes are in which steps."""
-    ((trainer, rings),) = trainers_in([one.name for one in run_dir.iterdir()]).items()
-    reader = TrainerRings(run_dir, trainer)
-    for ring in rings:
-        reader.add(ring)
-    drained = reader.peek(to_the_end=True)
+    drained = rings_of(run_dir).peek(to_the_end=True)
     assert drained is not None
     rows = drained.new_rows(None)
     assert rows is not None

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.captured import rows_for
+from support.captured import rings_of, rows_for
 from support.cli_samples import kair
 from support.live_status import STATUS, write_status
 
 from kair_capture.agent.dumps import Asked, Dumper, phase_of, where_of
 from kair_capture.agent.endings import ending, frames_in
-from kair_capture.agent.ring_reader import Trainer, TrainerRings, trainers_in
+from kair_capture.agent.ring_reader import Trainer
 from kair_capture.coordinator.alert_text import in_words
 from kair_capture.coordinator.endpoint import Hosts
 from kair_capture.coordinator.hangs import Hangs
@@ -66,9 +66,7 @@ def watched(folder: Path, process: subprocess.Popen[str]) -> tuple[Dumper, Train
     delivered: dict[str, str] = {}
     dumper = Dumper(folder, lambda file, name: delivered.update({name: file.read_text()}))
     trainer = Trainer(0, process.pid)
-    rings = TrainerRings(folder, trainer)
-    for ring in trainers_in(os.listdir(folder))[trainer]:  # noqa: PTH208  (names alone)
-        rings.add(ring)
+    rings = rings_of(folder, trainer)
     dumper.watch(trainer)
     return dumper, trainer, Asked(trainer, *rings.place()), delivered
 

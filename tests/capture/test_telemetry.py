@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.captured import OneRank
+from support.captured import OneRank, agent_of
 from support.nvml_library import NvmlLibrary
 
-from kair_capture.agent.agent import Agent, agent_settings
+from kair_capture.agent.agent import agent_settings
 from kair_capture.agent.host_facts import cpus_in
 from kair_capture.agent.telemetry.control_groups import ControlGroups
 from kair_capture.agent.telemetry.host import nfs_requests
@@ -620,30 +620,19 @@ def test_damaged_text_of_the_system_is_no_error(text: bytes) -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_an_agent_delivers_what_it_read_of_its_ranks(tmp_path: Path, is_on: bool) -> None:
-    agent = Agent(
-        agent_settings(
-            {
-                "KAIR_JOB": "job", "KAIR_RUN_DIR": str(tmp_path / "run"), "KAIR_SPOOL_DIR": str(tmp_path / "spool"),
-                "KAIR_HOST": "node-1", "KAIR_STORE": str(tmp_path / "store"), "KAIR_TELEMETRY": str(int(is_on)),
-            }
-        )
-    )  # fmt: skip
-    rank = OneRank(tmp_path / "run", 3)
-    rank.step(1, 100)
-    agent._born = float("inf")  # no heartbeat of its own
-    agent._look()
-    assert (agent.telemetry is not None) is is_on
-    if agent.telemetry is not None:
-        agent.telemetry.sample_host(0.0, BEGIN_NS)
-        agent.telemetry.flush()
-        agent.telemetry.deliver()
-        agent.telemetry.sample_host(60.0, BEGIN_NS + 60 * NS)
-        agent.telemetry.flush()
-        agent.telemetry.deliver(is_last=True)
-    agent.identities.stop(60)
-    agent.journal.close()
-    agent._midwife.shutdown()
-    os.close(agent._lock)
+    with agent_of(tmp_path, KAIR_TELEMETRY=str(int(is_on))) as agent:
+        rank = OneRank(tmp_path / "run", 3)
+        rank.step(1, 100)
+        agent._look()
+        assert (agent.telemetry is not None) is is_on
+        if agent.telemetry is not None:
+            agent.telemetry.sample_host(0.0, BEGIN_NS)
+            agent.telemetry.flush()
+            agent.telemetry.deliver()
+            agent.telemetry.sample_host(60.0, BEGIN_NS + 60 * NS)
+            agent.telemetry.flush()
+            agent.telemetry.deliver(is_last=True)
+        agent.identities.stop(60)
     files = list((tmp_path / "store/job/evidence").rglob("*.parquet"))
     assert [file.parent.name for file in files] == ["host=node-1"] * is_on
     assert not is_on or 3 in read_evidence(files[0]).table["rank"].to_pylist()

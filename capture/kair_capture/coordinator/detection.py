@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.step_table import Bools, Floats, Ints, Recent
+from kair_capture.coordinator.step_table import Recent
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.live import FEWEST_BLOCKS, FEWEST_PEERS, above_past, above_peers
 from kair_engine.localize.peers import OF_STEP, OF_WORK, Spread

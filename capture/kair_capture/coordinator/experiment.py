@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.step_table import Bools, Floats, Ints, StepTable, Told
+from kair_capture.coordinator.step_table import StepTable, Told
 from kair_capture.delays import (
     DEFAULT_SHARES,
     LONGEST_LEASE,
@@ -22,6 +22,7 @@ from kair_capture.delays import (
     most_cost_ns,
 )
 from kair_capture.ring import StepFlag
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.confirm.budget import Account, allowed_us
 from kair_engine.confirm.decide import LOOK_EVERY, decided, which_rank
 from kair_engine.confirm.estimate import Recorded

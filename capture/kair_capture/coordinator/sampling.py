@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.step_table import HISTORY, Bools, Floats, Ints, StepTable
+from kair_capture.coordinator.step_table import HISTORY, StepTable
 from kair_capture.ring import StepFlag
+from kair_engine.arrays import Bools, Floats, Ints
 
 _MOST_SAVED_STEPS: Final = 80
 _MOST_SAVED_US: Final = 1e6

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.step_rows import Rows
 from kair_capture.wire import Communication
+from kair_engine.arrays import Floats, Ints
 from kair_engine.timeline.roles import programs
 
 HISTORY: Final = 256
@@ -33,10 +34,6 @@ _COPIED: Final = ("flags", "samples", *_TIMES)
 _HELD: Final = np.dtype(
     [("step", "<i8"), ("begin_us", "<i8"), *((name, "<f4" if name in _TIMES else "<u4") for name in _COPIED)]
 )
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

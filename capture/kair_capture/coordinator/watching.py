@@ -23,7 +23,8 @@ from kair_capture.coordinator.detection import (
 )
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
-from kair_capture.coordinator.step_table import Floats, Recent, Roles, StepTable
+from kair_capture.coordinator.step_table import Recent, Roles, StepTable
+from kair_engine.arrays import Floats
 from kair_engine.results.watch import Alert, AlertKind, Hang
 from kair_engine.stats import known_median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from kair_engine.arrays import Bools, Floats, Ints
 
 COMPUTE_S, REST_S = 0.08, 0.02
 """A healthy step computes this long, and needs the rest for its communication."""

@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_mitigate.policy import prices
 from kair_mitigate.policy.prices import RestartPrice, StepPrice
 from kair_mitigate.policy.rates import LONG_WINDOW, WEIGHT, Fit, Rates
 from kair_mitigate.policy.split import half_way, split, split_in_micro_batches
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 Kind = Literal["none", "adjust_bs", "backup_workers", "adjust_lr", "kill_restart"]
 
@@ -278,7 +275,7 @@ class Continuous:
         return self._lost_s
 
 
-def _restored(fit: Fit, best: Fit, units: npt.NDArray[np.bool_]) -> Fit:
+def _restored(fit: Fit, best: Fit, units: Bools) -> Fit:
     """The fit with these units as fast as they have been at best."""
     slope = np.where(units, np.minimum(fit.slope_s, best.slope_s), fit.slope_s)
     return Fit(fit.fixed_samples * slope, slope, fit.two_sizes)

@@ -6,12 +6,9 @@ The longest of many equal units is longer than any of their medians: 7 % at 64 u
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from kair_engine.arrays import Floats, Ints
 from kair_mitigate.policy.rates import Fit, Recorded
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 MICRO_BATCHES = 4
 """Parts of a unit's batch after each of which it can leave off."""

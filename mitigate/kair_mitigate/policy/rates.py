@@ -8,11 +8,8 @@ stays what it is when a unit gets slower as a whole.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from kair_engine.arrays import Bools, Floats, Ints
 
 WEIGHT = 0.3
 """The newest step's weight in the short window's exponential mean."""

@@ -7,15 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_mitigate.policy.job_patterns import Conditions, Pattern, conditions_of, recorded_conditions
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.prices import parts_done
 from kair_mitigate.policy.rates import Rates
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 RESTART_S = 60.0
 """Seconds of a restart where nothing else is told."""
@@ -78,7 +75,7 @@ class _State:
 
     sizes: Ints
     micro_batches: Ints
-    cured: npt.NDArray[np.bool_]
+    cured: Bools
     deadline: float | None = None
     spare: int = 0
 

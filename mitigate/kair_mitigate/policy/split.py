@@ -6,10 +6,8 @@ A unit is what may be resized on its own: a rank under DDP, a whole replica unde
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from kair_engine.arrays import Floats, Ints
 
 _HALVINGS = 60
 """So many halvings leave nothing of an interval that a float could tell."""

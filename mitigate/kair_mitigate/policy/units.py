@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from kair_engine.arrays import NONE
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.timeline.collectives import match
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, SEND, Operations
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Members = tuple[tuple[int, ...], ...]
 Known = Literal["told", "recorded", "in part", "assumed"]
 
