@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Bools, Floats, Ints, is_one_of
+from kair_engine.arrays import Floats, Ints, is_one_of
 from kair_engine.localize.large_step_detail import with_some_peers
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
@@ -123,6 +123,7 @@ def pinpoint(
     seen, of_some = with_some_peers(trace, rank, role_of)
     cells = [cell for cell in map(compared, each_step(seen)) if cell is not None]
     outliers = sorted(_outliers(cells, len(trace.job.ranks)), key=lambda o: (-o.score, o.step, o.start_us))
+    lonely = f"rank {rank} has fewer than two peers that run the same operators"
     return PinpointResult(
         rank=Rank(rank),
         method="robust",
@@ -130,7 +131,7 @@ def pinpoint(
         tested=sum(len(cell.which) for cell in cells),
         total_outliers=len(outliers),
         warnings=(
-            *(() if any(len(c.which) for c in cells) else (_no_peers(rank),)),
+            *(() if any(len(c.which) for c in cells) else (KairWarning("few_peers", lonely),)),
             *unnamed_collective_warnings(trace),
             *of_some,
         ),
@@ -147,7 +148,9 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | 
     own = own_ns(ops, synchronise(ops)).astype(float)
     held_up = host_gap_ns(ops).astype(float)
     keys = logical_keys(ops, role)
-    candidates = np.flatnonzero(_scored(ops) & (role[ops.rank] == role[position]))
+    # Victims wait inside communication, and inside synchronisations with the device.
+    scored = ~ops.communication & ~is_one_of(ops.kind, (SCOPE, SYNC))
+    candidates = np.flatnonzero(scored & (role[ops.rank] == role[position]))
     parts = []
     for block in PeerGroups.of(keys, candidates).blocks(smallest=3):
         mine, others = split_off(ops, block, position)
@@ -159,11 +162,6 @@ def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | 
         return None
     rows, *measured = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Cells(tuple(identify(ops, int(row)) for row in rows), max(ops.step_time_ns, 1.0), *measured)
-
-
-def _scored(ops: Operations) -> Bools:
-    """Communication is left out: victims wait inside it; so are synchronisations with the device."""
-    return ~ops.communication & ~is_one_of(ops.kind, (SCOPE, SYNC))
 
 
 def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
@@ -207,10 +205,6 @@ def _pooled(operator: Ints, sigmas: list[Floats], medians: list[Floats]) -> list
     floor = np.maximum(_RELATIVE_FLOOR * np.concatenate(medians), _ABSOLUTE_FLOOR_NS)
     pooled = np.maximum(np.sqrt(square)[operator], floor)
     return np.split(pooled, np.cumsum([len(of_step) for of_step in sigmas])[:-1])
-
-
-def _no_peers(rank: int) -> KairWarning:
-    return KairWarning("few_peers", f"rank {rank} has fewer than two peers that run the same operators")
 
 
 PAPER_THRESHOLD = 3.0

@@ -1,5 +1,6 @@
 """Scopes that a program annotated are sub-graphs: what they take, when they run, and what a fix of one saves."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from support.trace_builder import trace
 from kair_engine.errors import UsageError
 from kair_engine.results.fixes import parse_fix
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.timeline.graph import scopes_named, spans_ns
+from kair_engine.trace.loading import load_step
 from kair_engine.views.frequency import frequency
 from kair_engine.views.rank_profile import rank_profile
 from kair_engine.whatif.analysis import model_of, price_fixes
@@ -33,6 +36,19 @@ def test_a_scope_has_what_its_thread_runs_in_it(tmp_path: Path) -> None:
     assert scopes(result) == {"block": (2, 35, 65)}
     (block,) = [one for one in result.subgraphs if one.sort == "scope"]
     assert (block.typical_us, block.typical_span_us) == (30, 52.5)
+
+
+def test_a_host_that_runs_ahead_is_in_a_scope_for_as_long(tmp_path: Path) -> None:
+    table = """
+        step 0: 0+100
+        0 main | block 0+60 :scope | mm 10+30
+        1 main | block 0+40 :scope | mm 10+20
+    """
+    ops = load_step(trace(tmp_path, table), 0)
+    scopes = scopes_named(ops, lambda _: True)
+    # Times count from when the device begins with the step.
+    ahead = replace(ops, start_ns=ops.start_ns - 1_000_000)
+    assert spans_ns(ahead, scopes).tolist() == spans_ns(ops, scopes).tolist() == [60_000, 40_000]
 
 
 def test_on_a_device_a_scope_has_what_it_launches(tmp_path: Path) -> None:

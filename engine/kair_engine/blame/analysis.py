@@ -10,7 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Ints
 from kair_engine.blame.step_begins import FIRST_BEGIN, Reason, StepBegins, StepEnds, why_late, with_reasons
-from kair_engine.blame.walk import Contribution, PairWaiting, Walk, walk_back
+from kair_engine.blame.walk import Contribution, PairWaiting, Walk, path_node, walk_back
 from kair_engine.cancelling import checkpoint
 from kair_engine.causes import Cause
 from kair_engine.localize.excess import JobRoles
@@ -37,7 +37,7 @@ from kair_engine.timeline.graph import ExecutionGraph, Lateness, build, lateness
 from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.large_steps import LargeStep, of_steps
 from kair_engine.trace.model import KairWarning, Trace, require_rank, require_steps
-from kair_engine.trace.operations import KIND_NAMES, Operations
+from kair_engine.trace.operations import Operations
 
 NOISE_RESIDUALS = 3
 """Lateness within this many clock residuals is no lateness."""
@@ -360,17 +360,8 @@ def _stops(graph: ExecutionGraph, walk: Walk, largest: Contribution | None) -> l
 
 
 def _node(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> PathNode:
-    ops = graph.ops
-    begun = late.begin[row]
-    return PathNode(
-        rank=Rank(int(ops.ranks[ops.rank[row]])),
-        operator=ops.operator(row),
-        kind=KIND_NAMES[ops.kind[row]],
-        start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
-        duration_us=float(ops.duration_ns[row]) / 1e3,
-        lateness_us=0.0 if np.isnan(begun) else float(begun) / 1e3,
-        role_in_path=role,
-    )
+    begun = float(late.begin[row])
+    return path_node(graph.ops, row, 0.0 if np.isnan(begun) else begun, role)
 
 
 def _end(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> PathNode:

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kair_engine.arrays import NONE, Floats
-from kair_engine.blame.walk import cause_of
+from kair_engine.blame.walk import cause_of, path_node
 from kair_engine.causes import Cause
 from kair_engine.localize.paper import localize_paper
 from kair_engine.pinpoint import PAPER_THRESHOLD, paper_limits, z_scores
 from kair_engine.ranks import Rank
 from kair_engine.results import StepClock
-from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, PathNode, RankBlame, RoleInPath, RootCause
+from kair_engine.results.blame import BlamePath, BlameResult, MadeLate, RankBlame, RoleInPath, RootCause
 from kair_engine.timeline.clocks import begin_ns, synchronise
 from kair_engine.timeline.graph import ExecutionGraph, build
 from kair_engine.timeline.roles import PeerGroups, logical_keys
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import KairWarning, Trace
-from kair_engine.trace.operations import KIND_NAMES, SCOPE, Operations
+from kair_engine.trace.operations import SCOPE, Operations
 
 _Key = tuple[Rank, str, Cause, bool]
 
@@ -111,27 +111,18 @@ def _cause(ops: Operations, row: int, is_edge: bool) -> Cause:
 
 
 def _path(graph: ExecutionGraph, scores: _Scores, chain: list[int], is_edge: bool) -> BlamePath:
-    last: RoleInPath = "edge" if is_edge else "culprit"
-    nodes = [_node(graph.ops, scores, row, "victim") for row in chain[:-1]]
-    nodes.append(_node(graph.ops, scores, chain[-1], last))
+    roles: list[RoleInPath] = ["victim"] * (len(chain) - 1)
+    roles.append("edge" if is_edge else "culprit")
+    nodes = [
+        path_node(graph.ops, row, float(scores.start_excess_ns[row]), role)
+        for row, role in zip(chain, roles, strict=True)
+    ]
     return BlamePath(
-        symptom=_node(graph.ops, scores, chain[0], "victim"),
+        symptom=replace(nodes[0], role_in_path="victim"),
         chain=tuple(nodes),
         cause=_cause(graph.ops, chain[-1], is_edge),
         waited_us=0.0,
         step=graph.ops.step,
-    )
-
-
-def _node(ops: Operations, scores: _Scores, row: int, role: RoleInPath) -> PathNode:
-    return PathNode(
-        rank=Rank(int(ops.ranks[ops.rank[row]])),
-        operator=ops.operator(row),
-        kind=KIND_NAMES[ops.kind[row]],
-        start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
-        duration_us=float(ops.duration_ns[row]) / 1e3,
-        lateness_us=float(scores.start_excess_ns[row]) / 1e3,
-        role_in_path=role,
     )
 
 

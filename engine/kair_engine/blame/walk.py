@@ -14,7 +14,7 @@ from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
-from kair_engine.results.blame import STEP_BEGIN, RankWaiting
+from kair_engine.results.blame import STEP_BEGIN, PathNode, RankWaiting, RoleInPath
 from kair_engine.timeline.collectives import Collectives
 from kair_engine.timeline.graph import ExecutionGraph, Lateness
 from kair_engine.trace.operations import GC, INPUT, KIND_NAMES, PHASE_NAMES, SYNC, Operations
@@ -31,6 +31,19 @@ class Contribution(NamedTuple):
     late_ns: float = 0.0
     named: str | None = None
     """What stands for its row: STEP_BEGIN where the lateness was there when the path's earliest operation began."""
+
+
+def path_node(ops: Operations, row: int, late_ns: float, role: RoleInPath) -> PathNode:
+    """Return one stop of a path, whose operation begins so late."""
+    return PathNode(
+        rank=Rank(int(ops.ranks[ops.rank[row]])),
+        operator=ops.operator(row),
+        kind=KIND_NAMES[ops.kind[row]],
+        start_us=float(ops.start_ns[row] - ops.begin_ns[ops.rank[row]]) / 1e3,
+        duration_us=float(ops.duration_ns[row]) / 1e3,
+        lateness_us=late_ns / 1e3,
+        role_in_path=role,
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
     predecessor, instance_of = graph.predecessor.item, graph.instance.item
     begin, cut = late.begin.item, late.cut.item
     path, seen, known = [row], {row}, 0
-    account = _Account(_known(begin(row), 0.0))
+    account = _Account(0.0 if math.isnan(late_ns := begin(row)) else late_ns)
     while account.standing > noise_ns:
         before = predecessor(row)
         if before == NONE or before in seen:
@@ -65,7 +78,7 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
             account.charge(late_ns, _between(graph, before, path[known:]))
         instance = instance_of(before)
         if instance != NONE:
-            before = _last_member(graph, instance)
+            before = int(graph.sync.collectives.row[graph.sync.collectives.last[instance]])
         late_ns = begin(before)
         if late_ns < account.standing and not _synchronised(graph, before):
             crossed = instance != NONE
@@ -157,15 +170,6 @@ def _collected_garbage(ops: Operations, before: int, row: int) -> bool:
     begin, end = ops.end_ns[before], ops.start_ns[row]
     inside = np.minimum(ops.end_ns[rows], end) - np.maximum(ops.start_ns[rows], begin)
     return bool(len(rows) and inside.clip(0).sum() * 2 > end - begin > 0)
-
-
-def _last_member(graph: ExecutionGraph, instance: int) -> int:
-    collectives = graph.sync.collectives
-    return int(collectives.row[collectives.last[instance]])
-
-
-def _known(value: float, otherwise: float) -> float:
-    return otherwise if math.isnan(value) else value
 
 
 @dataclass

@@ -101,7 +101,9 @@ def _result(base: RunProfile, new: RunProfile, found: Differences) -> CompareRes
         noise_us=found.step_noise_us,
         standing=(),
         subgraphs=tuple(_subgraphs(base, new, found.ranks)),
-        operators=tuple(sorted(_operators(found), key=_size, reverse=True)),
+        operators=tuple(
+            sorted(_operators(found), key=lambda one: abs((one.new_us or 0.0) - (one.base_us or 0.0)), reverse=True)
+        ),
         warnings=tuple(_warnings(base, new)),
     )
 
@@ -208,10 +210,6 @@ def _mean(amount: Amount) -> float:
     """Of the ranks that spend any time on it."""
     values = np.array(amount.by_rank_us)
     return float(values[values > 0].mean()) if (values > 0).any() else 0.0
-
-
-def _size(one: ComparedOperator) -> float:
-    return abs((one.new_us or 0.0) - (one.base_us or 0.0))
 
 
 def _subgraphs(base: RunProfile, new: RunProfile, ranks: Sequence[int]) -> Iterator[SubgraphChange]:
@@ -331,13 +329,9 @@ def against_baseline(trace: Trace, name: str, baseline: RunProfile, *, must: boo
         step_change_us=found.step_change_us,
         step_change_share=found.step_change_share,
         step_p_value=found.step_p_value,
-        slower=tuple(sorted(slower, key=_by_growth)),
+        slower=tuple(sorted(slower, key=lambda one: one.base_us - one.new_us)),
     )
     return result, found.warnings
-
-
-def _by_growth(one: OperatorChange) -> float:
-    return one.base_us - one.new_us
 
 
 def with_baseline(result: Held, trace: Trace, chosen: ChosenBaseline | None) -> Held:

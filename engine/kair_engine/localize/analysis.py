@@ -1,5 +1,6 @@
 """Stage 1: which rank behaves differently from its peers."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -136,7 +137,8 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
     if len(job.ranks) == 1:
         result.append(KairWarning("one_rank", "one rank only: there is no peer to compare it with"))
     elif sizes.min() <= 2:
-        few = sorted({role.name for rank, role in job.role_of.items() if _size(job, rank) <= 2})
+        of_role = Counter(job.role_of.values())
+        few = sorted({role.name for role, size in of_role.items() if size <= 2})
         named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
         result.append(KairWarning("few_peers", f"too few peers in a role for a test within it ({named})"))
     elif len(roles) == 1 and len(job.ranks) < 4:
@@ -174,8 +176,3 @@ def _groups_differ(found: Differing, job: JobExcess) -> KairWarning:
         ranks=found.slow.ranks,
         about=found.slow.name,
     )
-
-
-def _size(job: JobExcess, rank: int) -> int:
-    role = job.role_of[rank]
-    return sum(other == role for other in job.role_of.values())

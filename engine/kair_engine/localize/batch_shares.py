@@ -124,8 +124,7 @@ def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | N
 def _given_more(samples: Floats, change: Change, places: Sequence[int] | None = None) -> bool:
     """Whether a change is no larger than that of the samples which these ranks, or all, get, and WIDE_OF_WORK."""
     of = samples if places is None else samples[:, places]
-    within = np.zeros(len(of), dtype=bool)
-    within[change.begin : change.end] = True
+    within = change.within(len(of))
     if np.isnan(of[within]).all() or np.isnan(of[~within]).all():
         return False
     larger = float(np.nanmedian(of[within])) / max(float(np.nanmedian(of[~within])), 1e-9)

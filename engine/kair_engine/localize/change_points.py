@@ -58,6 +58,10 @@ class Change:
         """How many times longer it takes."""
         return self.since / max(self.before, 1e-9)
 
+    def within(self, steps: int) -> Bools:
+        """Return which of so many steps are its own."""
+        return Candidate(self.begin, self.end).within(steps)
+
 
 class Candidate(NamedTuple):
     """Steps [begin, end) against the others."""

@@ -265,7 +265,8 @@ class _Slow:
         if row.signal.class_index is None:
             class_index, lost = self._largest(begin)
         else:
-            class_index, lost = row.signal.class_index, self._lost(row.signal.above_ns, begin)
+            class_index = row.signal.class_index
+            lost = float(trimmed_mean(self._beyond(row.signal.above_ns)[begin:], TRIM))
         return Anomaly(
             "persistent", self.positions, class_index, self.p_value, lost, operator=row.signal.operator, since=since
         )
@@ -287,9 +288,6 @@ class _Slow:
     def _beyond_by_class(self) -> list[Floats]:
         of_class = zero_for_nan(self.job.by_step_ns)
         return [self._beyond(of_class[:, row]) for row in range(len(CLASSES))]
-
-    def _lost(self, values: Floats, begin: int) -> float:
-        return float(trimmed_mean(self._beyond(values)[begin:], TRIM))
 
     def _beyond(self, values: Floats) -> Floats:
         """Per step, how far they lie above the median of their peers."""

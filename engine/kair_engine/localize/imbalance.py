@@ -98,7 +98,8 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
     passes, total = _relative(job, job.passes_ns), _relative(job, job.passes_ns.sum(axis=1, keepdims=True))[:, 0]
     variation = MAD_TO_SIGMA * float(np.median(np.abs(passes[:, 0, ranks])))
     usual = np.abs(passes).max(axis=1) <= _MOST_DEVIATIONS * max(variation, VARIATION)
-    known = [value for rank in ranks if (value := _correlation(passes[usual[:, rank], :, rank])) is not None]
+    of_ranks = (passes[usual[:, rank], :, rank] for rank in ranks)
+    known = [value for of in of_ranks if len(of) >= _STEPS_TO_CORRELATE and (value := _pearson(*of.T)) is not None]
     if not known:
         return None
     correlation = float(np.median(known))
@@ -160,13 +161,6 @@ def _relative(job: JobExcess, values: Floats) -> Floats:
         typical = np.median(values[:, :, members], axis=2, keepdims=True)
         result[:, :, members] = values[:, :, members] / np.maximum(typical, 1.0) - 1
     return np.asarray(result - np.median(result, axis=0, keepdims=True))
-
-
-def _correlation(passes: Floats) -> float | None:
-    """Pearson's, of forward and backward (steps × PASSES); None where one of them does not vary."""
-    if len(passes) < _STEPS_TO_CORRELATE:
-        return None
-    return _pearson(*passes.T)
 
 
 def _pearson(one: Floats, other: Floats) -> float | None:

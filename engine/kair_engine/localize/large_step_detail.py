@@ -1,6 +1,6 @@
 """Chooses the ranks of a large step that are looked at operation by operation, and puts the step together for it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -95,7 +95,8 @@ def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bo
     culprit = ops.rank[collectives.row[collectives.last]]
     awaited = np.bincount(culprit, weights=collectives.total_wait_ns, minlength=len(ops.ranks))
     chosen = np.zeros(len(ops.ranks), dtype=bool)
-    for members in _by_role(role):
+    for code in np.unique(role).tolist():
+        members = np.flatnonzero(role == code)
         wanted = min(max(round(count * len(members) / len(role)), _FEWEST), len(members))
         for by, share in ((awaited, _LATE), (own_ns, _SLOW)):
             chosen[members[np.argsort(-by[members], kind="stable")[: max(int(share * wanted), 1)]]] = True
@@ -103,7 +104,3 @@ def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bo
         spread = np.linspace(0, len(rest) - 1, max(wanted - (len(members) - len(rest)), 0))
         chosen[rest[spread.astype(np.int64)]] = True
     return chosen
-
-
-def _by_role(role: Ints) -> Iterable[Ints]:
-    return (np.flatnonzero(role == code) for code in np.unique(role).tolist())

@@ -102,8 +102,7 @@ def _all_take_longer(flights: Sequence[Floats], change: Change) -> bool:
     """
     calls = min(map(len, flights))
     of = np.stack([one[:calls] for one in flights])
-    within = np.zeros(len(of), dtype=bool)
-    within[change.begin : change.end] = True
+    within = change.within(len(of))
     delays = (of - of.min(axis=0)).min(axis=1)
     of_call = max(change.before / max(calls, 1), 1.0)
     return _rise(of.min(axis=1), within) > SLOWER_BY * max(float(np.median(of[~within].min(axis=1))), 1.0) or (

@@ -14,6 +14,7 @@ from kair_engine.timeline.clocks import offsets_ns
 from kair_engine.timeline.roles import roles
 from kair_engine.trace.model import Job, KairWarning, Trace, host_of
 from kair_engine.trace.operations import KIND_NAMES, SCOPE
+from kair_engine.trace.queries import counted_in_windows
 
 WINDOWS = 100
 _TILE = 256
@@ -118,23 +119,13 @@ def _from_the_first(
 
 
 def _count(trace: Trace, steps: tuple[int, ...], ranks: Ints, begin: dict[int, int], width: float) -> Floats:
-    """Counts completions per rank and window inside the Parquet scan, so that no operation is kept."""
-    begins = pl.LazyFrame(
-        {"rank": ranks.astype(np.int32), "begin": np.array([begin[int(r)] for r in ranks], dtype=np.int64)}
-    )
-    window = ((pl.col("start_ns") + pl.col("duration_ns") - pl.col("begin")) / width).floor()
-    counts = (
-        trace.scan()
-        .filter(pl.col("step").is_in(list(steps)), pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
-        .select("rank", "start_ns", "duration_ns")
-        .join(begins, on="rank")
-        .group_by("rank", window.clip(0, WINDOWS - 1).cast(pl.Int64).alias("window"))
-        .len()
-        .collect(engine="streaming")
-    )
-    result = np.zeros((len(ranks), WINDOWS))
-    result[np.searchsorted(ranks, counts["rank"].to_numpy()), counts["window"].to_numpy()] = counts["len"].to_numpy()
-    return np.asarray(result.cumsum(axis=1))
+    """Return completions per rank up to the end of each window."""
+    rows = trace.scan().filter(pl.col("step").is_in(list(steps)), pl.col("kind").cast(pl.String) != KIND_NAMES[SCOPE])
+    begins = np.array([begin[int(rank)] for rank in ranks], dtype=np.int64)
+    end = pl.col("start_ns") + pl.col("duration_ns")
+    rows = rows.select("rank", "start_ns", "duration_ns")
+    counts = counted_in_windows(rows, end, ranks, origin_ns=begins, window_ns=width, windows=WINDOWS)
+    return np.asarray(counts.cumsum(axis=1), dtype=float)
 
 
 def _ranked(trace: Trace, ranks: Ints, scores: Floats) -> tuple[RankScore, ...]:

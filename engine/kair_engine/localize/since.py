@@ -68,7 +68,7 @@ def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole,
     Roles are compared with one another first, then the ranks of the others: half of a job's ranks would hide in a
     spread of all. One rank, or one role, alone is none: what happens to it happens to the whole step.
     """
-    work = zero_for_nan(np.stack([step.work_ns for step in job.steps]))
+    work = job.every_work_ns
     ranks = np.array([at for at in range(len(job.ranks)) if at not in accused], dtype=np.int64)
     roles = [members for code in present(job.role) if len(members := ranks[job.role[ranks] == code]) > 1]
     roles += [ranks[[at]] for at in range(len(ranks)) if np.count_nonzero(job.role == job.role[ranks[at]]) == 1]
@@ -147,15 +147,14 @@ def slower_steps(job: JobExcess) -> SlowerSteps | None:
 
 def _parts(job: JobExcess) -> dict[str, Floats]:
     """(steps × ranks): what each spends in each class of time, transfers without waiting."""
-    work = zero_for_nan(np.stack([step.work_ns for step in job.steps]))
+    work = job.every_work_ns
     parts = {name: work[:, row] for row, name in enumerate(CLASSES)}
     return parts | {"communication": zero_for_nan(np.stack([step.transfers_ns for step in job.steps]))}
 
 
 def _grown(values: Floats, change: Change) -> Floats:
     """Per rank (steps × ranks) by how much they are longer in the steps of a change."""
-    within = np.zeros(len(values), dtype=bool)
-    within[change.begin : change.end] = True
+    within = change.within(len(values))
     return np.asarray(median(values[within], axis=0) - median(values[~within], axis=0))
 
 

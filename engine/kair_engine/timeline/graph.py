@@ -83,7 +83,8 @@ def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
     predecessor[after] = before
     cut[before] = np.minimum(cut[before], ops.start_ns[after])
     streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
-    _wait_for_device(ops, threads, streams[~ops.of_side_streams[streams]], predecessor)
+    waits, awaited = synchronisations(ops, threads, streams[~ops.of_side_streams[streams]])
+    predecessor[waits] = awaited
     _stream_predecessors(ops, streams, predecessor)
     off_stream = np.flatnonzero(ops.communication & ~ops.on_stream)
     if len(off_stream):
@@ -138,11 +139,6 @@ def _stream_predecessors(ops: Operations, streams: Ints, predecessor: Ints) -> N
     best = np.where(launched >= stream_free, launch, previous)
     best_end = np.maximum(launched, stream_free)
     predecessor[order] = np.where((other_end > best_end) & (other != order), other, best)
-
-
-def _wait_for_device(ops: Operations, threads: Ints, streams: Ints, predecessor: Ints) -> None:
-    waits, awaited = synchronisations(ops, threads, streams)
-    predecessor[waits] = awaited
 
 
 def synchronisations(ops: Operations, threads: Ints, streams: Ints) -> tuple[Ints, Ints]:
@@ -243,8 +239,10 @@ def spans_ns(ops: Operations, scopes: Ints) -> Ints:
     """Per rank of the step, the time that its threads spend within the scopes; what lies in another counts once."""
     order = scopes[np.lexsort((-ops.duration_ns[scopes], ops.start_ns[scopes], ops.lane_key[scopes]))]
     lane, begin, end = ops.lane_key[order], ops.start_ns[order], ops.end_ns[order]
-    span = int(end.max(initial=0)) + 1
-    reach = np.maximum.accumulate(lane * span + end)
-    before = np.r_[NONE, reach[:-1]]
-    added = np.maximum(lane * span + end - np.maximum(lane * span + begin, before), 0)
+    # Hosts that run ahead begin before the step: what counts from its begin is negative.
+    low = int(begin.min(initial=0))
+    span = int(end.max(initial=0)) - low + 1
+    begin, end = lane * span + (begin - low), lane * span + (end - low)
+    before = np.r_[NONE, np.maximum.accumulate(end)[:-1]]
+    added = np.maximum(end - np.maximum(begin, before), 0)
     return np.bincount(ops.rank[order], weights=added, minlength=len(ops.ranks)).astype(np.int64)

@@ -20,6 +20,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.roles import main_lane_rows
+from kair_engine.timeline.self_time import beside_one_another
 from kair_engine.trace.model import NOT_TOLD, Trace
 from kair_engine.trace.operations import INPUT, PHASE_NAMES, SCOPE, Operations, lane_order
 
@@ -101,22 +102,11 @@ def joined_shapes(parts: Sequence[InputShapes], order: Mapping[str, int] | None 
     sorts = tuple(dict.fromkeys(sort for part in parts for sort in part.sorts))
     if order is not None:
         sorts = tuple(sorted(sorts, key=lambda sort: (order[sort.operator], order[sort.told_by])))
-    place = {sort: at for at, sort in enumerate(sorts)}
-
-    def together(values: Sequence[Floats]) -> Floats:
-        ranks = sum(of.shape[-1] for of in values)
-        result, begin = np.zeros((len(sorts), *values[0].shape[1:-1], ranks)), 0
-        for part, of in zip(parts, values, strict=True):
-            result[[place[sort] for sort in part.sorts], ..., begin : begin + of.shape[-1]] = of
-            begin += of.shape[-1]
-        return result
-
-    return InputShapes(
-        sorts,
-        together([part.calls for part in parts]),
-        together([part.dimensions for part in parts]),
-        together([part.elements for part in parts]),
+    values = (
+        beside_one_another(sorts, [(part.sorts, getattr(part, name)) for part in parts])
+        for name in ("calls", "dimensions", "elements")
     )
+    return InputShapes(sorts, *values)
 
 
 def _nothing(ranks: int) -> InputShapes:

@@ -82,7 +82,8 @@ def _of_stage(stage: int | None) -> Role:
 
 def _by_program(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Role]:
     of_rank = programs({rank: calls[rank] for rank in trace.job.ranks if rank in calls}, trace.job.truncated)
-    usual = _most_common(of_rank)
+    # A rank whose recording ends before it could show its program runs that of most.
+    usual = Counter(of_rank.values()).most_common(1)[0][0] if of_rank else 0
     of_rank |= {rank: usual for rank in trace.job.ranks if rank not in of_rank}
     if len(set(of_rank.values())) <= 1:
         return dict.fromkeys(trace.job.ranks, Role("all"))
@@ -109,11 +110,6 @@ def programs(calls: Mapping[int, Floats], truncated: Container[int] = ()) -> dic
             leaders.append(mine)
         of_rank[rank] = known[mine.tobytes()] = code
     return of_rank
-
-
-def _most_common(of_rank: Mapping[int, int]) -> int:
-    """The program of most ranks: that of a rank whose recording ends before it could show its own."""
-    return Counter(of_rank.values()).most_common(1)[0][0] if of_rank else 0
 
 
 def _in_equal_time(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Floats]:

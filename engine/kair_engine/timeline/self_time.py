@@ -6,7 +6,7 @@ The step time that all commands print: what a step takes, and the mean over step
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -277,14 +277,19 @@ def side_by_side(parts: Sequence[ByOperator], order: Mapping[str, int] | None = 
     names = tuple(dict.fromkeys(name for part in parts for name in part.names))
     if order is not None:
         names = tuple(sorted(names, key=order.__getitem__))
-    place = {name: at for at, name in enumerate(names)}
-    values = np.zeros((len(names), sum(part.values.shape[1] for part in parts)))
+    return ByOperator(names, beside_one_another(names, [(part.names, part.values) for part in parts]))
+
+
+def beside_one_another(keys: Sequence[Hashable], parts: Sequence[tuple[Sequence[Hashable], Floats]]) -> Floats:
+    """Return (keys × … × ranks) of parts that have some keys, and ranks of their own; 0 of what a part has not."""
+    place = {key: at for at, key in enumerate(keys)}
+    result = np.zeros((len(keys), *parts[0][1].shape[1:-1], sum(values.shape[-1] for _, values in parts)))
     begin = 0
-    for part in parts:
-        end = begin + part.values.shape[1]
-        values[[place[name] for name in part.names], begin:end] = part.values
+    for some, values in parts:
+        end = begin + values.shape[-1]
+        result[[place[key] for key in some], ..., begin:end] = values
         begin = end
-    return ByOperator(names, values)
+    return result
 
 
 def step_times_ns(trace: Trace, *, synchronised: bool) -> Floats:

@@ -6,8 +6,10 @@ Polars' import takes 0.1 s, and a query of 10⁷ operations a few tenths of a se
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from kair_engine.arrays import Ints
 from kair_engine.frozen import dataclass
 from kair_engine.trace.format import KINDS, STEP_SCOPE
 from kair_engine.trace.model import Trace
@@ -31,6 +33,21 @@ def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[st
     rows = rows.with_columns(pl.col(*names).cast(pl.String).fill_null(""))
     rows = rows.sort("rows", *names, descending=[True, *(False for _ in names)])
     return {tuple(row[:-1]): row[-1] for row in rows.select(*names, "rows").iter_rows()}
+
+
+def counted_in_windows(
+    rows: pl.LazyFrame, time: pl.Expr, ranks: Ints, *, origin_ns: Ints, window_ns: float, windows: int
+) -> Ints:
+    """Count rows by rank and window of their time: (ranks × windows), inside the scan so that no operation is kept.
+
+    The first window begins at the rank's origin; what lies beyond the outermost ones counts in these.
+    """
+    origins = pl.LazyFrame({"rank": ranks.astype(np.int32), "origin": origin_ns})
+    window = ((time - pl.col("origin")) / window_ns).floor().clip(0, windows - 1).cast(pl.Int64)
+    counts = rows.join(origins, on="rank").group_by("rank", window.alias("window")).len().collect(engine="streaming")
+    result = np.zeros((len(ranks), windows), dtype=np.int64)
+    result[np.searchsorted(ranks, counts["rank"].to_numpy()), counts["window"].to_numpy()] = counts["len"]
+    return result
 
 
 @dataclass(frozen=True)

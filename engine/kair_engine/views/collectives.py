@@ -64,7 +64,7 @@ def collectives(
         ranks=trace.job.ranks,
         steps=trace.steps,
         step_time_us=step_us,
-        groups=tuple(sorted(chosen, key=_order)[:limit]),
+        groups=tuple(sorted(chosen, key=lambda one: (not one.slow, -one.transfer_us_per_step))[:limit]),
         total_groups=len(chosen),
         compared=tests,
         overlap=_median([one.overlap for one in communicating if one.overlap is not None]),
@@ -178,10 +178,6 @@ def _told(row: Transferred, tests: int, step_us: float) -> GroupTransfers:
 def _is_asked_for(one: GroupTransfers, group: str | None, kind: CollectiveKind | None, rank: int | None) -> bool:
     named = group is None or group.lower() in (one.group or "").lower()
     return named and kind in (None, one.kind) and (rank is None or rank in one.ranks)
-
-
-def _order(one: GroupTransfers) -> tuple[bool, float]:
-    return not one.slow, -one.transfer_us_per_step
 
 
 def _family_wise(p_value: float, tests: int) -> float | None:

@@ -17,6 +17,7 @@ from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.trace.large_steps import each_part
 from kair_engine.trace.model import KairWarning, StepTimes, Trace, require_steps
 from kair_engine.trace.operations import KIND_NAMES, PHASE_NAMES, SCOPE, STEP_SCOPE
+from kair_engine.trace.queries import counted_in_windows
 
 MISSING_BELOW, DEGRADED_BELOW = 0.1, 0.5
 """Of the peers' median: a window with less than this share of the normal frequency is listed."""
@@ -138,19 +139,11 @@ def _chosen(trace: Trace, operator: str | None, phase: str | None, *, scopes: bo
 
 
 def _counts(rows: pl.LazyFrame, ranks: Ints, grid: _Grid) -> Ints:
-    """(ranks × windows), counted inside the Parquet scan so that no operation is kept."""
-    origins = pl.LazyFrame({"rank": ranks.astype(np.int32), "origin": grid.origin_ns})
-    window = ((pl.col("start_ns") - pl.col("origin")) / grid.width_ns).floor().clip(0, grid.windows - 1)
-    counted = (
-        rows.select("rank", "start_ns")
-        .join(origins, on="rank")
-        .group_by("rank", window.cast(pl.Int64).alias("window"))
-        .len()
-        .collect(engine="streaming")
+    """(ranks × windows)."""
+    rows = rows.select("rank", "start_ns")
+    return counted_in_windows(
+        rows, pl.col("start_ns"), ranks, origin_ns=grid.origin_ns, window_ns=grid.width_ns, windows=grid.windows
     )
-    result = np.zeros((len(ranks), grid.windows), dtype=np.int64)
-    result[np.searchsorted(ranks, counted["rank"].to_numpy()), counted["window"].to_numpy()] = counted["len"]
-    return result
 
 
 def _degraded(counts: Ints, ranks: Ints, role: Ints, grid: _Grid) -> Iterator[DegradedWindow]:

@@ -146,7 +146,7 @@ class Products:
     def tflop_per_s(self) -> Floats:
         """Of each rank all its products together; NaN for one without any."""
         _, shape, rank, calls, ns = self.entries()
-        flop = self._flop()[shape.astype(np.int64)] * calls
+        flop = np.array([one.flop for one in self.shapes])[shape.astype(np.int64)] * calls
         at = rank.astype(np.int64)
         total, spent = (np.bincount(at, of, minlength=len(self.ranks)) for of in (flop, ns))
         return np.where(spent > 0, total / np.maximum(spent, 1.0) / 1e3, np.nan)
@@ -185,9 +185,6 @@ class Products:
             shapes=tuple(self._told(*one) for one in listed[:limit]),
             total_shapes=len(listed),
         )
-
-    def _flop(self) -> Floats:
-        return np.array([shape.flop for shape in self.shapes])
 
     def _listed(self) -> Sequence[tuple[Shape, Floats]]:
         """Each shape that took time with its entries, the longest first."""

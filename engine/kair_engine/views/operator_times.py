@@ -54,7 +54,11 @@ def operator_times(
     trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64), trace.steps)
     deque(map(sums.add, some_ranks_each(with_steps_before(trace), sums.meet)), maxlen=0)
-    chosen = [key for key in sums.of if _is_asked_for(key, operator, only)]
+    chosen = [
+        (of_type, name)
+        for of_type, name in sums.of
+        if (operator is None or operator in (name or "")) and only in (None, of_type)
+    ]
     listed = list(sums.operators(chosen, by_rank=by_rank))
     types = tuple(sums.types())
     return OperatorsResult(
@@ -69,11 +73,6 @@ def operator_times(
         unlisted_us=sum(one.total_us for one in listed[limit:]),
         warnings=(*_warnings(types), *unnamed_collective_warnings(trace)),
     )
-
-
-def _is_asked_for(key: _Key, operator: str | None, only: OperatorType | None) -> bool:
-    of_type, name = key
-    return (operator is None or operator in (name or "")) and only in (None, of_type)
 
 
 @dataclass

@@ -148,12 +148,11 @@ def steps(trace: Trace, only_rank: int | None = None) -> StepsResult:
     usual = float(np.median([row.duration_us for row in slowest if row.complete] or [0.0]))
     summaries = (_summary(of_step, last, usual) for of_step, last in zip(by_step.values(), slowest, strict=True))
     of_rank = [row.duration_us for row in rows if row.complete] or [0.0]
-    mean_us = _step_time_us(trace) if only_rank is None else float(np.mean(of_rank))
+    mean_us = float(np.mean(of_rank))
+    if only_rank is None:
+        meets = _synchronises(trace) or _synchronises(with_collectives_marked(trace))
+        mean_us = step_time_ns(trace, synchronised=meets) / 1e3
     return StepsResult(tuple(summaries), tuple(rows), mean_us, (), timed_on=timed_on(trace.job))
-
-
-def _step_time_us(trace: Trace) -> float:
-    return step_time_ns(trace, synchronised=_synchronises(trace) or _synchronises(with_collectives_marked(trace))) / 1e3
 
 
 def _synchronises(trace: Trace) -> bool:

@@ -133,7 +133,8 @@ def letters(rows: Sequence[Doings], edges: Ints) -> list[str]:
     time, code, row = _in_view(rows, int(edges[0]), int(edges[-1]))
     # Every moment is cut at the edges of windows, and its pieces are added up by window and code.
     span = int(edges[-1] - edges[0]) + 1
-    begin = np.concatenate((row * span + (time - edges[0]), _at_edges(edges, len(rows), span)))
+    at_edges = np.arange(len(rows))[:, None] * span + (edges - edges[0])
+    begin = np.concatenate((row * span + (time - edges[0]), at_edges.reshape(-1)))
     of_piece = np.concatenate((code, np.full(len(rows) * len(edges), -2)))
     order = np.argsort(begin, kind="stable")
     begin, of_piece = begin[order], of_piece[order]
@@ -178,10 +179,6 @@ def _in_view(rows: Sequence[Doings], begin: int, end: int) -> tuple[Ints, Ints, 
         np.concatenate(codes).astype(np.int64),
         np.repeat(np.arange(len(rows)), [1 + len(time) for time in times[1::2]]),
     )
-
-
-def _at_edges(edges: Ints, rows: int, span: int) -> Ints:
-    return np.asarray((np.arange(rows)[:, None] * span + (edges - edges[0])[None, :]).reshape(-1))
 
 
 Thing = TypeVar("Thing")
