@@ -5,18 +5,16 @@ from typing import Final
 
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding, TriageResult
-from kair_tui.render.hangs import held_up_at, how_it_ended, stands_still
 from kair_tui.render.joint_prices import joint_of, part_of_step, saved_of_step
 from kair_tui.render.text import clean
 from kair_tui.render.units import p_value, percent, plural, ranks_in_words, ranks_named
 from kair_tui.render.verdict import (
     cause_in_words,
     costs,
-    is_hidden,
-    nothing_by_itself,
     seen_in_words,
     summary,
     verdict_in_words,
+    why_no_cost,
 )
 
 LONGEST: Final = 200
@@ -52,11 +50,9 @@ def cost_in_words(finding: Finding, result: TriageResult) -> str:
         others = tuple(rank for rank in joint.ranks if rank not in finding.ranks)
         whom = f"together with {ranks_named(others)}" if others else "all of it"
         return f"{whom} {saved_of_step(joint)}, its part {costs(finding)}"
+    if (why := why_no_cost(finding)) is not None:
+        return why
     step_time_us = result.step_time_us
-    if stands_still(finding):
-        return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
-    if is_hidden(finding):
-        return nothing_by_itself(finding)
     share = f" ({percent(finding.time_lost_us_per_step / step_time_us)})" if step_time_us > 0 else ""
     of_recording = " in recorded steps alone" if CAUSES[finding.cause].of_recording else ""
     return f"{costs(finding)} a step{share}{of_recording}"

@@ -280,11 +280,14 @@ def _culprit(finding: Finding) -> str:
 
 def _cost_alone(finding: Finding) -> str:
     """What it costs, without the step."""
+    return why_no_cost(finding) or f"{costs(finding)}{_crowded(finding)}"
+
+
+def why_no_cost(finding: Finding) -> str | None:
+    """Return why a finding has no figure: the job stands still, or others are as late; None of any other."""
     if stands_still(finding):
         return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
-    if is_hidden(finding):
-        return nothing_by_itself(finding)
-    return f"{costs(finding)}{_crowded(finding)}"
+    return nothing_by_itself(finding) if is_hidden(finding) else None
 
 
 def _crowded(finding: Finding) -> str:
