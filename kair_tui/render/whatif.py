@@ -57,6 +57,7 @@ class SlowdownCauseInWords:
     """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
 
     cause: CauseName
+    """Why the time is lost."""
     ranks: tuple[int, ...]
     """Where it is: of a slow stage none."""
     share: float | None
