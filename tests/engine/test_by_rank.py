@@ -19,6 +19,7 @@ from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import job_excess
 from kair_engine.timeline import some_ranks
 from kair_engine.trace import batches
+from kair_engine.trace.loading import Cells
 from kair_engine.trace.model import Trace
 from kair_engine.views.collectives import collectives
 from kair_engine.views.operator_times import operator_times
@@ -84,16 +85,16 @@ def test_windows_of_steps_change_no_answer(job: Trace, monkeypatch: pytest.Monke
 
 
 def test_a_step_in_which_no_device_took_part_is_told_as_a_whole(job: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = by_rank._read
+    read = by_rank._part
 
-    def without_devices(trace: Trace) -> Any:  # noqa: ANN401
-        part, met = read(trace)
-        return replace(part, on_stream=part.on_stream & (part.step != job.steps[2])), met
+    def without_devices(cells: Cells) -> Any:  # noqa: ANN401
+        part = read(cells)
+        return replace(part, on_stream=part.on_stream & (part.step != job.steps[2]))
 
     monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", WHOLE)
     whole = job_excess(job)
     monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
-    monkeypatch.setattr(by_rank, "_read", without_devices)
+    monkeypatch.setattr(by_rank, "_part", without_devices)
     assert not list(differences(job_excess(job), whole))
 
 

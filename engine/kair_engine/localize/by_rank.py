@@ -17,12 +17,10 @@ from kair_engine.localize.rank_times import RankTimes, joined, of_some, rank_tim
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.exposed_waiting import Computing
 from kair_engine.timeline.self_time import by_operator
-from kair_engine.timeline.some_ranks import WINDOW, in_files_order, meets, pays
+from kair_engine.timeline.some_ranks import WINDOW, pays, read_meetings
 from kair_engine.trace.batches import step_batches
-from kair_engine.trace.columns import Columns
-from kair_engine.trace.columns import joined as joined_rows
 from kair_engine.trace.large_steps import large_steps, of_steps
-from kair_engine.trace.loading import cells_of, load_step, operations_of, read_rows
+from kair_engine.trace.loading import Cells, load_step, operations_of
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import INPUT, Operations
 
@@ -72,24 +70,14 @@ class _Part:
 
 
 def _by_rank(trace: Trace) -> Iterator[StepByRank]:
-    parts, meetings, order, kept = list[_Part](), list[Columns](), dict[str, int](), dict[str, str]()
-    for some in in_files_order(trace):
-        checkpoint()
-        part, met = _read(some)
-        parts.append(part)
-        # Texts that none of the meetings has give the others' codes their order; each is held once.
-        texts = {name: [kept.setdefault(text, text) for text in of] for name, of in met.texts.items()}
-        meetings.append(Columns(met.of, texts))
-        for name in texts["name"]:
-            order.setdefault(name, len(order))
-    held = joined_rows(meetings) if meetings else None
+    parts, held = read_meetings(trace, _part)
+    order = {name: at for at, name in enumerate(held.texts["name"])}
     parts.sort(key=lambda part: part.rank[:1].tolist())
-    del meetings
     for step in trace.steps:
         checkpoint()
         chosen = [(part, np.flatnonzero(part.step == step)) for part in parts]
         chosen = [(part, cells) for part, cells in chosen if len(cells)]
-        if held is None or not any(part.on_stream[cells].any() for part, cells in chosen):
+        if not any(part.on_stream[cells].any() for part, cells in chosen):
             # Of a step in which no device took part it is told otherwise what its threads waited for.
             ops = load_step(trace, step)
             yield StepByRank(rank_times(ops), synchronise(ops), None)
@@ -99,16 +87,13 @@ def _by_rank(trace: Trace) -> Iterator[StepByRank]:
         yield StepByRank(_times(chosen, order), synchronise(ops), _computing(chosen, ops))
 
 
-def _read(trace: Trace) -> tuple[_Part, Columns]:
-    """What stays of some ranks, and their meetings, whose texts are those of all that was read."""
-    cells = cells_of(trace, read_rows(trace, trace.steps))
-    ops, met = cells.ops, cells.rows.chosen(np.flatnonzero(meets(cells.ops)))
+def _part(cells: Cells) -> _Part:
+    """Return what stays of some ranks beside their meetings."""
+    ops = cells.ops
     fetched = by_operator(ops, np.flatnonzero(ops.kind == INPUT))
     on_stream = np.bincount(ops.rank, weights=ops.on_stream, minlength=len(ops.ranks)) > 0
-    part = _Part(
-        cells.step, cells.rank, rank_times(ops), fetched.values > 0, fetched.names, Computing.of(ops), on_stream
-    )
-    return part, met
+    times = rank_times(ops)
+    return _Part(cells.step, cells.rank, times, fetched.values > 0, fetched.names, Computing.of(ops), on_stream)
 
 
 def _times(chosen: Iterable[tuple[_Part, Ints]], order: dict[str, int]) -> RankTimes:

@@ -7,7 +7,7 @@ of many steps is read and matched first, and then some ranks at a time all that 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from kair_engine.trace.large_steps import large_steps, parts_by_rank, some_ranks
 from kair_engine.trace.loading import Cells, cells_of, each_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
 from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, Operations
+
+Thing = TypeVar("Thing")
 
 AT_A_TIME: Final = 250_000
 """Operations of some ranks that are read together."""
@@ -130,6 +132,22 @@ def _cells(trace: Trace, parts: Callable[[Trace], Collection[Trace] | Iterator[T
         yield cells_of(part, read_rows(part, part.steps))
 
 
+def read_meetings(trace: Trace, look: Callable[[Cells], Thing]) -> tuple[list[Thing], Columns]:
+    """Return what `look` says of all cells of some ranks at a time, and what all ranks meet in."""
+    pieces, kept = list[Columns](), dict[str, str]()
+
+    def take(cells: Cells) -> Thing:
+        met = cells.rows.chosen(np.flatnonzero(meets(cells.ops)))
+        # Texts that none of the meetings has give the others' codes their order; each is held once.
+        texts = {name: [kept.setdefault(text, text) for text in of] for name, of in met.texts.items()}
+        pieces.append(Columns(met.of, texts))
+        return look(cells)
+
+    # map, not a comprehension: that would hold some ranks while the next are read.
+    looked = list(map(take, _cells(trace, in_files_order)))
+    return looked, joined(pieces or [read_rows(trace, ())])
+
+
 @dataclass(frozen=True)
 class _Meetings:
     """What came of the communication of some steps: arrays in the order of ranks, then of steps, then of rows."""
@@ -144,14 +162,8 @@ class _Meetings:
     @classmethod
     def of(cls, trace: Trace, meet: Callable[[Synchronisation], None]) -> "_Meetings":
         """Read and match the communication of all chosen steps."""
-        pieces, kept, matched = list[Columns](), dict[str, str](), set(large_steps(trace))
-        for cells in _cells(trace, in_files_order):
-            matched.update(cells.step[np.unique(cells.ops.rank[cells.ops.on_stream])].tolist())
-            met = cells.rows.chosen(np.flatnonzero(meets(cells.ops)))
-            # Each text is held once.
-            texts = {name: [kept.setdefault(text, text) for text in of] for name, of in met.texts.items()}
-            pieces.append(Columns(met.of, texts))
-        rows = joined(pieces or [read_rows(trace, ())])
+        devices, rows = read_meetings(trace, lambda cells: cells.step[np.unique(cells.ops.rank[cells.ops.on_stream])])
+        matched = {*large_steps(trace), *(step for steps in devices for step in steps.tolist())}
         nothing = np.zeros(0, dtype=np.int64)
         found = [(nothing, nothing, nothing, nothing)]
         for at in sorted(matched):
