@@ -142,17 +142,18 @@ class StepTable:
     def recent(self, count: int, until: int) -> Recent:
         """Steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
         steps = np.arange(until - count + 1, until + 1)
-        held = self._held[:, steps % HISTORY]
-        there = (held["number"] == steps + 1) & ((held["flags"] & UNFIT) == 0)
+        place = steps % HISTORY
+        there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
-        held, there = held[ranks], there[ranks]
-        step_us, self_us, cpu_us, device_us, samples = (
-            np.where(there & ((held[name] > 0) | (name not in _ABOVE_0)), held[name], np.nan).astype(np.float64)
-            for name in ("step_us", "self_us", "cpu_us", "device_us", "samples")
+        there, at = there[ranks], np.ix_(ranks, place)
+        step_us, self_us, cpu_us, device_us, samples, delay_us = (
+            np.where(there & ((held > 0) | (name not in _ABOVE_0)), held, np.nan).astype(np.float64)
+            for name in ("step_us", "self_us", "cpu_us", "device_us", "samples", "delay_us")
+            for held in (self._held[name][at],)
         )
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
             self_us = device_us
-        ready_us = self_us - held["delay_us"]
+        ready_us = self_us - delay_us
         # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
         cpu_us[cpu_us > self_us + 500] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
@@ -160,13 +161,13 @@ class StepTable:
 
     def steps(self, ranks: Ints, steps: Ints) -> Told:
         """These steps, unfit ones too, of those of the ranks that were ever heard."""
-        held = self._held[np.ix_(ranks[ranks < self._ranks], steps % HISTORY)]
-        there = (held["number"] == steps + 1) & (steps >= 0)
+        at = np.ix_(ranks[ranks < self._ranks], steps % HISTORY)
+        there = (self._held["number"][at] == steps + 1) & (steps >= 0)
         begin_us, step_us, self_us, input_us, inserted_us = (
-            np.where(there, held[name], np.nan).astype(np.float64)
+            np.where(there, self._held[name][at], np.nan).astype(np.float64)
             for name in ("begin_us", "step_us", "self_us", "input_us", "inserted_us")
         )
-        return Told(begin_us, step_us, held["flags"], self_us - input_us, inserted_us)
+        return Told(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
         """Makes room for so many; for twice as many as there were, as ranks come host by host."""
