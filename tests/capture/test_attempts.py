@@ -177,7 +177,7 @@ def test_a_real_job_that_goes_on_with_fewer_ranks_is_watched_as_before(tmp_path:
         return [sys.executable, *simulated, "--steps", str(steps), "--step-ms", "40", *more]
 
     both = shlex.join(job(4, 60)) + " && " + shlex.join(job(3, 160, "--slow", "1:0.7:0"))
-    places = fault.watched(["sh", "-c", both], tmp_path, leave_after_s=2)
+    places = fault.watched(["sh", "-c", both], tmp_path)
     status = json.loads(places.status.read_bytes())
     assert (status["attempt"], status["world_size"], status["step"]) == (2, 3, 159)
     assert [one["rank"] for one in status["ranks"]] == [0, 1, 2]

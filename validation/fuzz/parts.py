@@ -101,7 +101,8 @@ def _rows(chance: random.Random) -> bytes:
     for _ in range(chance.choice((0, 0, 1, 5))):
         name = chance.choice(COLUMNS)
         at = chance.randrange(len(rows))
-        rows[name][at] = chance.choice(_LONG if name == "begin_us" else _NUMBERS)
+        value = chance.choice(_LONG if name == "begin_us" else _NUMBERS)
+        rows[name][at] = value & np.iinfo(rows.dtype[name]).max
     return Rows(chance.choice(_LONG), rows.tobytes()).packed()
 
 

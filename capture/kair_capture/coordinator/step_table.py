@@ -32,8 +32,9 @@ _ABOVE_0: Final = ("cpu_us", "device_us", "samples")
 _TIMES: Final = ("step_us", "self_us", "cpu_us", "delay_us", "device_us", "input_us", "inserted_us")
 _COPIED: Final = ("flags", "samples", *_TIMES)
 _HELD: Final = np.dtype(
-    [("step", "<i8"), ("begin_us", "<i8"), *((name, "<f4" if name in _TIMES else "<u4") for name in _COPIED)]
+    [("number", "<i8"), ("begin_us", "<i8"), *((name, "<f4" if name in _TIMES else "<u4") for name in _COPIED)]
 )
+"""`number`: the step's and 1, so that a table of zeros, whose pages cost nothing, has none."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class StepTable:
         self._grow(int(rank.max()) + 1)
         place = step % HISTORY
         held = self._held[rank, place]
-        known = (held["step"] == step) & (np.abs(held["begin_us"] - begin) < ONE_STEP_US)
+        known = (held["number"] == step + 1) & (np.abs(held["begin_us"] - begin) < ONE_STEP_US)
         unknown: Rows = rows[~known]
         return unknown
 
@@ -116,7 +117,7 @@ class StepTable:
         rank, step, begin, place, kept = rank[newer], step[newer], begin[newer], place[newer], rows[newer]
         for name in _COPIED:
             self._held[name][rank, place] = kept[name]
-        self._held["step"][rank, place], self._held["begin_us"][rank, place] = step, begin
+        self._held["number"][rank, place], self._held["begin_us"][rank, place] = step + 1, begin
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
             # By time, not by number: a job that went back to a checkpoint counts lower ones.
             if at >= self._latest_begin_us[one]:
@@ -141,17 +142,18 @@ class StepTable:
     def recent(self, count: int, until: int) -> Recent:
         """Steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
         steps = np.arange(until - count + 1, until + 1)
-        held = self._held[:, steps % HISTORY]
-        there = (held["step"] == steps) & ((held["flags"] & UNFIT) == 0)
+        place = steps % HISTORY
+        there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
-        held, there = held[ranks], there[ranks]
-        step_us, self_us, cpu_us, device_us, samples = (
-            np.where(there & ((held[name] > 0) | (name not in _ABOVE_0)), held[name], np.nan).astype(np.float64)
-            for name in ("step_us", "self_us", "cpu_us", "device_us", "samples")
+        there, at = there[ranks], np.ix_(ranks, place)
+        step_us, self_us, cpu_us, device_us, samples, delay_us = (
+            np.where(there & ((held > 0) | (name not in _ABOVE_0)), held, np.nan).astype(np.float64)
+            for name in ("step_us", "self_us", "cpu_us", "device_us", "samples", "delay_us")
+            for held in (self._held[name][at],)
         )
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
             self_us = device_us
-        ready_us = self_us - held["delay_us"]
+        ready_us = self_us - delay_us
         # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
         cpu_us[cpu_us > self_us + 500] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
@@ -159,27 +161,26 @@ class StepTable:
 
     def steps(self, ranks: Ints, steps: Ints) -> Told:
         """These steps, unfit ones too, of those of the ranks that were ever heard."""
-        held = self._held[np.ix_(ranks[ranks < self._ranks], steps % HISTORY)]
-        there = (held["step"] == steps) & (steps >= 0)
+        at = np.ix_(ranks[ranks < self._ranks], steps % HISTORY)
+        there = (self._held["number"][at] == steps + 1) & (steps >= 0)
         begin_us, step_us, self_us, input_us, inserted_us = (
-            np.where(there, held[name], np.nan).astype(np.float64)
+            np.where(there, self._held[name][at], np.nan).astype(np.float64)
             for name in ("begin_us", "step_us", "self_us", "input_us", "inserted_us")
         )
-        return Told(begin_us, step_us, held["flags"], self_us - input_us, inserted_us)
+        return Told(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
         """Makes room for so many; for twice as many as there were, as ranks come host by host."""
         self._ranks = max(self._ranks, ranks)
         if (more := max(2 * len(self._held), ranks, 64) - len(self._held)) and ranks > len(self._held):
-            self._held = np.concatenate([self._held, _empty(more)])
+            before, self._held = self._held, _empty(len(self._held) + more)
+            self._held[: len(before)] = before
             self._latest = np.concatenate([self._latest, np.full(more, _NONE)])
             self._latest_begin_us = np.concatenate([self._latest_begin_us, np.zeros(more, np.int64)])
 
 
 def _empty(ranks: int) -> Rows:
-    held = np.zeros((ranks, HISTORY), _HELD)
-    held["step"] = _NONE
-    return held
+    return np.zeros((ranks, HISTORY), _HELD)
 
 
 def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:
