@@ -156,7 +156,7 @@ def test_an_import_that_does_not_fit_is_an_input_error(monkeypatch: pytest.Monke
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kair_engine.store.jobs._copy", no_space)
+    monkeypatch.setattr("kair_engine.store.jobs.shutil.copyfileobj", no_space)
     refused = kair("import", str(HEALTHY), "--job", "first")
     assert refused.status == 3
     assert "hint: free some space there, or choose another place with --store" in refused.err
