@@ -75,11 +75,12 @@ class FaultPlan:
         is_new = self.fault == "recompilation" and rank in self.ranks and step in affected
         return 1 + affected.index(step) if is_new else 0
 
-    def truth(self, healthy_step_s: float, job: Job) -> dict[str, object]:
-        """What an analysis of the recording ought to find, ready for JSON."""
+    def truth(self, healthy_step_s: float, job: Job, compiled_s: float | None) -> dict[str, object]:
+        """What an analysis of the recording ought to find, ready for JSON; `compiled_s` is what it compiled for."""
         kind = FAULTS[self.fault]
         # In a pipeline the slow layer runs once for each microbatch.
         once = kind.operator == SLOW_OPERATOR and job.passes == 1
+        lost_s = self.severity * healthy_step_s if compiled_s is None else compiled_s / len(self.affected_steps)
         return {
             "fault": self.fault,
             "ranks": list(self.ranks),
@@ -90,7 +91,7 @@ class FaultPlan:
             "steps": list(self.steps),
             "affected_steps": self.affected_steps,
             "severity": self.severity,
-            "lost_us": round(self.severity * healthy_step_s * 1e6),
+            "lost_us": round(lost_s * 1e6),
             "seed": self.seed,
             **self._changes(healthy_step_s, job),
         }

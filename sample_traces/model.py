@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch._dynamo
+import torch._dynamo.utils
 from emulated_device import DEVICE_S, LAYER_S, DeviceOperator, sleep_until
 from faults import SLOW_OPERATOR, UPGRADED_FACTOR, UPGRADED_OPERATOR, FaultPlan, slow_layer
 from job import Job
@@ -73,13 +73,22 @@ class Host:
         self._stall_place = places // 2
         self._stalled_steps = frozenset(plan.affected_steps)
         self.more_samples = partial(plan.more_samples, rank)
+        self._first_step = plan.steps.start
+        self._compiled_before_s = 0.0
         self._step = 0
         self._place = 0
+
+    @property
+    def compiled_s(self) -> float:
+        """How long Dynamo has compiled since the first recorded step, by its own clock."""
+        return compiling_s() - self._compiled_before_s
 
     def begin_step(self, step: int) -> None:
         """Count places from the first again, in `step`."""
         self._step = step
         self._place = 0
+        if step == self._first_step:
+            self._compiled_before_s = compiling_s()
 
     def between_operators(self) -> None:
         """Lose this place's time: computing in Python if the host is busy, off the processor if it stalls."""
@@ -96,6 +105,11 @@ def compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     torch._dynamo.config.recompile_limit = 64
     torch._dynamo.config.optimize_ddp = False
     return torch.compile(function, backend="aot_eager", dynamic=False)
+
+
+def compiling_s() -> float:
+    """How long Dynamo has compiled in this process."""
+    return torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
 
 
 class Layer(nn.Module):

@@ -16,7 +16,7 @@ from faults import FaultPlan
 from job import Job
 from model import healthy_step_s
 from torch.multiprocessing.spawn import ProcessException, start_processes
-from training_job import run_rank
+from training_job import COMPILED, run_rank
 
 __all__ = ["ProcessException", "record"]
 
@@ -36,7 +36,9 @@ def record(job: Job, plan: FaultPlan, out: Path, command: str) -> None:
         run_ranks(job, plan, folder)
         for trace in Path(folder).glob("*.pt.trace.json"):
             publish(trace, out)
-    truth = plan.truth(healthy_step_s(job), job) | job.truth()
+        compiled = Path(folder) / COMPILED
+        compiled_s = float(compiled.read_text(encoding="utf-8")) if compiled.exists() else None
+    truth = plan.truth(healthy_step_s(job), job, compiled_s) | job.truth()
     truth |= {"torch": torch.__version__, "command": command}
     (out / "truth.json").write_text(as_text(truth), encoding="utf-8")
 

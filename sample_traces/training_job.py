@@ -7,6 +7,7 @@ rest is real: DDP, device meshes and pipeline stages over gloo, a DataLoader, an
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,9 @@ from parallelism import ForwardBackward, parallel
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from torch.utils.data import DataLoader, DistributedSampler
+
+# What the guilty rank compiled for in recorded steps, in seconds: the time that the machine took.
+COMPILED = "compiled"
 
 
 def run_rank(rank: int, job: Job, folder: str, plan: FaultPlan) -> None:
@@ -34,6 +38,8 @@ def run_rank(rank: int, job: Job, folder: str, plan: FaultPlan) -> None:
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3, momentum=0.9, fused=True)
     with recording(plan.steps, folder, job.host_name(rank)) as profiler:
         train(parallel(layers, host, job), optimizer, batches(plan, job, rank), host, profiler)
+    if compiles and rank in plan.ranks:
+        Path(folder, COMPILED).write_text(repr(host.compiled_s), encoding="utf-8")
     dist.destroy_process_group()
 
 

@@ -5,8 +5,9 @@ A new cause is a row here, and the code that detects it (`triage/findings.py` fo
 remedy that applies follow from the row.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from kair_engine.frozen import dataclass
 
@@ -19,6 +20,9 @@ RemedyName = Literal["even_stages", "sorted_microbatches"]
 
 PROFILER_OVERHEADS = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
 """CUPTI's own work, as Kineto calls it. Modules and functions, which it also records, a job has to load without it."""
+COMPILES: Final = re.compile(r".*(\(dynamo_timed\)|compil(e(?!d|r|andexecute)|ing|ation))", re.IGNORECASE)
+"""Names of compilers' calls: Dynamo and Inductor's timers, Triton, XLA (PJRT, TSL), NVRTC, Habana's graphs. What is
+compiled runs under names with "compiled", and Ascend's aclopCompileAndExecute is how an operator is called."""
 
 _TOGETHER = "{Who} are slow together: check what they share (host, power, cooling, switch) and drain it."
 _BEFORE_DRAINING = (

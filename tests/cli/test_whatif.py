@@ -11,6 +11,8 @@ from support import kineto_builder as kb
 from support.cli_samples import Outcome, assert_valid, kair, store_variables
 from support.places import SAMPLES
 
+from kair_engine.causes import CAUSES
+
 OPERATOR = str(SAMPLES / "slow_operator")
 STAGES = str(SAMPLES / "pipeline_slow_operator")
 HOSTS = str(SAMPLES / "slow_host")
@@ -101,7 +103,7 @@ def test_people_read_what_a_machine_reads(sample: str, width: str | None, monkey
         costs = [line.split()[1] for line in lines if line.startswith("rank ") and line.split()[1].isdecimal()]
         assert {int(rank) for rank in costs[: len(truth["ranks"])]} == set(truth["ranks"])
         kinds = lines[lines.index(next(line for line in lines if line.startswith("kind of time"))) + 2]
-        assert kinds.split()[0] == truth["cause"]
+        assert kinds.split()[0] == CAUSES[truth["cause"]].fix_kind
         of_host = truth["fault"] in ("slow_host", "upgrade")
         named = "host node1" if of_host else f"rank {truth['ranks'][0]}"
         assert named in lines[0]

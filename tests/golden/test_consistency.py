@@ -119,7 +119,7 @@ def of(request: pytest.FixtureRequest, made: Callable[[str], Path]) -> Answers:
 
 
 def test_all_samples_are_held_to_it() -> None:
-    assert len(RECORDINGS) == 17
+    assert len(RECORDINGS) == 18
 
 
 def test_the_step_time(of: Answers) -> None:

@@ -6,6 +6,7 @@ import pytest
 from support.answers import once, recorded
 from support.places import MEGATRON, SAMPLES
 
+from kair_engine.causes import CAUSES
 from kair_engine.errors import UsageError
 from kair_engine.results.fixes import parse_fix
 from kair_engine.whatif import analysis
@@ -16,11 +17,20 @@ whatif = once(analysis.whatif)
 
 
 @pytest.mark.parametrize(
-    "name", ["slow_operator", "slow_input", "busy_host", "intermittent_stall", "slow_host", "two_hosts_slow_input"]
+    "name",
+    [
+        "slow_operator",
+        "slow_input",
+        "busy_host",
+        "intermittent_stall",
+        "recompilation",
+        "slow_host",
+        "two_hosts_slow_input",
+    ],
 )
 def test_fixing_the_guilty_ranks_saves_about_what_the_fault_took(name: str) -> None:
     truth = json.loads((SAMPLES / name / "truth.json").read_text())
-    kind = {"compute": "compute", "input": "input", "host": "host"}[truth["cause"]]
+    kind = CAUSES[truth["cause"]].fix_kind
     ranks = ",".join(map(str, truth["ranks"]))
     result = whatif(recorded(SAMPLES / name), [parse_fix(f"rank={ranks}+kind={kind}")])
     lost_us = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])

@@ -52,6 +52,14 @@ def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
     assert info.operations == len(rows) - 2  # the two steps themselves
 
 
+def test_what_runs_within_a_compiler_s_call_computes_nothing() -> None:
+    compiling = [kb.op("entire_frame_compile", 20, 40), kb.op("aten::mm", 30, 5), kb.op("aten::relu", 70, 5)]
+    rows, _ = read([kb.step(0, 0, 100), *compiling])
+    assert kinds(rows) == {
+        "step": "scope", "entire_frame_compile": "host", "aten::mm": "host", "aten::relu": "compute",
+    }  # fmt: skip
+
+
 def test_an_external_id_stands_in_for_a_missing_correlation() -> None:
     memcpy = kb.event("Memcpy HtoD", "gpu_memcpy", 150, 5, pid=0, tid=7, **{"External id": 12, "bytes": 64})
     rows, _ = read([kb.step(0, 0, 100), kb.step(1, 100, 100), kb.op("aten::to", 50, 9, **{"External id": 12}), memcpy])

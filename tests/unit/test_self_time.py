@@ -51,6 +51,20 @@ def test_a_collective_inside_an_operation_is_not_taken_from_it(tmp_path: Path) -
     assert by_name(ops, exclusive_ns(ops)) == {"hook": 15, "allreduce": 30, "mm": 5}
 
 
+def test_what_a_compiler_takes_is_its_hosts_time(tmp_path: Path) -> None:
+    ops = operations(
+        tmp_path,
+        """
+        0 main | mm 10+5 | dynamo 20+50 | triton_compile 25+40 :host | aten::mm 30+10 :host | gc 35+2 :gc | relu 70+5
+        """,
+    )
+    assert by_name(ops, np.where(ops.compiling, host_gap_ns(ops), 0)) == {
+        "mm": 0, "dynamo": 0, "triton_compile": 30, "aten::mm": 8, "gc": 0, "relu": 0,
+    }  # fmt: skip
+    beside_a_device = operations(tmp_path / "other", "0 main | triton_compile 25+40\n0 gpu7 | gemm 70+5")
+    assert not beside_a_device.compiling.any()
+
+
 def test_scopes_take_no_time(tmp_path: Path) -> None:
     ops = operations(tmp_path, "0 main | layer 0+50 :scope | mm 10+20")
     assert by_name(ops, exclusive_ns(ops)) == {"layer": 0, "mm": 20}

@@ -106,6 +106,9 @@ def cause_of(ops: Operations, row: int) -> Cause:
 
 
 def _operation(graph: ExecutionGraph, row: int) -> Contribution:
+    # A compiler is one call, however many it consists of.
+    while (around := int(graph.ops.nesting.parent[row])) != NONE and graph.ops.compiling[around]:
+        row = around
     return Contribution(row, False, cause_of(graph.ops, row))
 
 

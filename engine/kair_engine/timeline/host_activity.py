@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, offsets, ranges
+from kair_engine.causes import COMPILES
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.timeline.spans import BETWEEN_RANKS_NS, Clock, Spans
@@ -26,9 +27,7 @@ CALLS: Final[tuple[HostKind, ...]] = ("compilation", "allocator")
 """Kinds that causes of the same names are of: calls during which a device runs empty."""
 
 _BY_NAME: Final = (
-    # Dynamo and Inductor's timers, Triton, XLA (PJRT, TSL), NVRTC, Habana's graphs. What is compiled runs under names
-    # with "compiled", and Ascend's aclopCompileAndExecute is how an operator is called.
-    (_COMPILATION, re.compile(r".*(\(dynamo_timed\)|compil(e(?!d|r|andexecute)|ing|ation))", re.IGNORECASE)),
+    (_COMPILATION, COMPILES),
     # CUDA's and HIP's runtime and driver (also as expandable segments map memory), MUSA, Ascend, Level Zero, SYCL's
     # Unified Runtime, Habana.
     (

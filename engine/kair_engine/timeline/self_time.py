@@ -109,7 +109,8 @@ def host_gap_ns(ops: Operations) -> Ints:
     On a stream: launch − max(end of the stream's previous operation, end of anything on the device by then),
     the launch itself left out, and what the host spent fetching input, collecting garbage or in communication that
     threads time meanwhile; 0 where the launch is unknown or came in time. Without a device: the main
-    thread's own gap before a top-level operation, after whatever communication ended inside the gap.
+    thread's own gap before a top-level operation, after whatever communication ended inside the gap; and what threads
+    spend in calls of a compiler.
     """
     return _stream_gaps(ops) if ops.has_device else _thread_gaps(ops)
 
@@ -194,6 +195,9 @@ def _thread_gaps(ops: Operations) -> Ints:
         free = _previous_end(ops, top)
         available = np.maximum(free, _latest_end_by(ops, top, np.flatnonzero(ops.communication)))
         gap[top] = np.maximum(_waiting_since(ops, top, free) - available, 0)
+    compiling = np.flatnonzero(ops.compiling)
+    if len(compiling):
+        gap[compiling] += unshared_ns(ops)[compiling]
     return gap
 
 

@@ -147,6 +147,7 @@ def own_part(ops: Operations) -> SmallInts:
     fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)
     part[is_one_of(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
+    part[ops.compiling] = _HOST
     part[fetching & (main_lane_rows(ops) | ops.on_stream)] = _INPUT
     part[ops.of_side_threads] = NONE
     part[ops.kind == GC] = _HOST

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.arrays import is_one_of
 from kair_engine.trace.format import KINDS, PHASES, QUEUE_FULL
 
 
@@ -193,16 +194,22 @@ def host_phases(
     """Indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
     for marker, code in _MARKERS:
-        of_all = np.flatnonzero(is_scope & (name_class == marker))
-        for thread_number in sorted(set(thread[of_all].tolist())):
-            markers = of_all[thread[of_all] == thread_number]
-            rows = np.flatnonzero(thread == thread_number)
+        marks = np.flatnonzero(is_scope & (name_class == marker))
+        phase[within_marks(marks, start, end, thread)] = code
+        if marker is NameClass.BACKWARD:
             # Autograd's own threads do nothing but backward, also between its functions.
-            if marker is NameClass.BACKWARD and thread_number != main_thread:
-                phase[rows] = code
-            else:
-                phase[rows[_covered(start[rows], start[markers], end[markers])]] = code
+            phase[is_one_of(thread, thread[marks]) & (thread != main_thread)] = code
     return phase
+
+
+def within_marks(marks: Int64s, start: Int64s, end: Int64s, thread: Int64s) -> npt.NDArray[np.bool_]:
+    """Whether each operation begins within one of the rows `marks` on its thread."""
+    inside = np.zeros(len(start), np.bool_)
+    for number in sorted(set(thread[marks].tolist())):
+        on_thread = marks[thread[marks] == number]
+        rows = np.flatnonzero(thread == number)
+        inside[rows] = _covered(start[rows], start[on_thread], end[on_thread])
+    return inside
 
 
 def _covered(times: Int64s, begins: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:

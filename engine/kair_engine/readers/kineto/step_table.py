@@ -14,9 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kair_engine.arrays import Bools, is_one_of, order_by
+from kair_engine.causes import COMPILES
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocking_calls import blocking_functions
-from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, UNKNOWN, Category, NameClass, host_phases, kind_codes
+from kair_engine.readers.kineto.classify import (
+    DEVICE_CATEGORIES,
+    UNKNOWN,
+    Category,
+    NameClass,
+    host_phases,
+    kind_codes,
+    within_marks,
+)
 from kair_engine.readers.kineto.collective_details import DetailColumns, global_peers, peers_counted
 from kair_engine.readers.kineto.collectives import StepCollectives
 from kair_engine.readers.kineto.events import Records, joined
@@ -101,6 +110,9 @@ class StepAssembler:
             host_collectives=bool(is_one_of(self._name_class, _HOST_TIMED).any()),
         )
         self._kinds = kinds.astype(np.int64)
+        # Beside a device operators on threads are the host's anyhow.
+        compiles = (not self.has_device and COMPILES.match(name) is not None for name in tables.names.items_)
+        self._compiles = np.fromiter(compiles, np.bool_)
         self._names = [*tables.names.items_, STEP_SCOPE]
         self._bytes_of_inputs = np.array(tables.inputs.bytes_, np.int64)
         self._shapes = tables.inputs.shapes
@@ -170,6 +182,10 @@ class StepAssembler:
             is_scope=self._is_scope.take(track),
             main_thread=self._main_lane(),
         ).astype(np.int64)
+        kind = self._kinds.take(category * len(NameClass) + name_class)
+        compilers = np.flatnonzero(self._compiles.take(name) & (kind == KINDS.index("compute")))
+        compiling = within_marks(compilers, start, end, thread) & (kind == KINDS.index("compute"))
+        kind[compiling] = KINDS.index("host")
         launch = _launch_rows(records, category, device)
         phase[device] = np.where(launch[device] >= 0, phase[launch[device]], UNKNOWN)
         count = len(records)
@@ -178,7 +194,7 @@ class StepAssembler:
         columns = _Columns(
             lane=thread,
             name=name,
-            kind=self._kinds.take(category * len(NameClass) + name_class),
+            kind=kind,
             phase=phase,
             start=start + self.base_ns,
             duration=duration.copy(),
