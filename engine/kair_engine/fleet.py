@@ -15,7 +15,7 @@ from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs, StragglerCost
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.results.whatif import SLOW, WhatifResult
+from kair_engine.results.whatif import ERROR_GATE, SLOW, WhatifResult
 from kair_engine.step_bar import bar_of_jobs
 from kair_engine.trace.model import Job, KairWarning, Trace, hosts_of
 from kair_engine.whatif.analysis import model_asked_of, price_fixes
@@ -33,6 +33,7 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
         store=store,
         jobs=tuple(sorted(jobs, key=lambda job: (-job.gpu_hours_per_day, job.name))),
         replayed=len(known),
+        inexact=sum(map(is_inexact, jobs)),
         slowdown_90=_quantile(known, 0.9),
         **_figures(jobs),
         cost_per_day=sum(costs) if costs else None,
@@ -119,7 +120,12 @@ def _size(job: FleetJob) -> tuple[int, str]:
 
 
 def _slowdowns(jobs: Sequence[FleetJob]) -> list[float]:
-    return [job.slowdown for job in jobs if job.slowdown is not None]
+    return [job.slowdown for job in jobs if job.slowdown is not None and not is_inexact(job)]
+
+
+def is_inexact(job: StragglerCost) -> bool:
+    """Whether the job's simulation is too far off for its S to count, as in the paper [W]."""
+    return job.simulation_error is not None and job.simulation_error > ERROR_GATE
 
 
 def _quantile(values: Sequence[float], share: float) -> float | None:
@@ -137,6 +143,7 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
         accused_hosts=hosts_of(trace.job, accused),
         job_hosts=hosts_of(trace.job, trace.job.ranks),
         slowdown=replayed.slowdown if replayed else None,
+        simulation_error=replayed.simulation_error if replayed else None,
         waste=share,
         gpu_hours_per_day=share * trace.job.world_size * HOURS_PER_DAY,
         recorded_at=_recorded_at(trace.job),

@@ -9,7 +9,7 @@ from kair_tui import __version__
 from kair_tui.render.answer import Document
 from kair_tui.render.text import escape_controls
 
-SCHEMA_VERSION: Final = "4.2"
+SCHEMA_VERSION: Final = "5.0"
 
 
 def envelope(answer: Document) -> dict[str, Any]:

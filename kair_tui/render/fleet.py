@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult
-from kair_engine.results.whatif import SLOW
+from kair_engine.results.whatif import ERROR_GATE, SLOW
 from kair_tui.render.answer import ALARM, DIM, Column, Styled
 from kair_tui.render.bar import in_one_line
 from kair_tui.render.drawing import draw_shares
@@ -21,6 +21,7 @@ from kair_tui.render.units import (
     plural,
     ranks_in_words,
     ratio,
+    whole_percent,
 )
 from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text, verdict_in_words
 from kair_tui.render.view import View
@@ -42,13 +43,15 @@ def fleet_headline(result: FleetResult) -> str:
 
 
 def spread_in_words(result: FleetResult) -> str:
-    """The distribution of S in three figures."""
+    """The distribution of S in three figures, and how many jobs it leaves out."""
+    off = f"whose simulation is more than {whole_percent(ERROR_GATE)} off"
+    left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
-        return "S is known of no job"
+        return f"S is known of no job{left_out}"
     half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
     return (
         f"slowdown S, to a job without any straggler, of {plural(result.replayed, 'job')}: half of them {half} or "
-        f"less, nine of ten {most} or less, worst {worst}"
+        f"less, nine of ten {most} or less, worst {worst}{left_out}"
     )
 
 

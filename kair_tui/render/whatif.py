@@ -5,11 +5,12 @@ A what-if analysis in words: the verdict, its causes and the remedies as people 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import (
+    ERROR_GATE,
     FIX_KINDS,
     CauseName,
     FixPrice,
@@ -21,8 +22,9 @@ from kair_engine.results.whatif import (
 )
 from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.delays import absorbed_fix_in_words, lack_of_cores_in_words, stops_in_words, ticks_in_words
-from kair_tui.render.drawing import RAMP, RAMP_ASCII, heat_row
+from kair_tui.render.drawing import stretches
 from kair_tui.render.sentences import filled
+from kair_tui.render.terminal import ASCII, UNICODE
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     count,
@@ -184,8 +186,17 @@ def _of_slowdown(share: float) -> str:
 _SHOWN = 10
 _COSTS_NOTHING = 0.0005
 """Parts whose fix saves less than this share of the step, 0.0 % as printed, are left out."""
-_LABEL, _MARGIN, _WIDEST = 10, 26, 100
-"""Columns of the heatmap: before its rows, beside them, and in them at most."""
+_LABEL, _CELL, _MARGIN, _WIDEST = 10, 9, 26, 100
+"""Columns of the heatmap: before its rows, of a cell with its figure, beside cells without, and of these at most."""
+
+
+_TYPES: Final = ("operation type", "kind of time")
+_ALONE: Final = {**dict.fromkeys(_TYPES, "S_t"), "rank": "S_w"}
+"""What the paper calls S of one part [W]."""
+_LEVELS, _DARK = (0.05, 0.25, 0.5, 0.75), 3
+"""Of the largest S_w − 1: from where a cell of the heatmap is a level darker; and the first level in colour."""
+_SLOWED = 0.1
+"""S − 1 of a job that counts as slowed [W]: below, not even its slowest worker is dark."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +210,8 @@ class Part:
     saved: float
     """As a share of the step."""
     gpu_hours_per_day: float
-    alone: float | None
-    """What it adds to an ideal job, all else of which has no straggler, as a share of that job's step."""
+    slowdown: float | None
+    """S with only this part as recorded and all else ideal; of an operation type S_t, of a worker S_w [W]."""
 
     @property
     def is_worth_a_line(self) -> bool:
@@ -233,7 +244,7 @@ def _part(result: WhatifResult, sort: str, part: str, saved_us: float, slowdown:
     saved = saved_us / result.step_time_us if result.step_time_us else 0.0
     # What is saved without any straggler is as many hours for each share of the step.
     hours = saved * result.gpu_hours_per_day / result.waste if result.waste else 0.0
-    return Part(sort, part, saved_us, saved, hours, None if slowdown is None else slowdown - 1)
+    return Part(sort, part, saved_us, saved, hours, slowdown)
 
 
 def _headline(result: WhatifInWords) -> str:
@@ -271,7 +282,9 @@ def _money(cost: float | None) -> str:
 def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     if not parts:
         return
-    worth = [part for part in parts if page.options.wide or part.is_worth_a_line]
+    # A type can slow an ideal job down though its fix saves this one nothing.
+    slows = 1 + _COSTS_NOTHING if sort in _TYPES else float("inf")
+    worth = [part for part in parts if page.options.wide or part.is_worth_a_line or (part.slowdown or 1.0) >= slows]
     if not worth:
         page.line(f"No {sort} alone costs anything: what is lost, several lose together.")
         page.line()
@@ -281,7 +294,7 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
         Column[Part]("saved_us", "saves/step", lambda row: signed_duration(row.saved_us), weight=9),
         Column[Part]("saved", "of the step", lambda row: percent(row.saved), weight=8),
         Column[Part]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=7),
-        Column[Part]("alone", "alone", lambda row: _alone(row.alone), weight=6, detail=True),
+        Column[Part]("slowdown", _ALONE.get(sort, "S"), lambda row: _slowdown(row.slowdown), weight=8),
     )
     page.table(columns, worth, limit=_SHOWN)
     if len(parts) > len(worth) and len(worth) <= _SHOWN:
@@ -289,11 +302,15 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     page.line()
 
 
-def _alone(added: float | None) -> str:
-    return "–" if added is None else percent(max(added, 0.0))
+def _slowdown(alone: float | None) -> str:
+    return "–" if alone is None else slowdown(alone)
 
 
-def _body(result: WhatifInWords, page: Page) -> None:
+def _facts(result: WhatifInWords, page: Page) -> None:
+    inexact = result.simulation_error > ERROR_GATE
+    if inexact:
+        page.line(simulation_in_words(result), ALARM)
+        page.line()
     page.fact("step", _times(result))
     page.fact("slowdown S", f"{slowdown(result.slowdown)}: {_without_any(result)}")
     if slowdown(result.peer_slowdown) != slowdown(result.slowdown):
@@ -310,18 +327,19 @@ def _body(result: WhatifInWords, page: Page) -> None:
             f"forward and backward correlate by {result.forward_backward_correlation:.3f} within a rank; "
             f"the forward varies by {percent(result.forward_variation)}",
         )
-    page.fact(
-        "replay",
-        f"{percent(result.simulation_error)} off the recording, with delays that no recorded operation explains kept; "
-        f"{percent(result.delay_share)} of the step rests on them alone",
-    )
+    if not inexact:
+        page.fact("simulation", simulation_in_words(result))
     _standing_still(result, page)
     page.line()
+
+
+def _body(result: WhatifInWords, page: Page) -> None:
+    _facts(result, page)
     for sort, parts in parts_of(result).items():
         if sort != "data-parallel rank":
             _parts(sort, parts, page)
-    if page.options.wide:
-        page.line("alone: what the part adds to an ideal job, of which all else has no straggler", DIM)
+    if result.by_operator_type:
+        page.line("S_t, S_w, S: only that part as recorded, all else ideal, over an ideal step", DIM)
         page.line()
     _heatmap(result, page)
     if result.fixes:
@@ -370,32 +388,52 @@ def _times(result: WhatifResult) -> str:
     return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
 
 
+def simulation_in_words(result: WhatifResult) -> str:
+    """How far the simulation is off, and beyond the paper's limit that it is."""
+    off = f"{percent(result.simulation_error)} off the recording, without delays that no recorded operation explains"
+    if result.simulation_error <= ERROR_GATE:
+        return off
+    return f"read the figures with care: the simulation is {off} (more than {whole_percent(ERROR_GATE)})"
+
+
 def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:
     alone = f"; alone in an ideal job it adds {percent(effect.share_alone)} of it" if wide else ""
     return f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal{alone}"
 
 
+def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
+    """What a worker's S_w − 1 must be for its cell to be a level darker: by the largest, in a slow job alone."""
+    most = max((*(one - 1 for one in slowdowns), _SLOWED))
+    return tuple(share * most for share in _LEVELS)
+
+
 def _heatmap(result: WhatifResult, page: Page) -> None:
-    """A row per stage, a glyph per data-parallel rank (or for all ranks one row): what the fix of the worker saves."""
-    step_us = max(result.step_time_us, 1e-3)
-    costs = [[max(value / step_us, 0.0) for value in row] for row in result.saved_heatmap_us]
-    peak = max((max(row, default=0.0) for row in costs), default=0.0)
-    columns = max((len(row) for row in costs), default=0)
-    if len(costs) * columns < 2 or peak < _COSTS_NOTHING:
+    """A row per stage, a cell per data-parallel rank (or for all ranks one row): S with one worker as recorded."""
+    columns = max(map(len, result.heatmap), default=0)
+    cells = len(result.heatmap) * columns
+    if cells < 2 or max(map(max, result.heatmap)) - 1 < _COSTS_NOTHING:
         return
+    limits = darker_from(one for row in result.heatmap for one in row)
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
-    width = min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
-    at_most = ", or at most" if result.saved_by_rank_at_most_us else ""
-    page.line(f"what each worker costs{at_most} ({axes})")
-    for stage, row in enumerate(costs):
-        # Of many ranks one that costs much must not vanish in a mean.
-        drawn = heat_row(row, peak, width, ascii_only=page.options.ascii_only, together=max)
-        page.line(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}|{drawn}| up to {percent(max(row))}")
-    together = f"; a glyph is the worst of {columns / width:.1f} columns" if width < columns else ""
-    ramp = RAMP_ASCII if page.options.ascii_only else RAMP
+    at_most = ", or at most" if len(result.by_rank) < cells else ""
+    glyphs = (ASCII if page.options.ascii_only else UNICODE).levels
+    figures = columns * _CELL <= page.options.width - _LABEL
+    width = columns if figures else min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
+    page.line(f"S_w: slowdown by each worker alone{at_most} ({axes})")
+    for stage, row in enumerate(result.heatmap):
+        drawn: list[tuple[str, str]] = [(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}", "")]
+        for part in stretches(columns, width):
+            # Of many ranks one that costs much must not vanish in a mean.
+            worst = max(row[part.start : part.stop])
+            level = sum(worst - 1 >= limit for limit in limits)
+            figure = f" {worst:.3f}".ljust(_CELL - 1) if figures else ""
+            drawn.append((glyphs[level] + figure, ALARM if level >= _DARK else ""))
+        page.pieces([*drawn, ("" if figures else f"  {min(row):.3f} to {max(row):.3f}", "")])
+    together = f"; a sign is the worst of {columns / width:.1f} columns" if width < columns else ""
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
-    page.line(f"{'scale':<{_LABEL}}|{ramp}| from nothing to {percent(peak)} of the step", DIM)
+    scale = (f"{glyph} {1 + limit:.3f}" for glyph, limit in zip(glyphs[1:], limits, strict=True))
+    page.line(f"{'scale':<{_LABEL}}{glyphs[0]} 1, from {', '.join(scale)} on", DIM)
     page.line()
 
 
@@ -406,7 +444,7 @@ def _tree(result: WhatifInWords, page: Page) -> None:
                 continue
             branch = root.add(safe(f"by {sort}"))
             for part in parts[:_SHOWN]:
-                alone = f", alone {_alone(part.alone)}" if page.options.wide else ""
+                alone = f", {_ALONE.get(sort, 'S')} {_slowdown(part.slowdown)}" if page.options.wide else ""
                 saved = f"saves {duration(max(part.saved_us, 0.0))} a step, {percent(max(part.saved, 0.0))}"
                 branch.add(safe(f"{part.part}: {saved}{alone}"))
             if len(parts) > _SHOWN:

@@ -31,7 +31,7 @@ def test_json_is_one_document_with_the_promised_envelope(monkeypatch: pytest.Mon
     document = json.loads(_answer(monkeypatch, command, "--json", "--step", "40-41"))
     assert list(document) == ["schema", "version", "kair", "job", "data", "warnings"]
     assert document["schema"] == f"kair.{command}"
-    assert document["version"] == "4.2"
+    assert document["version"] == "5.0"
     assert document["job"] == {
         "name": "job123",
         "source": "/traces/job123",

@@ -21,11 +21,10 @@ def shown(result: WhatifInWords, **look: Any) -> list[str]:  # noqa: ANN401
     return lines
 
 
-def with_costs(*rows: tuple[float, ...]) -> WhatifInWords:
-    """Of stages × data-parallel ranks, as shares of the step."""
-    result = whatif()
-    saved = tuple(tuple(share * result.step_time_us for share in row) for row in rows)
-    return replace(result, saved_heatmap_us=saved, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
+def with_slowdowns(*rows: tuple[float, ...]) -> WhatifInWords:
+    """S_w of stages × data-parallel ranks."""
+    by_rank = dict(enumerate(one for row in rows for one in row))
+    return replace(whatif(), heatmap=rows, by_rank=by_rank, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
 
 
 READY = {0: 38e3, 1: 44e3}
@@ -40,10 +39,14 @@ def measured(**changed: Any) -> WhatifInWords:  # noqa: ANN401
 
 
 COSTS = {
-    "stages by data-parallel ranks": with_costs((0.0, 0.0, 0.1), (0.0, 0.2, 0.0)),
-    "more ranks than columns": with_costs(tuple(0.5 * (rank == 700) for rank in range(1024)), (0.0,) * 1024),
-    "ranks without stages": replace(with_costs((0.0, 0.2, 0.0, 0.0)), by_dp_rank={}),
-    "a job that nobody slows down": with_costs((0.0, 0.0)),
+    "stages by data-parallel ranks": with_slowdowns((1.0, 1.0, 1.1), (1.0, 1.2, 1.0)),
+    "more ranks than columns": with_slowdowns((*[1.0] * 700, 1.5, *[1.0] * 323), (1.0,) * 1024),
+    "ranks without stages": replace(with_slowdowns((1.0, 1.2, 1.0, 1.0)), by_dp_rank={}),
+    "ranks that are no more than bounded": replace(with_slowdowns((1.0, 1.2)), by_rank={1: 1.2}),
+    "one slow worker, as of AR": with_slowdowns((1.979, 1.015, 1.017, 1.017), (1.0, 1.0, 1.002, 1.004)),
+    "noise is never dark": with_slowdowns((1.02, 1.03), (1.01, 1.0)),
+    "a job that nobody slows down": with_slowdowns((1.0, 1.0)),
+    "a simulation that is far off": replace(whatif(), simulation_error=0.12),
     "no core": measured(),
     "other threads of its process": measured(helpers_by_rank_us={0: 8e3, 1: 12e3}),
     "a quota and signals": measured(throttled=3.0, halted=4.0),

@@ -111,13 +111,13 @@ def test_people_read_what_a_machine_reads(sample: str, width: str | None, monkey
 
 def test_one_worker_has_no_peers_to_be_held_against(tmp_path: Path) -> None:
     kb.write(tmp_path / "job" / "rank0.json", kb.trace(kb.training_steps(3)))
-    data = answered(kair("whatif", str(tmp_path / "job"), "--json"), "no_peers")
+    data = answered(kair("whatif", str(tmp_path / "job"), "--json"), "no_peers", "simulation_error")
     assert (data["slowdown"], data["by_rank"], data["m_w"]) == (1, {}, None)
 
 
 def test_ranks_that_left_no_trace_are_said_to_be_missing(tmp_path: Path) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1, 3], world=4)
-    data = answered(kair("whatif", str(job), "--json"), "missing_ranks")
+    data = answered(kair("whatif", str(job), "--json"), "missing_ranks", "simulation_error")
     assert set(data["by_rank"]) == {"0", "1", "3"}
 
 
@@ -134,7 +134,7 @@ def test_a_cut_off_file_is_answered_from_its_whole_steps(tmp_path: Path) -> None
 
 def test_one_step_is_enough(tmp_path: Path) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1], count=1)
-    data = answered(kair("whatif", str(job), "--json"))
+    data = answered(kair("whatif", str(job), "--json"), "simulation_error")
     assert len(data["per_step"]) == 1
 
 
@@ -142,7 +142,7 @@ def test_a_step_without_duration_is_left_out(tmp_path: Path) -> None:
     for rank in range(2):
         events = [*kb.training_steps(3), kb.step(9, 20_000, 0)]
         kb.write(tmp_path / "job" / f"rank{rank}.json", kb.trace(events, rank=rank, world=2))
-    data = answered(kair("whatif", str(tmp_path / "job"), "--json"), "incomplete_steps")
+    data = answered(kair("whatif", str(tmp_path / "job"), "--json"), "incomplete_steps", "simulation_error")
     assert [step["step"] for step in data["per_step"]] == [2, 3, 4]
 
 

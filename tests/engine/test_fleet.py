@@ -1,5 +1,6 @@
 """A fleet put together by hand: the distribution of S, hosts that come up again, and what is kept of a job."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from kair_engine.fleet import fleet_of, recurring, week_of
 from kair_engine.results.store import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
 from kair_engine.store.kept_answers import keep_cost, kept_cost
+from kair_tui.render.fleet import spread_in_words
 
 
 def job(
@@ -60,6 +62,16 @@ def test_the_spread_of_s_is_over_the_jobs_that_can_be_replayed() -> None:
         ("2025-W01", 1),
         ("2026-W30", 3),
     ]
+
+
+def test_a_job_whose_simulation_is_far_off_is_in_no_figure_of_s() -> None:
+    jobs = [job("x", 1.25), job("y", 1.1), job("z", 3.0)]
+    off = [replace(one, simulation_error=share) for one, share in zip(jobs, (0.05, None, 0.051), strict=True)]
+    fleet = fleet_of("store", off, ())
+    assert (fleet.replayed, fleet.inexact, fleet.worst_slowdown) == (2, 1, 1.25)
+    assert fleet.groups[0].worst_slowdown == 1.25
+    assert len(fleet.jobs) == 3, "it is listed, with its S"
+    assert spread_in_words(fleet).endswith("; 1 job left out, whose simulation is more than 5 % off")
 
 
 def test_a_fleet_of_which_nothing_can_be_replayed_has_no_spread() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.answers import recorded
 from support.places import BYTEDANCE
+from support.prices import delayed_error
 
 from kair_engine.results.fixes import parse_fix, parse_scale
 from kair_engine.results.whatif import PartEffect, StepPrice, WhatifResult
@@ -19,7 +20,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import whatif
 from kair_engine.whatif.pipeline.rows import read_pipeline
 from kair_engine.whatif.pipeline.times import THRESHOLD
-from kair_tui.render.whatif import verdict_in_words
+from kair_tui.render.whatif import darker_from, verdict_in_words
 
 FOLDER = BYTEDANCE
 NAMES = sorted(path.stem.removeprefix("trace-") for path in FOLDER.glob("trace-*.parquet"))
@@ -155,10 +156,33 @@ def test_the_correlations_are_what_was_measured_on_these_traces(
     assert ours.forward_variation == pytest.approx(variation, abs=0.001)
 
 
-def test_with_launch_delays_the_replay_is_the_recording(named: tuple[str, WhatifResult]) -> None:
-    _, ours = named
-    assert ours.simulation_error < 1e-9
-    assert ours.delay_share == pytest.approx(1 - 1 / ours.launch_slowdown)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_simulation_error_is_the_papers_and_with_launch_delays_there_is_none(name: str, answers: Answers) -> None:
+    trace, ours = answers(name)
+    off = {"ST": 0.0189, "SE": 0.0051, "AR": 0.0067}
+    assert delayed_error(trace) < 1e-9
+    assert ours.simulation_error == pytest.approx(1 - 1 / ours.launch_slowdown)
+    assert ours.simulation_error == pytest.approx(off[name], abs=5e-5)
+    assert not any(one.code == "simulation_error" for one in ours.warnings)
+
+
+def darkest(ours: WhatifResult) -> set[tuple[int, int]]:
+    """(stage, dp rank) of the cells that are drawn darkest."""
+    limit = darker_from(one for row in ours.heatmap for one in row)[-1]
+    return {(stage, dp) for stage, row in enumerate(ours.heatmap) for dp, one in enumerate(row) if one - 1 >= limit}
+
+
+@pytest.mark.skipif(not {"ST", "SE"} <= {*NAMES}, reason="the traces are not here")
+def test_the_heat_map_is_the_papers(answers: Answers) -> None:
+    """Of ST the last stage is dark, of SE every worker of the last stage, and none of the others is blank."""
+    ours = answers("ST")[1]
+    assert darkest(ours) == {(3, 0), (3, 1)}
+    assert ours.heatmap[3] == pytest.approx((1.2272, 1.2319), abs=1e-4)
+    assert max(map(max, ours.heatmap[:3])) < 1.02
+    ours = answers("SE")[1]
+    assert {stage for stage, _ in darkest(ours)} == {1}
+    assert len(darkest(ours)) >= 31
+    assert min(map(min, ours.heatmap)) > 1.01
 
 
 def test_the_worker_that_costs_most_is_the_dp_rank_and_stage_that_cost_most(named: tuple[str, WhatifResult]) -> None:

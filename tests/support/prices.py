@@ -10,7 +10,13 @@ from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Trace
 from kair_engine.whatif.analysis import model_of
 from kair_engine.whatif.model import Baseline
-from kair_engine.whatif.prices import step_errors
+from kair_engine.whatif.prices import replay_error, step_errors
+
+
+def delayed_error(trace: Trace) -> float:
+    """How far the mean step replayed with all delays is off the measured one."""
+    replayed = model_of(trace).replay([Baseline.DELAYED])
+    return replay_error(replayed.times[0], replayed.measured)
 
 
 @dataclass(frozen=True)

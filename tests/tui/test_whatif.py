@@ -115,12 +115,33 @@ async def test_every_figure_is_one_of_the_commands(job: str) -> None:
             await pilot.pause()
             status = screen.query_one(StatusLine).text
             assert f"costs {duration(max(by_rank[rank], 0.0))} a step" in status
+            assert f"S_w {max(whole['by_rank'][rank], 1.0):.3f}" in status
         for parts in ("saved_by_operator_type_us", "saved_by_stage_us", "saved_by_host_us"):
             worth = [us for us in whole[parts].values() if us > 0.0005 * whole["step_time_us"]]
             for saved_us in worth if len(whole[parts]) > 1 else ():
                 assert f" {duration(saved_us)} " in screen_text(app)
             if len(whole[parts]) > 1:
                 await pilot.press("v")
+
+
+@played
+async def test_workers_show_what_each_adds_alone_and_by_a_key_what_its_fix_saves() -> None:
+    async with whatif(STAGES, size=(160, 50)) as (app, pilot, screen):
+        whole = printed(screen.commands()[0])
+        alone = [f"1 █ {whole['by_rank']['1']:.3f}", "S_w · <1.006"]
+        saved = [f"1 ▒ {percent(whole['saved_by_rank_us']['1'] / whole['step_time_us'])}", "costs · <1%"]
+        assert all(text in screen_text(app) for text in alone)
+        await pilot.press("w")
+        assert all(text in screen_text(app) for text in saved)
+        await pilot.press("right_square_bracket", "w")
+        assert f"1 █ {whole['per_step'][0]['by_rank']['1']:.3f}" in screen_text(app)
+
+
+@played
+async def test_a_simulation_that_is_far_off_is_said_first() -> None:
+    async with whatif(str(SAMPLES / "busy_host")) as (app, _, _screen):
+        verdict = screen_text(app).split(" now ")[0]
+        assert "read the figures with care: the simulation is 26.4 % off" in " ".join(verdict.split())
 
 
 @played

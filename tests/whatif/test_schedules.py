@@ -15,6 +15,7 @@ from support.pipeline_builder import (
 )
 
 from kair_engine.recording.opening import open_trace
+from kair_engine.results.warning_kinds import InexactReplay
 from kair_engine.results.whatif import WhatifResult
 from kair_engine.whatif.analysis import whatif
 
@@ -212,4 +213,6 @@ def test_launch_delays_are_taken_apart_step_by_step(tmp_path: Path) -> None:
         pytest.approx({0: 1.0, 1: 1.0}),
         pytest.approx({0: 18 / 16, 1: 1.0}),
     ]
-    assert result.simulation_error < 1e-9
+    assert result.simulation_error == pytest.approx(2 / 34)
+    (off,) = [one for one in result.warnings if isinstance(one, InexactReplay)]
+    assert (off.off, off.worst_step) == (pytest.approx(2 / 34), 1)

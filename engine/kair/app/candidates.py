@@ -31,13 +31,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Worker:
-    """What one rank costs."""
+    """What one rank costs, or alone adds to an ideal job."""
 
     rank: int
     costs_us: float
-    """Per step: what its fix saves."""
+    """Per step: what its fix saves, or what it adds."""
     costs: float
-    """The same as a share of the recorded step."""
+    """The same as a share of the recorded step, or of the ideal one: S_w − 1 [W]."""
     exact: bool
     """False where it costs at most so much."""
 
@@ -64,6 +64,19 @@ def workers(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker
     known = {rank: (saved_us, rank in exact) for rank, saved_us in {**at_most, **exact}.items()}
     found = (_worker(rank, saved_us, step_us, is_exact) for rank, (saved_us, is_exact) in known.items())
     # What was replayed stands before what costs no more than a bound.
+    return tuple(sorted(found, key=lambda one: (not one.exact, -one.costs_us, one.rank)))
+
+
+def workers_alone(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker, ...]:
+    """What every rank adds by itself to an ideal job, in the mean or in one step, the most first."""
+    of = result if step is None else step
+    ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
+    known = dict.fromkeys(of.by_rank, True)
+    slowdowns = dict(of.by_rank)
+    if step is None:
+        at_most = {rank: 1 + us / ideal_us for rank, us in result.saved_by_rank_at_most_us.items()}
+        slowdowns = {**at_most, **result.by_rank_approximate, **slowdowns}
+    found = (_worker(rank, (one - 1) * ideal_us, ideal_us, rank in known) for rank, one in slowdowns.items())
     return tuple(sorted(found, key=lambda one: (not one.exact, -one.costs_us, one.rank)))
 
 

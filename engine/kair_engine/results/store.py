@@ -146,6 +146,8 @@ class StragglerCost:
     """When its first step began, UTC, ISO 8601; None where the recording's clock does not tell."""
     bar: StepBar | None = None
     """Where its steps go, of all ranks together; null where no times are recorded."""
+    simulation_error: float | None = None
+    """Of the mean step: replayed without any delay, against measured [W]; None where the job cannot be replayed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +230,7 @@ class FleetResult:
     jobs: tuple[FleetJob, ...]
     """Those that waste most first."""
     replayed: int
-    """Jobs that S is known of: the distribution is over these."""
+    """Jobs that S is known of, and not `inexact`: the distribution and all figures of S are over these."""
     with_straggler: int
     """Jobs in which a rank, host or link is accused."""
     slow: int
@@ -259,3 +261,5 @@ class FleetResult:
     """Devices, hosts and links that are slow in job after job."""
     bar: StepBar | None = None
     """Where the steps of all jobs go, every device's time alike; null without a job."""
+    inexact: int = 0
+    """Jobs whose `simulation_error` is more than 5 %: left out of all figures of S."""

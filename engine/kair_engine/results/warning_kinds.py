@@ -118,7 +118,7 @@ class ZCannotFire(KairWarning, frozen=True, kw_only=True):
 
 
 class InexactReplay(KairWarning, frozen=True, kw_only=True):
-    """The replay with all delays is off the recording."""
+    """The replay is off the recording: without any delay, or where hosts run ahead with those that it keeps."""
 
     template = (
         "the replay is {off:whole percent} off the recording, most in step {worst_step} ({replayed_us:duration} "

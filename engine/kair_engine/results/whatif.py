@@ -25,6 +25,8 @@ HIGHEST_COST: Final = 1e12
 """Of a GPU hour: what a year of many costs is a number still."""
 SLOW = 1.05
 """Jobs whose S is below lose too little to look for a cause."""
+ERROR_GATE = 0.05
+"""Of the measured step: the paper discards jobs whose simulation is further off [W]."""
 
 
 class SlowdownCause(Kind, frozen=True, kw_only=True):
@@ -322,8 +324,7 @@ class WhatifResult:
     host_stops: HostStops | None = None
     """None where no thread stood still, or threads were not recorded."""
     simulation_error: float
-    """Of the mean step: replayed with all delays, against measured. What delays absorb of the model's faults is in
-    `delay_share`."""
+    """Of the mean step: replayed without any delay, all else as recorded, against measured [W]: |`delay_share`|."""
     delay_share: float
     """Of the measured mean step: what goes away when replayed without any delay, all else as recorded. A delay is the
     time between the end of all that an operation is known to wait for and its begin; no recorded operation explains it.

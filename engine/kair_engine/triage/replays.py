@@ -25,7 +25,7 @@ from kair_engine.trace.large_steps import large_steps
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.whatif.analysis import model_of
 from kair_engine.whatif.model import Baseline, Model
-from kair_engine.whatif.prices import STEADY_ERROR_GATE, inexact_replay, replay_error
+from kair_engine.whatif.prices import STEADY_ERROR_GATE, inexact_replay
 
 MOST_REPLAYED: Final = 2_000_000
 """Operations of all steps: of more a sample is replayed."""
@@ -177,9 +177,7 @@ class Replays:
             replayed = self.model().replay([Baseline.RECORDED])
         except (InputError, UsageError):
             return
-        recorded, measured = replayed.times[0], replayed.measured
-        off = replay_error(recorded, measured)
-        yield from inexact_replay(replayed.steps, recorded, measured, off, STEADY_ERROR_GATE)
+        yield from inexact_replay(replayed.steps, replayed.times[0], replayed.measured, STEADY_ERROR_GATE)
 
     def model(self) -> Model:
         """Of the steps that are replayed. Raises what `model_of` raises, UsageError where nothing can be replayed."""

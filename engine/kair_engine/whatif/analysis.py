@@ -188,7 +188,7 @@ def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None
 
 def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cost: float | None) -> WhatifResult:
     """All that follows from the step times of the baselines, and of the fixes behind them."""
-    delayed, recorded, undelayed, ideal, *fixed = replayed.times
+    _, recorded, undelayed, ideal, *fixed = replayed.times
     before, best, taken = (float(steps.mean()) for steps in (recorded, ideal, replayed.measured))
     slowdown, devices = ratio(before, best), model.job.world_size
     # No fix names an operation: every one is brought down to its peers'.
@@ -203,7 +203,7 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         peer_slowdown=ratio(before, like_peers),
         peer_ideal_step_time_us=like_peers / 1e3,
         host_stops=model.host_stops(),
-        simulation_error=replay_error(delayed, replayed.measured),
+        simulation_error=replay_error(undelayed, replayed.measured),
         delay_share=1 - ratio(float(undelayed.mean()), taken),
         launch_slowdown=ratio(taken, before),
         pattern="none" if slowdown < SLOW else "unknown",

@@ -22,6 +22,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.results.fixes import fix_text
 from kair_engine.results.warning_kinds import InexactReplay
 from kair_engine.results.whatif import (
+    ERROR_GATE,
     HIGHEST_COST,
     SLOW,
     Fix,
@@ -288,28 +289,27 @@ def _at_its_price(cause: SlowdownCause, result: WhatifResult) -> SlowdownCause:
     return cause if price is None or lost_us <= 0 else structs.replace(cause, share=price / lost_us)
 
 
-ERROR_GATE = 0.05
-"""A replay that is further off than this share of the measured step is answered with a warning [W]."""
 STEADY_ERROR_GATE = 0.02
 """A replay in steady state has this limit, as it keeps no delay only because it was recorded."""
 
 
-def replay_error(delayed: Floats, measured: Floats) -> float:
-    """Of the mean step: how far one replayed with all delays (steps) is off the measured one (steps)."""
-    return abs(ratio(float(delayed.mean()), float(measured.mean())) - 1)
+def replay_error(replayed: Floats, measured: Floats) -> float:
+    """Of the mean step: how far the replayed one (steps) is off the measured one (steps)."""
+    return abs(ratio(float(replayed.mean()), float(measured.mean())) - 1)
 
 
 def inexact_replay(
-    steps: tuple[int, ...], delayed: Floats, measured: Floats, off: float, gate: float = ERROR_GATE
+    steps: tuple[int, ...], replayed: Floats, measured: Floats, gate: float = ERROR_GATE
 ) -> Iterator[KairWarning]:
-    """A warning where the mean step is off by more than `gate`; `off` is the share that it names."""
-    if replay_error(delayed, measured) <= gate:
+    """A warning where the mean step is off by more than `gate`."""
+    off = replay_error(replayed, measured)
+    if off <= gate:
         return
-    worst = int(np.argmax(step_errors(delayed, measured)))
-    replayed_us, recorded_us = float(delayed[worst]) / 1e3, float(measured[worst]) / 1e3
+    worst = int(np.argmax(step_errors(replayed, measured)))
+    replayed_us, recorded_us = float(replayed[worst]) / 1e3, float(measured[worst]) / 1e3
     yield InexactReplay(off=off, worst_step=steps[worst], replayed_us=replayed_us, recorded_us=recorded_us)
 
 
-def step_errors(delayed: Floats, measured: Floats) -> Floats:
+def step_errors(replayed: Floats, measured: Floats) -> Floats:
     """Per step |replayed − measured| / measured."""
-    return np.asarray(np.abs(delayed - measured) / np.maximum(measured, 1.0))
+    return np.asarray(np.abs(replayed - measured) / np.maximum(measured, 1.0))

@@ -9,15 +9,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.geometry import Size
 
-from kair.app.candidates import MIN_COST, Worker, workers
+from kair.app.candidates import MIN_COST, Worker, workers, workers_alone
 from kair.app.question import Answer, Question
 from kair_engine.errors import KairError
-from kair_engine.results.whatif import FIX_KINDS, HIGHEST_COST, Fix, StepPrice, WhatifResult
+from kair_engine.results.whatif import ERROR_GATE, FIX_KINDS, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.render.whatif import WhatifInWords, absorbed_lines
+from kair_tui.render.whatif import WhatifInWords, absorbed_lines, darker_from, simulation_in_words
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.view import ViewScreen
@@ -34,6 +34,7 @@ _SHORT, _WIDE = 32, 150
 """Lines below which the parts share the space, and columns from which they stand beside each other."""
 _NOTABLE_STOPS = 0.001
 """Of the step: threads that stand still for less are not told of."""
+_HUNDREDTH = 0.01
 _FIX_EXAMPLE = "rank=3+kind=compute"
 
 
@@ -64,6 +65,7 @@ class WhatifScreen(ViewScreen):
         Binding("tab", "app.focus_next", "next part"),
         Binding("plus,equals_sign", "add", "type a fix", key_display="+"),
         Binding("v", "regroup", "by kind, stage, host, rank"),
+        Binding("w", "alone", "S_w or saved"),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "next step", key_display="]", show=False),
         Binding("dollar_sign", "cost", "what a GPU hour costs", key_display="$", show=False),
@@ -88,8 +90,12 @@ class WhatifScreen(ViewScreen):
         self._at_step: int | None = None
         """A place among the analysis's steps; None for their mean."""
         self._sort_of_parts = 0
+        self._alone = True
+        """Whether workers show S_w, else what their fix saves."""
         self._workers: dict[int, Worker] = {}
-        """Of the step that is shown."""
+        """Of the step that is shown, with what their fix saves."""
+        self._slowdowns: dict[int, Worker] = {}
+        """The same, with what each adds to an ideal job."""
 
     # Questions.
 
@@ -133,8 +139,10 @@ class WhatifScreen(ViewScreen):
             self._result = result
             self._at_step = None
             self._fixes.about(result)
-            verdict = Paragraph(result.verdict, "strong")
-            self.query_one("#verdict", Paragraphs).show(verdict)
+            said = [Paragraph(result.verdict, "strong")]
+            if result.simulation_error > ERROR_GATE:
+                said.append(Paragraph(simulation_in_words(result), "alarm"))
+            self.query_one("#verdict", Paragraphs).show(*said)
             self._show_bars()
             self._show_parts()
         elif name == "triage":
@@ -216,8 +224,7 @@ class WhatifScreen(ViewScreen):
             stopped.append(ticks_in_words(stops.tick_us, stops.ticked_share))
         return [
             *stopped,
-            f"the replay is {percent(result.simulation_error)} off the recording; {percent(result.delay_share)} of the "
-            "step are delays that no recorded operation explains",
+            *([] if result.simulation_error > ERROR_GATE else [f"simulation {simulation_in_words(result)}"]),
         ]
 
     def on_fix_list_toggled(self, message: FixList.Toggled) -> None:
@@ -285,43 +292,48 @@ class WhatifScreen(ViewScreen):
             return
         step = self._step(result)
         job = self.session.trace.job
-        found = workers(result, step)
+        found, alone = workers(result, step), workers_alone(result, step)
         self._workers = {one.rank: one for one in found}
+        self._slowdowns = {one.rank: one for one in alone}
         groups = by_position(self._workers, job.layout)
         aligned = bool(groups)
         groups = groups or by_host(self._workers, job.hosts)
         heat = self.query_one(WorkerHeat)
-        heat.show(found)
+        heat.alone = self._alone and bool(alone)
+        heat.limits = darker_from(1 + one.costs for one in alone) if heat.alone else COST_LIMITS
+        heat.show(alone if heat.alone else found)
         heat.group(groups, aligned=aligned)
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
-        legend = level_legend(self.look, [percent_in_legend(limit) for limit in COST_LIMITS])
+        figures = map(_slowdown_in_legend if heat.alone else percent_in_legend, heat.limits)
+        legend = level_legend(self.look, [*figures])
         about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
         rows = f"by {position_words(groups)}" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
-        self.heading("workers").say([(shown, None)], [("costs ", None), *legend])
+        self.heading("workers").say([(shown, None)], [("S_w " if heat.alone else "costs ", None), *legend])
         self._show_prices(result, step)
         self.describe_cursor()
 
     def _show_prices(self, result: WhatifResult, step: StepPrice | None) -> None:
-        title, label, of = self._sorts(result, step)[self._sort_of_parts % len(self._sorts(result, step))]
+        sorts = self._sorts(result, step)
+        title, label, of, alone = sorts[self._sort_of_parts % len(sorts)]
         now = (result.step_time_us, result.ideal_step_time_us) if step is None else (step.replayed_us, step.ideal_us)
-        prices = prices_of(of, label=label, step_us=now[0], ideal_us=now[1], least=MIN_COST)
+        prices = prices_of(of, alone, label=label, step_us=now[0], ideal_us=now[1], least=MIN_COST)
         self.query_one(PriceBars).show_prices(prices)
-        self.heading("prices").say([(f"by {title}: what the fix of each saves of a step", None)])
+        self.heading("prices").say([(f"by {title}: what the fix of each saves, and S alone", None)])
 
     def _sorts(
         self, result: WhatifResult, step: StepPrice | None
-    ) -> list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]]:
-        """(what the parts are, what stands before each, what its fix saves, µs), of those sorts that the job has."""
+    ) -> list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]]:
+        """(what the parts are, what stands before each, what its fix saves, µs, S of it), of sorts that the job has."""
         of = result if step is None else step
         kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
-        sorts: list[tuple[str, str, Mapping[str, float] | Mapping[int, float]]] = [
-            (kinds, "", of.saved_by_operator_type_us),
-            ("stage", "stage ", of.saved_by_stage_us),
-            ("host", "", result.saved_by_host_us if step is None else {}),
-            ("data-parallel rank", "dp ", of.saved_by_dp_rank_us),
-            ("rank", "rank ", of.saved_by_rank_us),
+        sorts: list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]] = [
+            (kinds, "", of.saved_by_operator_type_us, of.by_operator_type),
+            ("stage", "stage ", of.saved_by_stage_us, of.by_stage),
+            ("host", "", result.saved_by_host_us if step is None else {}, result.by_host),
+            ("data-parallel rank", "dp ", of.saved_by_dp_rank_us, of.by_dp_rank),
+            ("rank", "rank ", of.saved_by_rank_us, of.by_rank),
         ]
         return [sorts[0], *(sort for sort in sorts[1:] if len(sort[2]) > 1)]
 
@@ -334,6 +346,11 @@ class WhatifScreen(ViewScreen):
         if self._result is not None:
             self._show_prices(self._result, self._step(self._result))
             self.describe_cursor()
+
+    def action_alone(self) -> None:
+        """Workers with what their fix saves, or with S_w again."""
+        self._alone = not self._alone
+        self._show_parts()
 
     def action_step(self, by: int) -> None:
         """Workers and prices of the step beside; before the first and after the last stands their mean."""
@@ -385,10 +402,12 @@ class WhatifScreen(ViewScreen):
         place += [f"dp {dp_ranks[row.rank]}"] if row.rank in dp_ranks else []
         cell = f" (of {spans(heat.ranks)})" if len(heat.ranks) > 1 else ""
         at_most = "" if row.exact else "at most "
+        alone = self._slowdowns.get(row.rank)
         return self.dotted(
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
+            "" if alone is None else f"S_w {'' if alone.exact else 'at most '}{1 + alone.costs:.3f}",
             f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
         )
 
@@ -413,3 +432,8 @@ class WhatifScreen(ViewScreen):
         """The fix that saves most first, or by their text."""
         self._order = (name, descending)
         self._list_fixes()
+
+
+def _slowdown_in_legend(limit: float) -> str:
+    """S_w from which a cell is darker, with as many decimals as tell it from 1."""
+    return f"{1 + limit:.{2 if limit >= _HUNDREDTH else 3}f}"

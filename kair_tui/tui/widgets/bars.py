@@ -14,6 +14,7 @@ A rank's completion curve in its peers' band, with its largest distance from one
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeVar
 
 from rich.style import Style
 from textual.geometry import Size
@@ -31,7 +32,10 @@ from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 from kair_tui.tui.widgets.lists import Choices
 
 _NARROWEST, _WIDEST = 8, 50
-_TIME, _SHARE = 10, 9
+_TIME, _SHARE, _SLOWDOWN = 10, 9, 7
+
+
+Part = TypeVar("Part", str, int)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Price:
     rank: int | None = None
     whole: bool = False
     """What is saved without any straggler, beside which the parts stand."""
+    slowdown: float | None = None
+    """S with only this part as recorded and all else ideal."""
 
 
 class PriceBars(Choices[Price]):
@@ -70,7 +76,7 @@ class PriceBars(Choices[Price]):
         styles, glyphs = self.text_styles, self.look.glyphs
         if item.costs_us is None:
             return [(f" {self.safe(item.part)}", styles.dim)]
-        room = max(min(width - self._label - _TIME - _SHARE - 6, _WIDEST), _NARROWEST)
+        room = max(min(width - self._label - _TIME - _SHARE - _SLOWDOWN - 6, _WIDEST), _NARROWEST)
         cells = round(room * item.costs / self._most) if self._most > 0 else 0
         style = styles.strong if item.whole else styles.base
         bar = styles.dim if item.whole else styles.levels[-1]
@@ -80,21 +86,31 @@ class PriceBars(Choices[Price]):
         return [
             (f" {label:<{self._label}}", style),
             (f"{time:>{_TIME}}", style),
-            (f"{percent(item.costs):>{_SHARE}}  ", style),
+            (f"{percent(item.costs):>{_SHARE}}", style),
+            (f"{'' if item.slowdown is None else f'{item.slowdown:.3f}':>{_SLOWDOWN}}  ", style),
             (glyphs.full * max(cells, 1 if item.costs > 0 else 0), bar),
         ]
 
 
 def prices_of(
-    saved_us: Mapping[str, float] | Mapping[int, float], *, label: str, step_us: float, ideal_us: float, least: float
+    saved_us: Mapping[Part, float],
+    alone: Mapping[Part, float],
+    *,
+    label: str,
+    step_us: float,
+    ideal_us: float,
+    least: float,
 ) -> list[Price]:
-    """Return all that is lost, the parts whose fix saves `least` of the step and more, and how many save less."""
+    """Return all that is lost, the parts whose fix saves `least` of the step and more, and how many save less.
+
+    `alone` is S of each part with all else ideal.
+    """
     lost_us, step_us = max(step_us - ideal_us, 0.0), max(step_us, 1e-3)
-    found = [Price("no straggler", lost_us, lost_us / step_us, whole=True)]
+    found = [Price("no straggler", lost_us, lost_us / step_us, whole=True, slowdown=step_us / max(ideal_us, 1e-3))]
     worth = {part: saved for part, saved in saved_us.items() if saved >= least * step_us}
     for part, saved in worth.items():
         rank = part if label == "rank " and isinstance(part, int) else None
-        found.append(Price(f"{label}{part}", saved, saved / step_us, rank))
+        found.append(Price(f"{label}{part}", saved, saved / step_us, rank, slowdown=alone.get(part)))
     if (rest := len(saved_us) - len(worth)) > 0:
         found.append(Price(f"{count(rest)} more cost nothing" if worth else "none alone costs anything"))
     return found

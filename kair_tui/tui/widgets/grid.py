@@ -268,10 +268,15 @@ class WorkerHeat(CellGrid[Worker]):
     def __init__(self, look: Look) -> None:
         super().__init__(look, id="workers")
 
+    limits: Sequence[float] = COSTS
+    """Costs from which a cell is one level darker."""
+    alone = True
+    """Whether cells show S_w, else what the fix of each saves."""
+
     def level(self, row: Worker) -> int:
         """By its costs."""
-        return sum(row.costs >= limit for limit in COSTS)
+        return sum(row.costs >= limit for limit in self.limits)
 
     def figure(self, row: Worker) -> str:
-        """Return its costs, as a share of the step."""
-        return percent(row.costs)
+        """Return S_w, or its costs as a share of the step."""
+        return f"{1 + row.costs:.3f}" if self.alone else percent(row.costs)

@@ -47,11 +47,9 @@ from kair_engine.whatif.operators.batches import (
 from kair_engine.whatif.operators.dependencies import OperatorDependencies
 from kair_engine.whatif.operators.stops import StopTally
 from kair_engine.whatif.prices import (
-    ERROR_GATE,
     STEADY_ERROR_GATE,
     inexact_replay,
     nothing_fits,
-    replay_error,
 )
 
 if TYPE_CHECKING:
@@ -264,9 +262,11 @@ class OperatorModel(Model):
         """Steps left out, a replay that is off by more than a little, and what no name tells of."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
-        delayed, measured = replayed.times[0], replayed.measured
-        gate = ERROR_GATE if self.job.host_times is None else STEADY_ERROR_GATE
-        off = inexact_replay(replayed.steps, delayed, measured, replay_error(delayed, measured), gate)
+        (delayed, _, undelayed), measured = replayed.times[:3], replayed.measured
+        # Where hosts run ahead prices rest on a replay that keeps no delay only because it was recorded.
+        off = tuple(inexact_replay(replayed.steps, undelayed, measured))
+        if self.job.host_times is not None:
+            off = tuple(inexact_replay(replayed.steps, delayed, measured, STEADY_ERROR_GATE)) or off
         circles = [KairWarning("circular_dependencies", text)] if left_out else []
         some = f"{len(self.job.ranks)} of {self._stand_for:,} ranks are replayed in place of all"
         some = f"steps are too large to be held whole: {some}, those that were waited for longest among them"

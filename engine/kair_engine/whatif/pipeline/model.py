@@ -162,7 +162,7 @@ class PipelineModel(Model):
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should."""
-        return (*self._left_out, *replay_warnings(self._times, replayed.times[0], replayed.measured))
+        return (*self._left_out, *replay_warnings(self._times, replayed.times[2], replayed.measured))
 
     def timelines(self) -> Iterator[DrawnStep]:
         """Lay out every step as recorded, without launch delays, and ideal."""

@@ -33,7 +33,7 @@ from kair_engine.whatif.pipeline.rows import (
     read_pipeline,
     turns,
 )
-from kair_engine.whatif.prices import OfParts, inexact_replay, ratio, step_errors
+from kair_engine.whatif.prices import OfParts, inexact_replay, ratio
 from kair_engine.whatif.replay import Graph, replay, side_by_side
 
 NEGATIVE_NS = 10e6
@@ -300,7 +300,7 @@ def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], 
     return {place: rank for place, rank in places.items() if place in present}
 
 
-def replay_warnings(times: PipelineTimes, delayed: Floats, measured: Floats) -> Iterator[KairWarning]:
+def replay_warnings(times: PipelineTimes, undelayed: Floats, measured: Floats) -> Iterator[KairWarning]:
     """What of the recording the replay could not take as it should, and how far it is off."""
     rows = times.rows
     if rows.unknown:
@@ -316,7 +316,7 @@ def replay_warnings(times: PipelineTimes, delayed: Floats, measured: Floats) -> 
             f"{len(partly)} operations ({kinds}) lack members that others of their type have: only those recorded meet"
         )
         yield KairWarning("incomplete_groups", text)
-    yield from inexact_replay(rows.steps, delayed, measured, float(step_errors(delayed, measured).mean()))
+    yield from inexact_replay(rows.steps, undelayed, measured)
 
 
 def _lacking_members(times: PipelineTimes) -> Ints:
