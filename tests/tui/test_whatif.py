@@ -131,9 +131,9 @@ async def test_workers_show_what_each_adds_alone_and_by_a_key_what_its_fix_saves
         alone = [f"1 █ {whole['by_rank']['1']:.3f}", "S_w · <1.006"]
         saved = [f"1 ▒ {percent(whole['saved_by_rank_us']['1'] / whole['step_time_us'])}", "costs · <1%"]
         assert all(text in screen_text(app) for text in alone)
-        await pilot.press("w")
+        await pilot.press("b")
         assert all(text in screen_text(app) for text in saved)
-        await pilot.press("right_square_bracket", "w")
+        await pilot.press("right_square_bracket", "b")
         assert f"1 █ {whole['per_step'][0]['by_rank']['1']:.3f}" in screen_text(app)
 
 

@@ -65,7 +65,7 @@ class WhatifScreen(ViewScreen):
         Binding("tab", "app.focus_next", "next part"),
         Binding("plus,equals_sign", "add", "type a fix", key_display="+"),
         Binding("v", "regroup", "by kind, stage, host, rank"),
-        Binding("w", "alone", "S_w or saved"),
+        Binding("b", "alone", "S_w or saved"),
         Binding("left_square_bracket", "step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "step(1)", "next step", key_display="]", show=False),
         Binding("dollar_sign", "cost", "what a GPU hour costs", key_display="$", show=False),
