@@ -9,9 +9,9 @@ import msgspec
 _Table = TypeVar("_Table")
 
 
-def data_table(module: str, of: type[_Table]) -> _Table:
-    """What the JSON file of a module's name holds; `module` is its `__file__`. Regular expressions are texts there."""
-    return msgspec.json.decode(Path(module).with_suffix(".json").read_bytes(), type=of, dec_hook=_regular)
+def data_table(module: str, kind: type[_Table]) -> _Table:
+    """Return the content of the JSON file next to a module, whose `__file__` is given. Patterns are texts there."""
+    return msgspec.json.decode(Path(module).with_suffix(".json").read_bytes(), type=kind, dec_hook=_regular)
 
 
 def _regular(_: type, text: object) -> Any:  # noqa: ANN401  (a pattern, where one is asked for)

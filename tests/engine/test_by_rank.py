@@ -14,7 +14,7 @@ from support.simulated_files import simulated
 from support.trace_builder import trace
 
 from kair_engine.comparison.profile import profile_of
-from kair_engine.localize import by_rank
+from kair_engine.localize import by_rank, unnamed_collectives
 from kair_engine.localize.analysis import localize
 from kair_engine.localize.excess import job_excess
 from kair_engine.timeline import some_ranks
@@ -27,6 +27,12 @@ from kair_engine.views.overview import info
 from kair_engine.views.rank_profile import rank_profile
 
 WHOLE = 10**9
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that fit into memory are read whole, however they would be read otherwise."""
+    monkeypatch.setattr(unnamed_collectives, "_READ_ONCE", 0)
 
 
 @pytest.fixture(params=[STANDARD["dp16"], JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)], ids=["dp", "3d"])
@@ -101,15 +107,46 @@ def test_a_step_in_which_no_device_took_part_is_told_as_a_whole(job: Trace, monk
 def test_views_read_a_step_without_devices_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = """
         step 0: 0+100
+        0 main | mm 0+10 | launch 12+2 ^1
+        0 gpu7 | gemm 20+80 ^1
+        1 main | mm 0+10 | launch 12+2 ^1
+        1 gpu7 | gemm 20+60 ^1
         step 1: 200+100
+        0 main | mm 210+30
+        1 main | mm 210+50
         step 2: 400+100
-        0 main | mm 0+10 | launch 12+2 ^1 | mm 210+30 | launch 412+2 ^2
-        0 gpu7 | gemm 20+90 ^1 | gemm 420+30 ^2
-        1 main | mm 0+10 | launch 12+2 ^1 | mm 210+50 | launch 412+2 ^2
-        1 gpu7 | gemm 20+60 ^1 | gemm 420+30 ^2
+        0 main | launch 412+2 ^2
+        0 gpu7 | gemm 420+30 ^2
+        1 main | launch 412+2 ^2
+        1 gpu7 | gemm 420+30 ^2
     """
     job = trace(tmp_path, table)
+    assert job.steps == (0, 1, 2)
     whole = operator_times(job, by_rank=True)
     assert {one.type for one in whole.operators} >= {"compute", "idle"}
     monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
-    assert operator_times(job, by_rank=True) == whole
+    assert operator_times(replace(job, known={}), by_rank=True) == whole
+
+
+def test_last_steps_without_communication_are_read_rank_by_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = """
+        step 0: 0+100
+        0 main | launch 2+2 ^1 | launch 32+2 ^2
+        0 gpu7 | gemm 10+20 ^1 | allreduce@dp#1 40+50 ^2
+        1 main | launch 2+2 ^1 | launch 32+2 ^2
+        1 gpu7 | gemm 10+40 ^1 | allreduce@dp#1 60+30 ^2
+        step 1: 200+100
+        0 main | launch 212+2 ^3
+        0 gpu7 | gemm 220+40 ^3
+        1 main | launch 212+2 ^3
+        1 gpu7 | gemm 220+30 ^3
+    """
+    job = trace(tmp_path, table)
+    assert job.steps == (0, 1)
+    monkeypatch.setattr(some_ranks, "ROWS_AT_A_TIME", 0)
+    (alone,) = some_ranks.some_ranks_each(job, lambda _: None, [0])
+    assert (alone.rank.tolist(), alone.step.tolist()) == ([0, 0], [0, 1])
+    waited = alone.wait_ns[alone.ops.communication]
+    assert waited.tolist() == [20_000], "the transfer is what the shortest member takes, 30 of 50 µs"

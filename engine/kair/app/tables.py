@@ -207,10 +207,11 @@ def _steps(trace: Trace, _: Findings) -> "pl.LazyFrame":
     job = trace.job
     host = job.host_times
     on_host = {} if host is None else {(rank, step): ns for rank, step, _, ns, _ in host.rows(plain=True)}
+    chosen = set(trace.steps)
     rows = [
         (*row, on_host.get((row[0], row[1]), row[3]))
         for row in job.step_times.rows()
-        if row[1] in set(trace.steps) and row[0] not in job.cut_off.get(row[1], ())
+        if row[1] in chosen and row[0] not in job.cut_off.get(row[1], ())
     ]
     names = [*StepTimes.__dataclass_fields__, "host_ns"]
     read = pl.LazyFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")

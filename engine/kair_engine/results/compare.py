@@ -202,7 +202,7 @@ class SavedBaseline:
     """What a healthy run spent its steps on, kept under a name."""
 
     name: str
-    """Of the job."""
+    """That name."""
     in_use: bool
     """Whether localize and triage hold runs against it."""
     saved_at: str

@@ -53,7 +53,7 @@ class ProbedMachine:
     """Where, when and with what a probe ran."""
 
     host: str
-    """Where it runs; null where that is not recorded."""
+    """Its name."""
     rank: Rank | None
     """Its number in the job."""
     world_size: int
@@ -87,7 +87,7 @@ class Measurement:
     """One quantity, measured again and again; the fields from `peer_median` on are null without peers."""
 
     name: MeasureName
-    """Of the job."""
+    """What is measured."""
     work: str
     """What one operation of a repetition is; only the same work compares."""
     unit: Unit

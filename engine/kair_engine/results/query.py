@@ -16,7 +16,7 @@ class QueryColumn:
     """One column of the answer."""
 
     name: str
-    """Of the job."""
+    """As the query calls it."""
     type: ColumnType
     """What its values are, where they are not null."""
 

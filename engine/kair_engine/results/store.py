@@ -161,7 +161,7 @@ class FleetJob(StragglerCost):
     ranks: int
     """That were recorded."""
     steps: int
-    """Those that were analysed."""
+    """How many were analysed."""
     week: str
     """ISO 8601, `2026-W30`: in which it was recorded, or else imported."""
     cost_per_day: float | None
@@ -187,7 +187,7 @@ class FleetGroup:
     group: str
     """The week, or from how many ranks to how many: `5-8`."""
     jobs: int
-    """By name."""
+    """How many."""
     with_straggler: int
     """Jobs in which a rank, host or link is accused."""
     slow: int
@@ -207,9 +207,9 @@ class FleetHost:
     """One host, in the jobs that ran on it."""
 
     host: str
-    """Where it runs; null where that is not recorded."""
+    """Its name."""
     jobs: int
-    """By name."""
+    """How many ran on it."""
     accused: int
     """In how many of them ranks of it are accused."""
     accused_in: tuple[str, ...]

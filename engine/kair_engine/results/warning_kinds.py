@@ -7,9 +7,9 @@ Units are in the figures' names, shares are of 1. Warnings that are a text alone
 import math
 from typing import TYPE_CHECKING, Final, Union
 
+from kair_engine.results.kinds import Number
 from kair_engine.trace.model import KairWarning
 
-Number = int | float
 _IN_DOUBT: Final = "a part of its recording is missing, its times are in doubt"
 _NOT_COMPARED: Final = "{ranks:?was|were} not compared with them"
 

@@ -110,7 +110,7 @@ class WatchedHost:
     """A host's agent."""
 
     host: str
-    """Where it runs; null where that is not recorded."""
+    """The host's name."""
     ranks: int
     """Their numbers, sorted."""
     silent: bool

@@ -63,8 +63,8 @@ def _evidence(job: Path) -> bytes:
 
 @cache
 def code_of(package: Path) -> bytes:
-    """Return what changes whenever a module or table below that folder does: 2 ms, where reading all would be 20."""
-    files = sorted([*package.rglob("*.py"), *package.rglob("*.json")])
+    """Return what changes whenever a module or table below that folder does, without reading any of them."""
+    files = sorted(file for file in package.rglob("*") if file.suffix in {".py", ".json"})
     return repr([(file.name, (state := file.stat()).st_size, state.st_mtime_ns) for file in files]).encode()
 
 

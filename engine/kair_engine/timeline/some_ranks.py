@@ -87,7 +87,7 @@ def some_ranks_each(
 def pays(trace: Trace) -> bool:
     """Return whether reading rank by rank takes less: a small job is read at once.
 
-    Of a job without devices it is told of all ranks together which threads nobody waits for.
+    Without devices, which threads nobody waits for is decided over all ranks together.
     """
     large = operations_of_steps(trace)
     return trace.job.has_device and trace.memory is None and sum(large.values()) > ROWS_AT_A_TIME
@@ -182,7 +182,7 @@ class _Meetings:
     def seen_by(self, cells: Cells) -> SomeRanks:
         """Return cells with what they met others in."""
         ops, low = cells.ops, int(self.step.min(initial=0))
-        span = int(self.step.max(initial=0)) - low + 1
+        span = int(max(self.step.max(initial=0), cells.step.max(initial=0))) - low + 1
         mine = np.isin(self.rank * span + (self.step - low), cells.rank * span + (cells.step - low))
         own, wait = np.full(len(ops), NONE, dtype=np.int64), np.zeros(len(ops), dtype=np.int64)
         communicates = np.flatnonzero(ops.communication)

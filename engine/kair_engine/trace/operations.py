@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of
+from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of, present
 from kair_engine.causes import COMPILES, PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
 from kair_engine.trace.side_threads import side_threads
@@ -288,16 +288,16 @@ class Operations:
 
     @cached_property
     def compiling(self) -> Bools:
-        """Whether each, in a job without devices, is a call of a compiler or within one: its host's own time."""
+        """Return whether each, in a job without devices, is a call of a compiler or within one: its host's own time."""
         of_host = np.zeros(len(self), dtype=bool) if self.has_device else self.kind == HOST
-        names = np.unique(self.name[of_host]).tolist()
+        names = present(self.name[of_host]).tolist()
         inside = of_host & is_one_of(self.name, [code for code in names if COMPILES.match(self.name_text[code])])
         while inside.any() and (found := of_host & ~inside & self._within_any(inside)).any():
             inside = inside | found
         return np.asarray(inside)
 
     def _within_any(self, rows: Bools) -> Bools:
-        """Whether the innermost operation around each, on its thread, is one of them."""
+        """Return whether the innermost operation around each, on its thread, is among `rows`."""
         parent = self.nesting.parent
         return np.asarray((parent != NONE) & rows[parent])
 

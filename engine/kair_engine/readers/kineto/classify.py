@@ -198,12 +198,12 @@ def host_phases(
         phase[within_marks(marks, start, end, thread)] = code
         if marker is NameClass.BACKWARD:
             # Autograd's own threads do nothing but backward, also between its functions.
-            phase[is_one_of(thread, thread[marks]) & (thread != main_thread)] = code
+            phase[is_one_of(thread, set(thread[marks].tolist())) & (thread != main_thread)] = code
     return phase
 
 
 def within_marks(marks: Int64s, start: Int64s, end: Int64s, thread: Int64s) -> npt.NDArray[np.bool_]:
-    """Whether each operation begins within one of the rows `marks` on its thread."""
+    """Return whether each operation begins within one of the rows `marks` on its thread."""
     inside = np.zeros(len(start), np.bool_)
     for number in sorted(set(thread[marks].tolist())):
         on_thread = marks[thread[marks] == number]

@@ -110,7 +110,7 @@ class StepAssembler:
             host_collectives=bool(is_one_of(self._name_class, _HOST_TIMED).any()),
         )
         self._kinds = kinds.astype(np.int64)
-        # Beside a device operators on threads are the host's anyhow.
+        # With a device, operators on threads count as the host's already.
         compiles = (not self.has_device and COMPILES.match(name) is not None for name in tables.names.items_)
         self._compiles = np.fromiter(compiles, np.bool_)
         self._names = [*tables.names.items_, STEP_SCOPE]

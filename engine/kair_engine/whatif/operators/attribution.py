@@ -42,10 +42,9 @@ def attribute(
     _, _, _, ideal = baselines
     times, excess_ns = parts.mapped(of_parts), excess_of()
     if not parts.ranks:
-        alone = _all_but({int(rank): int(rank) for rank in ranks}, ranks)
-        chosen = [rank for rank in costliest_ranks(excess_ns, most_scenarios(trace)) if rank in alone]
+        chosen = costliest_ranks(excess_ns, most_scenarios(trace)) if len(ranks) > 1 else []
         if chosen:
-            found = replay([(alone[rank],) for rank in chosen]).times
+            found = replay([(IdealOfAll(ranks=tuple(one for one in ranks if one != rank)),) for rank in chosen]).times
             times = replace(times, ranks=dict(zip(chosen, found, strict=True)))
     by_rank = mean_ratios(times.ranks, ideal)
     at_most = {
@@ -115,7 +114,7 @@ def priced_parts(trace: Trace) -> OfParts[Fix]:
         stages=_all_but(stages, ranks),
         dp_ranks=_all_but(dp_ranks, ranks),
         hosts=_all_but(trace.job.hosts, ranks) if len(set(trace.job.hosts.values())) < len(ranks) else {},
-        ranks=_all_but({int(rank): int(rank) for rank in ranks}, ranks),
+        ranks=_all_but({int(rank): int(rank) for rank in ranks}, ranks) if len(ranks) <= most else {},
     )
     for name in ("ranks", "dp_ranks", "hosts"):
         if len(parts.all()) > most:
