@@ -1,6 +1,6 @@
 """Checks capture on a machine with an NVIDIA GPU, which the tests of this repository do without, within five minutes.
 
-    python capture/check_gpu.py                  # sampled steps, CUPTI beside Kineto, device times, NVML, the overhead
+    python capture/check_gpu.py                  # sampled steps, CUPTI next to Kineto, device times, NVML, the overhead
     python capture/check_gpu.py --out gpu.txt    # the same, kept in a file as well
 
 Every check prints one line; the exit status is 1 where one failed, 2 where there is no GPU.
@@ -34,6 +34,16 @@ def main() -> int:
     if not has_gpu():
         print("there is no GPU that PyTorch can use here")
         return 2
+    try:
+        failed = check_all()
+    finally:
+        if "--out" in sys.argv[:-1]:
+            Path(sys.argv[sys.argv.index("--out") + 1]).write_text("".join(f"{line}\n" for line in PRINTED))
+    return int(failed > 0)
+
+
+def check_all() -> int:
+    """Runs every check; returns how many failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as root:
         for way, (_, check) in WAYS.items():
@@ -45,11 +55,7 @@ def main() -> int:
             failed += told(f"{way}: the job ends well", done.returncode == 0)
             if done.returncode == 0:
                 failed += check(folder)
-    failed += check_nvml()
-    failed += measure_overhead()
-    if "--out" in sys.argv[:-1]:
-        Path(sys.argv[sys.argv.index("--out") + 1]).write_text("".join(f"{line}\n" for line in PRINTED))
-    return int(failed > 0)
+    return failed + check_nvml() + measure_overhead()
 
 
 def has_gpu() -> bool:
@@ -185,10 +191,10 @@ def check_cupti(folder: Path) -> int:
     failed += told(f"cupti: {KERNELS} kernels are of the stage they were launched in", len(staged) == KERNELS)
     failed += told("cupti: the copy is there", any(event["cat"] == "gpu_memcpy" for event in events))
     failed += told("cupti: nothing was dropped", document["kair"]["cupti"]["dropped"] == 0)
-    beside = statistics.median(kernels_in(folder.parent / "kineto" / KINETO))
+    by_kineto_us = statistics.median(kernels_in(folder.parent / "kineto" / KINETO))
     own = statistics.median(event["dur"] for event in kernels)
-    what = f"cupti: a kernel takes {own:.2f} µs in the median, by Kineto {beside:.2f}"
-    return failed + told(what, abs(own - beside) <= 0.2 * beside)
+    what = f"cupti: a kernel takes {own:.2f} µs in the median, by Kineto {by_kineto_us:.2f}"
+    return failed + told(what, abs(own - by_kineto_us) <= 0.2 * by_kineto_us)
 
 
 def check_nvml() -> int:
@@ -198,8 +204,9 @@ def check_nvml() -> int:
     nvml, trouble = opened()
     if nvml is None:
         return told(f"NVML: {trouble}", holds=False)
-    failed = told(f"NVML: driver {nvml.driver_version()}, {len(nvml.devices)} devices", len(nvml.devices) > 0)
-    for device in nvml.devices:
+    devices = nvml.devices()
+    failed = told(f"NVML: driver {nvml.driver_version()}, {len(devices)} devices", len(devices) > 0)
+    for device in devices:
         readings = device.readings()
         known = {name: readings[name] for name in NVML if readings.get(name)}
         failed += told(f"NVML: {len(readings)} readings; {known}", len(known) == len(NVML))
@@ -211,7 +218,7 @@ def measure_overhead() -> int:
     """RQ1 of the KAIR paper on this GPU: off, PyTorch's profiler in every step, level 0, sampled."""
     command = [sys.executable, str(OVERHEAD), *OVERHEAD_OPTIONS]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=OVERHEAD_S, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=OVERHEAD_S, check=False)
     except subprocess.TimeoutExpired:
         return told(f"the overhead is measured within {OVERHEAD_S} s", holds=False)
     for line in done.stdout.splitlines():

@@ -116,9 +116,9 @@ def append_whole(handle: int, content: bytes) -> None:
 
 
 def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None = None) -> list[Path]:
-    """Removes the first of `paths` until the rest has no more bytes than that, but none from `up_to` on; those removed.
+    """Removes the first of `paths` until the rest has at most `most_bytes`; stops at `up_to`. Returns what it removed.
 
-    What cannot be removed counts for removed.
+    A file that cannot be removed still counts as freed.
     """
     sizes: dict[Path, int] = {}
     for path in paths:
@@ -136,14 +136,14 @@ def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None 
 
 
 def text_in(path: Path) -> str:
-    """A small file of the system, without white space at its ends; empty where it cannot be read."""
+    """Returns a small system file's text, stripped; empty if it cannot be read."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(1 << 20).decode("utf-8", "replace").strip()
     return ""
 
 
 def object_in(text: str | bytes) -> dict[str, Any]:
-    """The members of a JSON object; none of any other text."""
+    """Returns the members of a JSON object; empty for any other text."""
     with suppress(ValueError, RecursionError):
         found = json.loads(text)
         return found if isinstance(found, dict) else {}

@@ -25,7 +25,7 @@ from kair_engine.results.watch import EndKnownBy
 from kair_engine.trace.files import OWN, begin_file, make_folder
 
 MAGIC: Final = b"KAIR"
-VERSION: Final = 3
+VERSION: Final = 4
 HEADER: Final = struct.Struct("<4sBBHQQQ")
 """magic, version, kind, bytes of the body, epoch, sender, sequence."""
 TAG_BYTES: Final = 16

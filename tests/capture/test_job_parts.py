@@ -168,6 +168,20 @@ def test_scopes_that_begin_and_end_in_different_places_are_those_of_a_block(
     assert scopes == ["left by an exception", "attention", "experts", "forward"]
 
 
+def test_a_loop_that_leaves_out_the_ends_of_its_scopes_keeps_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
+    monkeypatch.setattr(current, "session", session)
+    for _ in range(1000):
+        kair.perf_scope_begin("forward")
+    assert session.depths.depth <= 64
+    for _ in range(64):
+        kair.perf_scope_end()
+    assert session.depths.depth == 0
+    session.close()
+
+
 def test_an_optimizer_that_is_no_longer_used_ends_no_steps(tmp_path: Path) -> None:
     session = Session(settings(tmp_path / "run"), FakeFramework(), begin=5)
     optimizer_steps(session, 5, 1, 2)

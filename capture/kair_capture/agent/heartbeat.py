@@ -221,9 +221,12 @@ class Heartbeat:
         elif reply.kind == Kind.BEAT_REPLY:
             self._heard_of_beat(reply, asked, stamp_ns)
         else:
-            is_first = self._untold.pop((asked.kind, asked.key), None) is not None
-            if asked.kind == Kind.ROWS and is_first:
-                self._link.send(Packet.KEPT, Number(asked.key).packed())
+            key = (asked.kind, asked.key)
+            # Rows whose receipt does not reach the agent are sent again: the coordinator drops those it has.
+            if asked.kind != Kind.ROWS or (
+                key in self._untold and self._link.send(Packet.KEPT, Number(asked.key).packed())
+            ):
+                self._untold.pop(key, None)
             if asked.kind == Kind.ROWS and Number.read(reply.body).number > self._generation:
                 self._next_beat = 0.0  # a window was ordered: its first step may be near
 

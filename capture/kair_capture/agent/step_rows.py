@@ -8,7 +8,7 @@ not send those once more.
 
 Sums of the script's own scopes of every step are delivered now and then as a small Parquet file. They are written down
 in the run folder, a line each, before their records leave the ring; an agent that is killed loses those of a moment at
-most, and counts none twice.
+most. If it is killed between handing a file on and removing its lines, these count twice.
 """
 
 import os

@@ -40,7 +40,7 @@ _BUFFER: Final = 4 << 20
 
 
 Handlers = Mapping[Kind, tuple[type[Body], Callable[[int, Any], Body | None]]]
-"""Of each kind of question the body, and what is given the sender and that; None: there is no answer.
+"""Maps each kind of request to its body's type and its handler (sender, body); a handler returns None for no reply.
 
 Everything that gets there is signed, and new.
 """

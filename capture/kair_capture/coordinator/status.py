@@ -46,7 +46,7 @@ _OF_JOB: Final = {
     "kair_committed_fragments_total": ("sampling.fragments", "Fragments that are in the store."),
     "kair_refused_fragments_total": ("sampling.refused", "Delivered files that no agent of the job made."),
 }
-"""Metric → what is told of the status, and in words; what is in µs is told in seconds."""
+"""Metric → its field in the status and its help text; µs are exported as seconds."""
 _OF_RANKS: Final = {
     "kair_self_seconds": (
         "self_time_us", "A rank's step without what it waited for others, median of the last steps.",
@@ -153,7 +153,7 @@ def _metric(name: str, text: str, values: Sequence[tuple[Mapping[str, str], floa
         yield f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
     for labels, value in values:
         within = ",".join(f'{label}="{_escaped(one)}"' for label, one in labels.items())
-        yield f"{name}{{{within}}} {value:.9g}"
+        yield f"{name}{{{within}}} {value:.15g}"
 
 
 def _escaped(text: str) -> str:

@@ -144,6 +144,7 @@ class StepTable:
         steps = np.arange(until - count + 1, until + 1)
         place = steps % HISTORY
         there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
+        there &= steps >= 0
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
         there, at = there[ranks], np.ix_(ranks, place)
         step_us, self_us, cpu_us, device_us, samples, delay_us = (

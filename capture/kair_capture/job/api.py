@@ -106,6 +106,8 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
 
 
 _begun = threading.local()
+_MOST_OPEN: Final = 64
+"""A thread's scopes that may be open at once: past it the innermost end, as in a loop that leaves out their ends."""
 
 
 def perf_scope_begin(name: str) -> None:
@@ -113,7 +115,10 @@ def perf_scope_begin(name: str) -> None:
 
     It is the PerfScopeBegin of the KAIR paper (III.A). Scopes belong to the thread that begins them, and nest.
     """
-    _begun.__dict__.setdefault("scopes", []).append((name, scope(name).__enter__()))
+    scopes: list[tuple[str, scope]] = _begun.__dict__.setdefault("scopes", [])
+    while len(scopes) >= _MOST_OPEN:
+        perf_scope_end()
+    scopes.append((name, scope(name).__enter__()))
 
 
 def perf_scope_end(name: str | None = None) -> None:

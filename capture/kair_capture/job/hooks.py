@@ -15,7 +15,7 @@ from kair_capture.ring import Kind
 
 
 def never() -> bool:
-    """What does not depend on anything is always done."""
+    """Returns False: for hooks that nothing suppresses."""
     return False
 
 
@@ -74,7 +74,7 @@ def attempt(framework: str, *parts: Callable[[], None]) -> None:
 def between(
     began: Callable[[], object] | None, ended: Callable[[int], object] | None, *, unless: Callable[[], bool] = never
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What wraps a function so that it runs between `began()` and `ended(begin)`, and alone where `unless()` holds."""
+    """Returns a wrapper that runs a function between `began()` and `ended(begin)`, and alone where `unless()` holds."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

@@ -145,8 +145,13 @@ def _watch_gradients(calls: TrainingCalls) -> None:
 
     def around_apply(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            alone = between(None, partial(updated, id(optimizer)), unless=lambda: calls.is_inside)
-            return alone(original)(optimizer, *args, **kwargs)
+            if calls.is_inside:
+                return original(optimizer, *args, **kwargs)
+            begin = clock()
+            try:
+                return original(optimizer, *args, **kwargs)
+            finally:
+                updated(id(optimizer), begin)
 
         return apply
 
@@ -156,8 +161,9 @@ def _watch_gradients(calls: TrainingCalls) -> None:
 def _watch_optimizers(around_apply: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Keras is loaded late, and its optimizers are steps only where nothing is compiled."""
     optimizers = sys.modules.get("keras.src.optimizers.base_optimizer")
-    if optimizers is not None and not getattr(optimizers.BaseOptimizer.apply, "is_kairs", False):
-        attempt("Keras", lambda: replace(optimizers.BaseOptimizer, "apply", around_apply))
+    base = getattr(optimizers, "BaseOptimizer", None)
+    if base is not None and hasattr(base, "apply") and not getattr(base.apply, "is_kairs", False):
+        attempt("Keras", lambda: replace(base, "apply", around_apply))
 
 
 def _watch_tracing(calls: TrainingCalls) -> None:

@@ -1,8 +1,8 @@
 """How capture sees a PyTorch job: hooks that find steps and scopes (torch_scopes.py), waits and communication.
 
-Waits are for the data loader, and in collectives. How a rank communicates (whom it sends to, how often each of its
-process groups is used) a few steps tell: ranks that do so alike run the same program, and may be compared. PyTorch's
-profiler records a few steps as a file with what capture adds.
+Waits are for the data loader, and in collectives. A few steps show how a rank communicates (whom it sends to, how
+often each of its process groups is used): ranks that communicate alike run the same program, and may be compared.
+PyTorch's profiler records a few steps as a file with what capture adds.
 """
 
 import json
