@@ -152,7 +152,7 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
 
 
 def _slower_throughout(joint: Joint, peers: int) -> str | None:
-    """`ranks 1 and 6 compute 1.20× as long as their 6 peers, in every kernel: the devices, not the code`."""
+    """Return how much longer all of the accused compute in every kernel, which is their devices and not the code."""
     found = [_whole_device(one) for one in joint.findings]
     ratios = [one.figures["ratio"] for one in found if one is not None]
     if len(ratios) < len(found) or peers < 1 or len(joint.ranks) < 2:

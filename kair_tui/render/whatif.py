@@ -27,11 +27,13 @@ from kair_tui.render.sentences import filled
 from kair_tui.render.terminal import ASCII, UNICODE
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
+    WORTH_A_FIGURE,
     count,
     duration,
     gain,
     money,
     one_decimal,
+    or_dash,
     percent,
     plural,
     signed_duration,
@@ -184,10 +186,8 @@ def _of_slowdown(share: float) -> str:
 
 
 _SHOWN = 10
-_COSTS_NOTHING = 0.0005
-"""Parts whose fix saves less than this share of the step, 0.0 % as printed, are left out."""
 _LABEL, _CELL, _MARGIN, _WIDEST = 10, 9, 26, 100
-"""Columns of the heatmap: before its rows, of a cell with its figure, beside cells without, and of these at most."""
+"""Widths in the heat map: of its labels, of a cell with its figure, of all else; and the most that cells take."""
 
 
 _TYPES: Final = ("operation type", "kind of time")
@@ -216,27 +216,29 @@ class Part:
     @property
     def is_worth_a_line(self) -> bool:
         """Whether its price is a figure other than nought."""
-        return self.saved >= _COSTS_NOTHING
+        return self.saved >= WORTH_A_FIGURE
+
+
+def sorts_of(
+    of: WhatifResult | StepPrice,
+) -> list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]]:
+    """(what the parts are, what stands before each, what its fix saves, µs, S of it alone)."""
+    kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
+    hosts = (of.saved_by_host_us, of.by_host) if isinstance(of, WhatifResult) else ({}, {})
+    return [
+        (kinds, "", of.saved_by_operator_type_us, of.by_operator_type),
+        ("stage", "stage ", of.saved_by_stage_us, of.by_stage),
+        ("data-parallel rank", "dp ", of.saved_by_dp_rank_us, of.by_dp_rank),
+        ("host", "", *hosts),
+        ("rank", "rank ", of.saved_by_rank_us, of.by_rank),
+    ]
 
 
 def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
     """By sort the parts of the job, the costliest first; of very many ranks those that can save most."""
-    kinds = set(result.by_operator_type) <= set(FIX_KINDS)
-    sorts: tuple[tuple[str, str, Mapping[Any, float], Mapping[Any, float]], ...] = (
-        (
-            "kind of time" if kinds else "operation type",
-            "",
-            result.saved_by_operator_type_us,
-            result.by_operator_type,
-        ),
-        ("stage", "stage ", result.saved_by_stage_us, result.by_stage),
-        ("data-parallel rank", "dp ", result.saved_by_dp_rank_us, result.by_dp_rank),
-        ("host", "", result.saved_by_host_us, result.by_host),
-        ("rank", "rank ", result.saved_by_rank_us, result.by_rank),
-    )
     return {
         sort: tuple(_part(result, sort, f"{label}{key}", saved, alone.get(key)) for key, saved in of.items())
-        for sort, label, of, alone in sorts
+        for sort, label, of, alone in sorts_of(result)
     }
 
 
@@ -265,7 +267,7 @@ _FIXES = (
     Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
     Column[FixPrice]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain), weight=7),
     Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=6),
-    Column[FixPrice]("cost_per_day", "cost/day", lambda row: _money(row.cost_per_day), weight=6),
+    Column[FixPrice]("cost_per_day", "cost/day", lambda row: or_dash(row.cost_per_day, money), weight=6),
 )
 
 _REMEDIES = (
@@ -275,15 +277,11 @@ _REMEDIES = (
 )
 
 
-def _money(cost: float | None) -> str:
-    return "–" if cost is None else money(cost)
-
-
 def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     if not parts:
         return
     # A type can slow an ideal job down though its fix saves this one nothing.
-    slows = 1 + _COSTS_NOTHING if sort in _TYPES else float("inf")
+    slows = 1 + WORTH_A_FIGURE if sort in _TYPES else float("inf")
     worth = [part for part in parts if page.options.wide or part.is_worth_a_line or (part.slowdown or 1.0) >= slows]
     if not worth:
         page.line(f"No {sort} alone costs anything: what is lost, several lose together.")
@@ -294,16 +292,12 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
         Column[Part]("saved_us", "saves/step", lambda row: signed_duration(row.saved_us), weight=9),
         Column[Part]("saved", "of the step", lambda row: percent(row.saved), weight=8),
         Column[Part]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=7),
-        Column[Part]("slowdown", _ALONE.get(sort, "S"), lambda row: _slowdown(row.slowdown), weight=8),
+        Column[Part]("slowdown", _ALONE.get(sort, "S"), lambda row: or_dash(row.slowdown, slowdown), weight=8),
     )
     page.table(columns, worth, limit=_SHOWN)
     if len(parts) > len(worth) and len(worth) <= _SHOWN:
         page.line(f"… and {count(len(parts) - len(worth))} that cost nothing", DIM)
     page.line()
-
-
-def _slowdown(alone: float | None) -> str:
-    return "–" if alone is None else slowdown(alone)
 
 
 def _facts(result: WhatifInWords, page: Page) -> None:
@@ -377,7 +371,7 @@ def absorbed_lines(result: WhatifResult) -> list[str]:
 
 def _without_any(result: WhatifResult) -> str:
     """What S is; of money only where the price of a GPU hour is known."""
-    price = "" if result.cost_per_day is None else f", {_money(result.cost_per_day)}"
+    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
     hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"without any straggler a step takes {percent(result.waste)} less ({hours})"
 
@@ -390,7 +384,8 @@ def _times(result: WhatifResult) -> str:
 
 def simulation_in_words(result: WhatifResult) -> str:
     """How far the simulation is off, and beyond the paper's limit that it is."""
-    off = f"{percent(result.simulation_error)} off the recording, without delays that no recorded operation explains"
+    left_out = "once delays that no recorded operation explains are left out"
+    off = f"{percent(result.simulation_error)} off the recording {left_out}"
     if result.simulation_error <= ERROR_GATE:
         return off
     return f"read the figures with care: the simulation is {off} (more than {whole_percent(ERROR_GATE)})"
@@ -411,14 +406,14 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
     """A row per stage, a cell per data-parallel rank (or for all ranks one row): S with one worker as recorded."""
     columns = max(map(len, result.heatmap), default=0)
     cells = len(result.heatmap) * columns
-    if cells < 2 or max(map(max, result.heatmap)) - 1 < _COSTS_NOTHING:
+    if cells < 2 or max(map(max, result.heatmap)) - 1 < WORTH_A_FIGURE:
         return
     limits = darker_from(one for row in result.heatmap for one in row)
     staged = len(result.by_dp_rank) == columns
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
     at_most = ", or at most" if len(result.by_rank) < cells else ""
     glyphs = (ASCII if page.options.ascii_only else UNICODE).levels
-    figures = columns * _CELL <= page.options.width - _LABEL
+    figures = columns * _CELL <= min(page.options.width - _LABEL, _WIDEST)
     width = columns if figures else min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
     page.line(f"S_w: slowdown by each worker alone{at_most} ({axes})")
     for stage, row in enumerate(result.heatmap):
@@ -444,7 +439,7 @@ def _tree(result: WhatifInWords, page: Page) -> None:
                 continue
             branch = root.add(safe(f"by {sort}"))
             for part in parts[:_SHOWN]:
-                alone = f", {_ALONE.get(sort, 'S')} {_slowdown(part.slowdown)}" if page.options.wide else ""
+                alone = f", {_ALONE.get(sort, 'S')} {or_dash(part.slowdown, slowdown)}" if page.options.wide else ""
                 saved = f"saves {duration(max(part.saved_us, 0.0))} a step, {percent(max(part.saved, 0.0))}"
                 branch.add(safe(f"{part.part}: {saved}{alone}"))
             if len(parts) > _SHOWN:

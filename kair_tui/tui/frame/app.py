@@ -301,7 +301,7 @@ class KairApp(App[int]):
         place = Place(name, rank=rank if entry.about_rank else None)
         if entry.about_moment:
             place = getattr(self.screen, "moment", place)
-        if not (self._of_place(place) is not None) and (overview := self._of_place(Place("overview"))) is not None:
+        if self._of_place(place) is None and (overview := self._of_place(Place("overview"))) is not None:
             # The screens with numbers stand side by side: none of them is a part of another.
             self._back_to(overview)
         self.go(place)
@@ -321,8 +321,7 @@ class KairApp(App[int]):
         for screen in self.framed_screens:
             if screen.is_mounted:
                 screen.follow(rank)
-        if find_screen("rank") is not None:
-            self.go(Place("rank", rank=rank))
+        self.go(Place("rank", rank=rank))
 
     def go_to_rank_named(self, text: str) -> None:
         """The same for what was typed."""

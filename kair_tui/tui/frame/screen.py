@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from kair_engine.cancelling import Cancelled
+from kair_engine.errors import KairError
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
 from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
@@ -341,6 +342,10 @@ class BaseScreen(Screen[None]):
         """A message above the footer, until the cursor moves on; without text none."""
         if self.is_whole:
             self.query_one(StatusLine).say(text, alarm=alarm)
+
+    def say_error(self, error: KairError, *, before: str = "") -> None:
+        """Say an error and its way out in one line."""
+        self.say(f"{before}{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
 
     def complain(self, error: BaseException | None) -> int:
         """Show an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""

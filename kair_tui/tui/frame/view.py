@@ -154,7 +154,7 @@ class FilteredScreen(BaseScreen):
         said = self.filter_by(wanted)
         self.filter = wanted.text.strip()
         if wrong is not None:
-            self.say(f"no filter: {wrong}" + (f" ({wrong.hint})" if wrong.hint else ""), alarm=True)
+            self.say_error(wrong, before="no filter: ")
         else:
             self.say(f"{said} {self.look.glyphs.dot} filter {text}" if self.filter else "")
         self.show_header()

@@ -27,7 +27,6 @@ from kair_tui.render.text import short_name
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.screens.who_waited import (
     WhoWaited,
     about_answer,
@@ -413,10 +412,6 @@ class BlameScreen(ViewScreen):
     def _now(self, place: Place) -> None:
         self.place = place
         self.reask()
-
-    def offers(self, action: str, of: str = "") -> bool:
-        """Offer how often an operator ran where there is a screen for it."""
-        return (action != "frequency" or find_screen("frequency") is not None) and super().offers(action, of)
 
     def action_frequency(self) -> None:
         """How often the operator under the cursor ran on each rank."""

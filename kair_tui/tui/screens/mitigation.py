@@ -189,7 +189,7 @@ class MitigationScreen(FilteredScreen):
         if seen.job is None or isinstance(seen.error, NotMitigatedError):
             self._tell_how_to_begin()
         elif isinstance(seen.error, KairError) and seen.done:
-            self.say(f"{seen.error}" + (f" ({seen.error.hint})" if seen.error.hint else ""), alarm=True)
+            self.say_error(seen.error)
         elif seen.result is None:
             self._tell(seen.error)
         else:

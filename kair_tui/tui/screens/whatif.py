@@ -12,12 +12,12 @@ from textual.geometry import Size
 from kair.app.candidates import MIN_COST, Worker, workers, workers_alone
 from kair.app.question import Answer, Question
 from kair_engine.errors import KairError
-from kair_engine.results.whatif import ERROR_GATE, FIX_KINDS, HIGHEST_COST, Fix, StepPrice, WhatifResult
+from kair_engine.results.whatif import ERROR_GATE, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.render.whatif import WhatifInWords, absorbed_lines, darker_from, simulation_in_words
+from kair_tui.render.whatif import WhatifInWords, absorbed_lines, darker_from, simulation_in_words, sorts_of
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.view import ViewScreen
@@ -180,7 +180,7 @@ class WhatifScreen(ViewScreen):
         """What triage tells already, while the replay that prices every fix is under way."""
         if self._result is not None:
             return
-        told = [triage.summary, gain_in_words(triage) or ""]
+        told = [triage.summary, gain_in_words(triage)]
         said = [Paragraph(text, "strong") for text in told if text]
         self.query_one("#verdict", Paragraphs).show(*said)
         found = [ListedFix(f"{number} {title(finding)}") for number, finding in enumerate(triage.findings, 1)]
@@ -261,7 +261,7 @@ class WhatifScreen(ViewScreen):
     def _tried(self, fix: Fix, _: Answer | None, error: Exception | None) -> None:
         """List a fix that fits the recording, and choose it."""
         if isinstance(error, KairError):
-            self.say(f"{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
+            self.say_error(error)
             return
         if error is not None:
             raise error
@@ -315,27 +315,13 @@ class WhatifScreen(ViewScreen):
         self.describe_cursor()
 
     def _show_prices(self, result: WhatifResult, step: StepPrice | None) -> None:
-        sorts = self._sorts(result, step)
+        first, *others = sorts_of(result if step is None else step)
+        sorts = [first, *(sort for sort in others if len(sort[2]) > 1)]
         title, label, of, alone = sorts[self._sort_of_parts % len(sorts)]
         now = (result.step_time_us, result.ideal_step_time_us) if step is None else (step.replayed_us, step.ideal_us)
         prices = prices_of(of, alone, label=label, step_us=now[0], ideal_us=now[1], least=MIN_COST)
         self.query_one(PriceBars).show_prices(prices)
         self.heading("prices").say([(f"by {title}: what the fix of each saves, and S alone", None)])
-
-    def _sorts(
-        self, result: WhatifResult, step: StepPrice | None
-    ) -> list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]]:
-        """(what the parts are, what stands before each, what its fix saves, µs, S of it), of sorts that the job has."""
-        of = result if step is None else step
-        kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
-        sorts: list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]] = [
-            (kinds, "", of.saved_by_operator_type_us, of.by_operator_type),
-            ("stage", "stage ", of.saved_by_stage_us, of.by_stage),
-            ("host", "", result.saved_by_host_us if step is None else {}, result.by_host),
-            ("data-parallel rank", "dp ", of.saved_by_dp_rank_us, of.by_dp_rank),
-            ("rank", "rank ", of.saved_by_rank_us, of.by_rank),
-        ]
-        return [sorts[0], *(sort for sort in sorts[1:] if len(sort[2]) > 1)]
 
     def _step(self, result: WhatifResult) -> StepPrice | None:
         return None if self._at_step is None else result.per_step[self._at_step]
