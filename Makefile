@@ -22,7 +22,7 @@ PYTEST := -n auto --dist loadfile --no-loadscope-reorder
 # Where this is set, every process would compile every module again: three seconds in each that runs tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Lint, types, import contracts and tests; `check` leaves out the tests marked slow: a minute instead of three.
+# Lint, types, import contracts and tests; `check` leaves out those marked slow, both those of live jobs.
 check: PYTEST += -m "not slow and not live"
 test: PYTEST += -m "not live"
 check test: $(VENV)/.test

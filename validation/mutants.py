@@ -248,7 +248,14 @@ def run(options: argparse.Namespace) -> int:
     drawn = draw(options.tree, lines, rooms, options.count, options.seed)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.at_once) as pool:
         copies = [copied(options.tree, Path(folder)) for _ in range(options.at_once)]
-        judged = list(pool.map(lambda mutant: judge(mutant, tests_of(mutant, lines), copies), drawn))
+        used = sorted({test for mutant in drawn for test in tests_of(mutant, lines)})
+        sound = {test for test in used if _passes(copies[0], test)}
+        print(f"left out, as they fail without a mutant: {', '.join(sorted({*used} - sound)) or 'none'}")
+        judged = list(
+            pool.map(
+                lambda mutant: judge(mutant, [test for test in tests_of(mutant, lines) if test in sound], copies), drawn
+            )
+        )
     if options.into:
         options.into.write_text(json.dumps(judged, indent=1))
     for room in rooms:

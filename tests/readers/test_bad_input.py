@@ -324,10 +324,13 @@ def test_a_symlink_to_itself(tmp_path: Path, cache: Path) -> None:
 
 
 def run_as_a_user(program: str, *args: Path) -> str:
-    """Runs a program without root's right to read everything; its output."""
+    """Runs a program without root's right to read everything; its output.
+
+    What it imports is imported before: the checkout may be where only its user can read.
+    """
     drop = "import os\nif os.getuid() == 0:\n    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
     imports = (
-        "import sys, numpy, pyarrow, pyarrow.parquet, pyarrow.compute, msgspec\nfrom pathlib import Path\n"
+        "import sys, numpy, numpy.ma, pyarrow, pyarrow.parquet, pyarrow.compute, msgspec\nfrom pathlib import Path\n"
         "from kair_engine.recording.opening import open_trace\nfrom kair_engine.errors import KairError\n"
         "import kair_engine.readers.kineto.reader, kair_engine.readers.whatif_parquet\n"
         "import kair_engine.recording.job_file\n"
