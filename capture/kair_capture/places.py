@@ -38,6 +38,8 @@ class JobPlaces:
         """Where the coordinator is to be reached, for agents that are not told."""
         self.status: Final = self.capture / "status.json"
         """How the job is doing, rewritten every second or so."""
+        self.windows: Final = self.capture / "windows.json"
+        """What stragglers cost in each sampled window, as it was worked out."""
         self.alerts: Final = self.capture / "alerts.ndjson"
         """What was noticed, a JSON object a line."""
 

@@ -525,6 +525,7 @@ COMMANDS: Final = (
             "kair watch job123 --once --json",
             "kair watch job123 -o ndjson | jq 'select(.record == \"alert\")'",
             "kair watch job123 --quiet --fail-on slow_rank,stalled",
+            "kair watch job123 --whatif --fail-on high_slowdown",
         ),
         needs="running",
         fails_on=True,

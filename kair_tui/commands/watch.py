@@ -1,19 +1,56 @@
 """`kair watch`: how a running job is doing, as its coordinator wrote it into the store."""
 
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+from kair_engine.errors import InputError
 from kair_engine.results.watch import WatchResult
+from kair_engine.results.windows import WindowsResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.options import Argument
+from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
+
+if TYPE_CHECKING:
+    from kair.app.jobs import JobSource
 
 RENDERER = "kair_tui.render.watch"
 _TEXT: Final = "A job that is watched. Default: $KAIR_JOB, else the one that was watched last."
 
 
-def run(store: Path, *, job: Annotated[str | None, Argument(_TEXT, offers=job_names)] = None) -> WatchResult:
+def run(
+    store: Path,
+    *,
+    job: Annotated[str | None, Argument(_TEXT, offers=job_names)] = None,
+    whatif: Annotated[
+        bool,
+        Option("--whatif", "Also price each sampled window: S, M_W, S_w of each rank; an alert from S 1.1 on."),
+    ] = False,
+) -> WatchResult:
     """Return the status as it is now. Raises InputError where the job has no coordinator."""
     from kair.app.answers.watch import watch
 
-    return watch(store, job, lambda text: say(f"kair: {text}"))
+    status = watch(store, job, lambda text: say(f"kair: {text}"))
+    if not whatif:
+        return status
+    from kair.app.answers.windows import with_windows
+    from kair.app.jobs import committed_at, locate
+
+    try:
+        source = locate(status.job, store)  # of a store behind a URL as it is now
+    except InputError:
+        return status  # nothing is sampled yet
+    return with_windows(status, _windows(source, store, committed_at(status.job, store)))
+
+
+@lru_cache(maxsize=1)
+def _windows(source: "JobSource", store: Path, _committed_at: int | None) -> WindowsResult:
+    """Ask again once something was committed."""
+    from kair.app.question import Question
+    from kair_tui.cli.asking import open_session
+
+    session = open_session(source, store=store, remembers=False)
+    answer = session.ask(Question.of("windows"))
+    session.keep(answer)
+    found: WindowsResult = answer.result
+    return found

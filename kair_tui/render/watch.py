@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.watch import FRESH_S, Alert, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.whatif import ERROR_GATE
+from kair_engine.results.windows import HIGH, PricedWindow
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
-from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, score, signed_duration
+from kair_tui.render.units import (
+    count,
+    duration,
+    or_dash,
+    percent,
+    plural,
+    ranks_in_words,
+    score,
+    signed_duration,
+    slowdown,
+    spans,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -115,6 +129,64 @@ _WINDOWS = (
 )
 
 
+def _steps(row: PricedWindow) -> str:
+    return spans(tuple(range(row.first_step, row.last_step + 1)))
+
+
+def _slowest(row: PricedWindow) -> str:
+    rank = next(iter(row.by_rank), None)
+    return "–" if rank is None else f"{rank} (S_w {slowdown(row.by_rank[rank])})"
+
+
+def _of_price(row: PricedWindow) -> Cell:
+    """Why a high S alerts, or does not."""
+    if row.is_high:
+        return Styled("▲ high", ALARM)
+    if row.simulation_error > ERROR_GATE:
+        return f"simulation {percent(row.simulation_error)} off"
+    return "within noise" if row.slowdown >= HIGH else ""
+
+
+_PRICED = (
+    Column[PricedWindow]("first_step", "sampled", _steps, weight=9),
+    Column[PricedWindow]("at", "at", lambda row: row.at[11:19] or "–", align="left", weight=5),
+    Column[PricedWindow](
+        "slowdown", "S", lambda row: Styled(slowdown(row.slowdown), ALARM if row.is_high else ""), weight=9
+    ),
+    Column[PricedWindow]("m_w", "M_W", lambda row: or_dash(row.m_w, percent), weight=8),
+    Column[PricedWindow]("by_rank", "slowest rank", _slowest, align="left", weight=8),
+    Column[PricedWindow]("verdict", "verdict", lambda row: row.verdict, align="left", weight=8),
+    Column[PricedWindow]("is_high", "", _of_price, align="left", weight=7),
+)
+
+
+def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
+    """S of each window, then S_w of the slowest ranks over time, then of all workers in the last window."""
+    from kair_tui.render.whatif import draw_heatmap
+
+    page.line()
+    page.table(_PRICED, windows)
+    last, shown = windows[-1], windows[-WINDOWS_SHOWN:]
+    page.line()
+    page.line("S_w over time (a row per rank, the slowest of the last window first)")
+    rank = Column[int]("rank", "rank", str, weight=9)
+    over_time = [_column_of(window) for window in shown]
+    page.table((rank, *over_time), [*last.by_rank], limit=RANKS_SHOWN)
+    page.line()
+    page.line(f"steps {_steps(last)}")
+    draw_heatmap(last.heatmap, len(last.by_rank), page, staged=last.staged)
+
+
+def _column_of(window: PricedWindow) -> Column[int]:
+    """S_w of each rank in one window."""
+
+    def cell(rank: int) -> Cell:
+        found = window.by_rank.get(rank)
+        return "–" if found is None else Styled(slowdown(found), ALARM if found >= HIGH else "")
+
+    return Column[int](_steps(window), _steps(window), cell, weight=5)
+
+
 def _body(result: WatchResult, page: Page) -> None:
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
@@ -139,6 +211,8 @@ def _body(result: WatchResult, page: Page) -> None:
         page.line(f"besides, ranks sample one step in {count(every)} without being asked")
     if sampling.windows:
         page.table(_WINDOWS, sampling.windows[-WINDOWS_SHOWN:])
+    if result.priced_windows:
+        _priced(result.priced_windows, page)
     if result.alerts:
         page.line()
     for alert in result.alerts[-ALERTS_SHOWN:]:
@@ -150,5 +224,5 @@ VIEW = View[WatchResult, WatchedRank](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("ranks", "rank"), ("hosts", "host"), ("alerts", "alert")),
+    records=(("ranks", "rank"), ("hosts", "host"), ("alerts", "alert"), ("priced_windows", "window")),
 )

@@ -403,20 +403,27 @@ def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
 
 
 def _heatmap(result: WhatifResult, page: Page) -> None:
-    """A row per stage, a cell per data-parallel rank (or for all ranks one row): S with one worker as recorded."""
-    columns = max(map(len, result.heatmap), default=0)
-    cells = len(result.heatmap) * columns
-    if cells < 2 or max(map(max, result.heatmap)) - 1 < WORTH_A_FIGURE:
+    staged = len(result.by_dp_rank) == max(map(len, result.heatmap), default=0)
+    draw_heatmap(result.heatmap, len(result.by_rank), page, staged=staged)
+
+
+def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, staged: bool) -> None:
+    """Draw a row per stage, a cell per data-parallel rank (or for all ranks one row): S with one worker as recorded.
+
+    So many of the cells are `exact`, the others at most that.
+    """
+    columns = max(map(len, heatmap), default=0)
+    cells = len(heatmap) * columns
+    if cells < 2 or max(map(max, heatmap)) - 1 < WORTH_A_FIGURE:
         return
-    limits = darker_from(one for row in result.heatmap for one in row)
-    staged = len(result.by_dp_rank) == columns
+    limits = darker_from(one for row in heatmap for one in row)
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"
-    at_most = ", or at most" if len(result.by_rank) < cells else ""
+    at_most = ", or at most" if exact < cells else ""
     glyphs = (ASCII if page.options.ascii_only else UNICODE).levels
     figures = columns * _CELL <= min(page.options.width - _LABEL, _WIDEST)
     width = columns if figures else min(columns, _WIDEST, max(page.options.width - _MARGIN, 10))
     page.line(f"S_w: slowdown by each worker alone{at_most} ({axes})")
-    for stage, row in enumerate(result.heatmap):
+    for stage, row in enumerate(heatmap):
         drawn: list[tuple[str, str]] = [(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}", "")]
         for part in stretches(columns, width):
             # Of many ranks one that costs much must not vanish in a mean.

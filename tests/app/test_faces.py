@@ -38,7 +38,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "query": {"sql": "SELECT rank, count(*) AS operations FROM operations GROUP BY rank"},
 }
 NOT_OF_A_JOB = {*ABOUT_STORE, "evidence"}
-OF_SCREENS = {"lateness"}
+OF_SCREENS = {"lateness", "windows"}
 POSITIONAL = {"sql"}
 
 

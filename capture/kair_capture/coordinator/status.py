@@ -25,9 +25,9 @@ from kair_capture.wire import Communication
 from kair_engine.localize.live import FEWEST_PEERS
 from kair_engine.results.watch import (
     Alert,
-    AlertKind,
     Hang,
     JobState,
+    NoticedKind,
     Sampling,
     WatchedHost,
     WatchedRank,
@@ -99,7 +99,7 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
     states = [({**job, "state": one}, one == status.state) for one in get_args(JobState) if one != "unattended"]
     yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
     kinds = Counter(alert.kind for alert in status.open_alerts())
-    alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(AlertKind)]
+    alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(NoticedKind)]
     yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", alerts)
     refused = [({**job, "reason": reason}, count) for reason, count in status.refused_datagrams.items()]
     yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)

@@ -33,6 +33,7 @@ ANSWERED_BY: Final = {
     "steps": "kair.app.answers.looks:steps",
     "info": "kair.app.answers.looks:info",
     "query": "kair.app.answers.query:query",
+    "windows": "kair.app.answers.windows:windows",
     "lateness": "kair.app.answers.looks:lateness",
     "evidence": "kair.app.answers.evidence:evidence",
     "compare": "kair.app.answers.stores:compare",

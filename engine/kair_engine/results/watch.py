@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kair_engine.results.windows import PricedWindow
 from kair_engine.trace.model import KairWarning
 
 JobState = Literal["waiting", "training", "stalled", "over", "unattended", "failed"]
@@ -10,7 +11,9 @@ JobState = Literal["waiting", "training", "stalled", "over", "unattended", "fail
 ended, and at least one of them not in order."""
 FRESH_S = 10.0
 """The status of 10,000 ranks is written every 5 s: an older one may not be written any more."""
-AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died"]
+NoticedKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died"]
+"""What the coordinator notices."""
+AlertKind = Literal[NoticedKind, "high_slowdown"]
 StandingKind = Literal["lives", "ended", "died", "unheard", "untold"]
 """`ended`: in order; `unheard`: its host is not heard; `untold`: it did not say where it is."""
 EndKnownBy = Literal["", "kernel", "fault", "itself", "out_of_memory"]
@@ -142,8 +145,8 @@ class Alert:
     at: str
     """UTC, ISO 8601."""
     kind: AlertKind
-    """A rank beyond its peers, the whole job longer than before, no step's end for long, a host not heard, or a rank
-    whose process ended otherwise than in order."""
+    """A rank beyond its peers, the whole job longer than before, no step's end for long, a host not heard, a rank whose
+    process ended otherwise than in order, or (of `watch --whatif`) S of a sampled window of 1.1 or more."""
     step: int
     """Its number in the recording."""
     ranks: tuple[int, ...]
@@ -163,7 +166,7 @@ class Alert:
     excess_of_step: float | None = None
     """The same as a share of the job's step time."""
     told: str = ""
-    """Of `stalled` and `rank_died`: who is missing, and where, in words."""
+    """Of `stalled` and `rank_died`: who is missing, and where, in words; of `high_slowdown` who is slowest."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,8 @@ class WatchResult:
     """The last time that the job stood still, or a rank died; None where that was never so."""
     control: dict[str, str] = field(default_factory=dict)
     """What `kair capture set` changed, by its keys; empty where nothing."""
+    priced_windows: tuple[PricedWindow, ...] = ()
+    """With `--whatif`, what stragglers cost in each of the last 20 sampled windows; else empty."""
 
     def open_alerts(self) -> tuple[Alert, ...]:
         """Those that are still so; longer steps are, once they were noticed."""

@@ -31,7 +31,7 @@ class _Kept(msgspec.Struct):
 
 def keep_triage(folder: Path, key: str, result: TriageResult) -> None:
     """Keep what was found in all steps, under the key of what it rests on, where the store can be written."""
-    _keep(folder / _FILE, encode_json(_Kept(key, result)))
+    keep(folder / _FILE, encode_json(_Kept(key, result)))
 
 
 def kept_triage(folder: Path, key: str) -> TriageResult | None:
@@ -84,7 +84,7 @@ class KeptVerdict:
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
     """Keeps it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
     kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
-    _keep(folder / _VERDICT_FILE, encode_json(kept))
+    keep(folder / _VERDICT_FILE, encode_json(kept))
 
 
 def last_verdict(folder: Path) -> KeptVerdict | None:
@@ -109,7 +109,7 @@ class _KeptCost:
 def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
     """Keeps it in the folder of its recording, of which so many operations were read. Read-only stores do without."""
     body = encode_json(_KeptCost(ANALYSES, operations, cost))
-    _keep(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA))
+    keep(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA))
 
 
 def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
@@ -118,6 +118,7 @@ def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
     return kept.cost if kept and (kept.analyses, kept.operations) == (ANALYSES, operations) else None
 
 
-def _keep(file: Path, content: bytes) -> None:
+def keep(file: Path, content: bytes) -> None:
+    """Write a file of what was found. A store that cannot be written goes without."""
     with suppress(OSError):
         write_whole(file, content, modes_below(file.parent))

@@ -1,0 +1,97 @@
+"""`kair watch --whatif`: what stragglers cost in each window of sampled steps, and the alert."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from support.cli_samples import kair
+from support.live_status import STATUS, WINDOW, write_status
+from support.places import SAMPLES
+
+from kair.app.answers import windows as answering
+from kair.app.answers.windows import with_windows
+from kair_engine.results.windows import PricedWindow, WindowsResult
+
+
+def watched(folder: Path, sample: str) -> Path:
+    """A store with a sample as a watched job, whose steps were ordered as two windows."""
+    store = folder / "store"
+    assert kair("import", str(SAMPLES / sample), "--job", "job123", "--store", str(store)).status == 0
+    steps = json.loads(kair("steps", "job123", "--json", "--store", str(store)).out)["job"]["steps"]
+    middle = steps[len(steps) // 2]
+    ordered = (
+        replace(WINDOW, first_step=steps[0], last_step=middle - 1),
+        replace(WINDOW, number=2, first_step=middle, last_step=steps[-1]),
+    )
+    write_status(store, replace(STATUS, alerts=(), sampling=replace(STATUS.sampling, windows=ordered)))
+    return store
+
+
+def test_each_window_has_the_figures_that_whatif_has_of_its_steps(tmp_path: Path) -> None:
+    store = watched(tmp_path, "slow_operator")
+    document = json.loads(kair("watch", "job123", "--whatif", "--json", "--store", str(store)).out)
+    Draft202012Validator(json.loads(kair("schema", "watch").out)).validate(document)
+    priced = document["data"]["priced_windows"]
+    assert len(priced) == 2
+    for one in priced:
+        steps = f"{one['first_step']}-{one['last_step']}"
+        whatif = json.loads(kair("whatif", "job123", "--step", steps, "--json", "--store", str(store)).out)["data"]
+        shared = ("slowdown", "m_w", "slowest_ranks", "by_rank", "heatmap", "simulation_error")
+        assert {name: one[name] for name in shared} == {name: whatif[name] for name in shared}
+        assert one["verdict"] == "straggler"
+    assert priced[0]["last_step"] + 1 == priced[1]["first_step"]
+    told = kair("watch", "job123", "--whatif", "--once", "--store", str(store)).out
+    assert "S_w over time" in told
+    assert "S_w: slowdown by each worker alone" in told
+
+
+def test_a_window_is_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = watched(tmp_path, "slow_operator")
+    look = ("watch", "job123", "--whatif", "--json", "--store", str(store))
+    first = json.loads(kair(*look).out)["data"]["priced_windows"]
+    from kair_tui.commands import watch
+
+    watch._windows.cache_clear()
+    monkeypatch.setattr(answering, "_priced", lambda _: pytest.fail("it was priced"))
+    assert json.loads(kair(*look).out)["data"]["priced_windows"] == first
+    kept = store / "job123" / "capture" / "windows.json"
+    kept.write_text("{")
+    watch._windows.cache_clear()
+    monkeypatch.undo()
+    assert json.loads(kair(*look).out)["data"]["priced_windows"] == first
+
+
+def test_a_high_slowdown_fails_a_pipeline_that_asks_for_it(tmp_path: Path) -> None:
+    for sample, status in (("slow_host", 10), ("healthy", 0)):
+        store = watched(tmp_path / sample, sample)
+        asked = ("watch", "job123", "--once", "--store", str(store), "--fail-on", "high_slowdown")
+        assert kair(*asked, "--whatif").status == status
+        assert kair(*asked).status == 0
+
+
+def test_nothing_is_priced_before_anything_is_sampled(tmp_path: Path) -> None:
+    write_status(tmp_path, STATUS)
+    told = kair("watch", "job123", "--whatif", "--json", "--store", str(tmp_path))
+    assert (told.status, json.loads(told.out)["data"]["priced_windows"]) == (0, [])
+
+
+HIGH = PricedWindow(
+    1, 8, "2026-01-01T10:00:00.000+00:00", 1.2, 0.9, (2,), {2: 1.19}, ((1.19,),), False, 0.0, "straggler"
+)
+
+
+@pytest.mark.parametrize(
+    ("windows", "alerts"),
+    [
+        ((HIGH, HIGH), [False]),
+        ((HIGH, replace(HIGH, slowdown=1.05)), [False, True]),
+        ((replace(HIGH, verdict="no_straggler"), replace(HIGH, simulation_error=0.06)), []),
+    ],
+)
+def test_an_alert_is_raised_where_it_begins_and_is_over_where_it_ends(
+    windows: tuple[PricedWindow, ...], alerts: list[bool]
+) -> None:
+    found = with_windows(replace(STATUS, alerts=()), WindowsResult(windows)).alerts
+    assert [(one.kind, one.over) for one in found] == [("high_slowdown", over) for over in alerts]
