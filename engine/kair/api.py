@@ -25,6 +25,7 @@ from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.views import FrequencyResult, InfoResult
+from kair_engine.results.windows import WindowsResult
 from kair_tui.render.sensitivity import SensitivityInWords
 from kair_tui.render.triage import TriageInWords
 from kair_tui.render.whatif import WhatifInWords
@@ -250,6 +251,11 @@ class Job:
     ) -> Whatif:
         """Replay the job without its stragglers, and price fixes such as `rank=16` or `kind=input`."""
         return self._made(Whatif, "whatif", step, fix=tuple(fix), scale=tuple(scale), gpu_cost=gpu_cost)
+
+    def windows(self) -> WindowsResult:
+        """Price each window of sampled steps: S, M_W and S_w over time, as `kair watch --whatif` tells them."""
+        found: WindowsResult = self.ask("windows")
+        return found
 
     def rank(self, rank: Rank, step: Steps = None) -> RankProfile:
         """Show where one rank's step time goes. Raises UsageError for a rank that left no trace."""

@@ -4,12 +4,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 from support.live_status import STATUS, WINDOW, write_status
 from support.places import SAMPLES
 
+from kair import api
 from kair.app.answers import windows as answering
 from kair.app.answers.windows import with_windows
 from kair_engine.results.windows import PricedWindow, WindowsResult
@@ -42,6 +44,8 @@ def test_each_window_has_the_figures_that_whatif_has_of_its_steps(tmp_path: Path
         assert {name: one[name] for name in shared} == {name: whatif[name] for name in shared}
         assert one["verdict"] == "straggler"
     assert priced[0]["last_step"] + 1 == priced[1]["first_step"]
+    by_api = api.open("job123", store=store, progress=False).windows().windows
+    assert json.loads(msgspec.json.encode(by_api)) == priced
     told = kair("watch", "job123", "--whatif", "--once", "--store", str(store)).out
     assert "S_w over time" in told
     assert "S_w: slowdown by each worker alone" in told
