@@ -45,11 +45,12 @@ class _Teller:
     def __init__(self, presenter: Presenter, form: str, *, redraws: bool) -> None:
         self._presenter, self._form, self._redraws = presenter, form, redraws
         self._told: set[Alert] = set()
+        self._warned: set[str] = set()
         self._is_first = True
         self._rows = 0
 
     def tell(self, answer: "Document", *, is_last: bool) -> None:
-        """Write everything, or what is new."""
+        """Write everything, or what is new; each warning once."""
         result: WatchResult = answer.result
         new = [alert for alert in result.alerts if alert not in self._told]
         self._told.update(new)
@@ -65,6 +66,10 @@ class _Teller:
             ascii_only = self._presenter.ascii_only
             write_answer("".join(f"{clean(alert_in_words(alert), ascii_only=ascii_only)}\n" for alert in new))
         self._is_first = False
+        for warning in answer.warnings:
+            if warning.message not in self._warned:
+                self._warned.add(warning.message)
+                self._presenter.note(f"warning: {warning.message}")
 
     def _records(self, answer: "Document", new: "list[Alert]", *, is_last: bool) -> str:
         """Write NDJSON of a stream: everything of the first look, then alerts, and one end."""

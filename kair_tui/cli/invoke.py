@@ -171,7 +171,7 @@ def _follow(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter, conditions = presenter_of(entry, arguments), conditions_of(entry, arguments)
     store, own = store_root(take(StorePlace, arguments).store), own_arguments(entry, arguments)
     found = follow(
-        lambda: Document(entry.name, entry.load()(store, **own), None, ()),
+        lambda: done(entry, entry.load()(store, **own)),
         presenter,
         take(Presentation, arguments).format,
         take(Following, arguments),

@@ -1,5 +1,6 @@
 """`kair watch`: how a running job is doing, as its coordinator wrote it into the store."""
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -45,7 +46,7 @@ def run(
 
 @lru_cache(maxsize=1)
 def _windows(source: "JobSource", store: Path, _committed_at: int | None) -> WindowsResult:
-    """Ask again once something was committed."""
+    """Return the windows with the warnings of their recording too; asked again once something was committed."""
     from kair.app.question import Question
     from kair_tui.cli.asking import open_session
 
@@ -53,4 +54,4 @@ def _windows(source: "JobSource", store: Path, _committed_at: int | None) -> Win
     answer = session.ask(Question.of("windows"))
     session.keep(answer)
     found: WindowsResult = answer.result
-    return found
+    return replace(found, warnings=answer.warnings)
