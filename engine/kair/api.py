@@ -253,7 +253,7 @@ class Job:
         return self._made(Whatif, "whatif", step, fix=tuple(fix), scale=tuple(scale), gpu_cost=gpu_cost)
 
     def windows(self) -> WindowsResult:
-        """Price each window of sampled steps: S, M_W and S_w over time, as `kair watch --whatif` tells them."""
+        """Price each window of sampled steps: S, M_W and S_w over time, as `kair watch --whatif` shows them."""
         found: WindowsResult = self.ask("windows")
         return found
 

@@ -21,12 +21,15 @@ from kair_tui.render.units import (
     slowdown,
     spans,
 )
+from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 RANKS_SHOWN: Final = 20
+SLOWEST_SHOWN: Final = 5
+"""Ranks whose S_w is shown over time: the heat map has the others."""
 HOSTS_SHOWN: Final = 10
 ALERTS_SHOWN: Final = 8
 WINDOWS_SHOWN: Final = 5
@@ -149,13 +152,13 @@ def _of_price(row: PricedWindow) -> Cell:
 
 _PRICED = (
     Column[PricedWindow]("first_step", "sampled", _steps, weight=9),
-    Column[PricedWindow]("at", "at", lambda row: row.at[11:19] or "–", align="left", weight=5),
+    Column[PricedWindow]("at", "at", lambda row: row.at[11:19], align="left", weight=5),
     Column[PricedWindow](
         "slowdown", "S", lambda row: Styled(slowdown(row.slowdown), ALARM if row.is_high else ""), weight=9
     ),
     Column[PricedWindow]("m_w", "M_W", lambda row: or_dash(row.m_w, percent), weight=8),
     Column[PricedWindow]("by_rank", "slowest rank", _slowest, align="left", weight=8),
-    Column[PricedWindow]("verdict", "verdict", lambda row: row.verdict, align="left", weight=8),
+    Column[PricedWindow]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=8),
     Column[PricedWindow]("is_high", "", _of_price, align="left", weight=7),
 )
 
@@ -171,7 +174,7 @@ def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
     page.line("S_w over time (a row per rank, the slowest of the last window first)")
     rank = Column[int]("rank", "rank", str, weight=9)
     over_time = [_column_of(window) for window in shown]
-    page.table((rank, *over_time), [*last.by_rank], limit=RANKS_SHOWN)
+    page.table((rank, *over_time), [*last.by_rank], limit=SLOWEST_SHOWN)
     page.line()
     page.line(f"steps {_steps(last)}")
     draw_heatmap(last.heatmap, len(last.by_rank), page, staged=last.staged)

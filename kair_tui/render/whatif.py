@@ -403,14 +403,13 @@ def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
 
 
 def _heatmap(result: WhatifResult, page: Page) -> None:
-    staged = len(result.by_dp_rank) == max(map(len, result.heatmap), default=0)
-    draw_heatmap(result.heatmap, len(result.by_rank), page, staged=staged)
+    draw_heatmap(result.heatmap, len(result.by_rank), page, staged=result.is_staged)
 
 
 def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, staged: bool) -> None:
-    """Draw a row per stage, a cell per data-parallel rank (or for all ranks one row): S with one worker as recorded.
+    """Draw a row per stage and a cell per data-parallel rank, or one row of all ranks: S with one worker as recorded.
 
-    So many of the cells are `exact`, the others at most that.
+    `exact` is how many workers were replayed: what is drawn of the others is an upper bound.
     """
     columns = max(map(len, heatmap), default=0)
     cells = len(heatmap) * columns

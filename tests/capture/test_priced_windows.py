@@ -1,6 +1,7 @@
 """`kair watch --whatif`: what stragglers cost in each window of sampled steps, and the alert."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from support.places import SAMPLES
 from kair import api
 from kair.app.answers import windows as answering
 from kair.app.answers.windows import with_windows
+from kair_capture.coordinator.alert_text import in_words
 from kair_engine.results.windows import PricedWindow, WindowsResult
 
 
@@ -68,7 +70,8 @@ def test_a_window_is_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_high_slowdown_fails_a_pipeline_that_asks_for_it(tmp_path: Path) -> None:
-    for sample, status in (("slow_host", 10), ("healthy", 0)):
+    # The second has an S of 1.15, as high as noise makes it.
+    for sample, status in (("slow_host", 10), ("two_hosts_healthy", 0), ("healthy", 0)):
         store = watched(tmp_path / sample, sample)
         asked = ("watch", "job123", "--once", "--store", str(store), "--fail-on", "high_slowdown")
         assert kair(*asked, "--whatif").status == status
@@ -99,3 +102,21 @@ def test_an_alert_is_raised_where_it_begins_and_is_over_where_it_ends(
 ) -> None:
     found = with_windows(replace(STATUS, alerts=()), WindowsResult(windows)).alerts
     assert [(one.kind, one.over) for one in found] == [("high_slowdown", over) for over in alerts]
+
+
+def test_what_is_missing_from_the_recording_is_said(tmp_path: Path) -> None:
+    recording = tmp_path / "recording"
+    shutil.copytree(SAMPLES / "slow_operator", recording)
+    next(recording.glob("*.gz")).unlink()
+    look = ("watch", "job123", "--whatif", "--once", "--store", str(watched(tmp_path, str(recording))))
+    told = [one["message"] for one in json.loads(kair(*look, "--json").out)["warnings"]]
+    assert any("left no trace" in message for message in told)
+    assert all(kair(*look).err.count(message) == 1 for message in told)
+
+
+def test_an_alert_says_by_how_much_and_what_triage_finds() -> None:
+    (alert,) = with_windows(replace(STATUS, alerts=()), WindowsResult((replace(HIGH, verdict="job_wide"),))).alerts
+    text = (
+        "step 8: uneven ranks slow the sampled steps by 20%: rank 2 alone makes S 1.19; triage of these steps: job-wide"
+    )
+    assert in_words(alert) == text

@@ -19,7 +19,7 @@ def in_words(alert: Alert) -> str:
         "slow_rank": f"{who}{where} is slow" if not alert.over else f"{who} is no longer slow",
         "longer_steps": "the job's steps became longer",
         "stalled": "no step ends any more" if not alert.over else "steps end again",
-        "high_slowdown": "stragglers slow the sampled steps" if not alert.over else "stragglers cost little again",
+        "high_slowdown": "uneven ranks slow the sampled steps" if not alert.over else "S is no longer high",
         "rank_died": f"{who}{where} died" if not alert.over else f"{who} trains again",
         "silent_host": f"{', '.join(alert.hosts)} is not heard"
         if not alert.over

@@ -166,7 +166,8 @@ class Alert:
     excess_of_step: float | None = None
     """The same as a share of the job's step time."""
     told: str = ""
-    """Of `stalled` and `rank_died`: who is missing, and where, in words; of `high_slowdown` who is slowest."""
+    """Of `stalled` and `rank_died`: who is missing, and where, in words; of `high_slowdown`: who is slowest, and
+    triage's verdict."""
 
 
 @dataclass(frozen=True)

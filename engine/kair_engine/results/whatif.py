@@ -374,6 +374,11 @@ class WhatifResult:
     absorbed: tuple[AbsorbedFix, ...] = ()
     """Fixes of single ranks' hosts that save nothing, as these run ahead of their devices."""
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether the heat map has stages as rows and data-parallel ranks as columns; else it is one row of ranks."""
+        return len(self.by_dp_rank) == max(map(len, self.heatmap), default=0)
+
 
 FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
 """What every part of a step's time is one of."""

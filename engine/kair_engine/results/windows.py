@@ -4,6 +4,7 @@ from dataclasses import field
 from typing import Final
 
 from kair_engine.frozen import dataclass
+from kair_engine.results.triage import Verdict
 from kair_engine.results.whatif import ERROR_GATE
 from kair_engine.trace.model import KairWarning
 
@@ -13,14 +14,14 @@ HIGH: Final = 1.1
 
 @dataclass(frozen=True)
 class PricedWindow:
-    """Steps that were sampled one after the other, by themselves."""
+    """One run of consecutive sampled steps, priced by itself."""
 
     first_step: int
     """The first of them."""
     last_step: int
     """The last of them."""
     at: str
-    """When the last one ended, UTC, ISO 8601; empty where the recording has no time of day."""
+    """When the last one ended, UTC, ISO 8601; if the recording has no time of day, when it was priced."""
     slowdown: float
     """S of these steps (1.0 = no effect)."""
     m_w: float | None
@@ -28,14 +29,14 @@ class PricedWindow:
     slowest_ranks: tuple[int, ...]
     """Those workers."""
     by_rank: dict[int, float]
-    """S_w of each rank, the largest first; of very large jobs of the slowest ones alone."""
+    """S_w of each rank, the largest first; of very large jobs only the slowest."""
     heatmap: tuple[tuple[float, ...], ...]
     """S_w of every worker: stages × data-parallel ranks, or all ranks in one row."""
     staged: bool
     """Whether rows are stages and columns data-parallel ranks."""
     simulation_error: float
-    """As `kair whatif` has it: beyond 5 % S is told, and raises no alert."""
-    verdict: str
+    """As in `kair whatif`: beyond 5 % S is shown but raises no alert."""
+    verdict: Verdict
     """Triage's, of the recording of these steps alone."""
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kair_engine.trace.model import Job, Trace
 
 _MOST: Final = 20
-"""Windows that are told: as many as the watch tells of what was sampled."""
+"""How many of the last windows are priced: as many as the status lists."""
 _S: Final = 1_000_000_000
 
 
@@ -40,8 +40,8 @@ def windows(given: Given) -> tuple[WindowsResult, Writes]:
         try:
             priced[key] = known.get(key) or _priced(given.trace.select(steps))
         except KairError as error:
-            told = f"steps {steps[0]}-{steps[-1]} cannot be priced: {error}"
-            warnings.append(KairWarning("window_not_priced", told))
+            why = f"steps {steps[0]}-{steps[-1]} cannot be priced: {error}"
+            warnings.append(KairWarning("window_not_priced", why))
         given.progress(number + 1, len(runs), f"steps {steps[0]}-{steps[-1]}")
     result = WindowsResult(tuple(priced.values()), tuple(warnings))
     if place is None or priced.keys() <= known.keys() or not place.parent.is_dir():
@@ -56,18 +56,19 @@ def with_windows(status: WatchResult, found: WindowsResult) -> WatchResult:
     for one in found.windows:
         if one.is_high != is_high:
             is_high = one.is_high
-            at = one.at or status.updated_at
             excess = one.slowdown - 1 if is_high else None
-            alerts.append(Alert(at, "high_slowdown", one.last_step, (), (), excess, None, not is_high, told=_told(one)))
-    told = tuple(sorted((*status.alerts, *alerts), key=lambda alert: alert.at))
+            why = _in_words(one) if is_high else ""
+            alerts.append(Alert(one.at, "high_slowdown", one.last_step, (), (), excess, None, not is_high, told=why))
+    in_order = tuple(sorted((*status.alerts, *alerts), key=lambda alert: alert.at))
     warnings = (*status.warnings, *found.warnings)
-    return replace(status, alerts=told, priced_windows=found.windows, warnings=warnings)
+    return replace(status, alerts=in_order, priced_windows=found.windows, warnings=warnings)
 
 
-def _told(window: PricedWindow) -> str:
-    """Who is slowest: `by itself rank 2 makes it 1.14`."""
+def _in_words(window: PricedWindow) -> str:
+    """Return who is slowest, and the verdict: `rank 2 alone makes S 1.14; triage of these steps: straggler`."""
     rank, slowdown = next(iter(window.by_rank.items()), (None, 1.0))
-    return "" if rank is None else f"rank {rank} alone makes S {slowdown:.2f}"
+    alone = "" if rank is None else f"rank {rank} alone makes S {slowdown:.2f}; "
+    return f"{alone}triage of these steps: {window.verdict.replace('_', '-')}"
 
 
 def _write(place: Path, priced: dict[str, PricedWindow], _: WindowsResult) -> None:
@@ -116,17 +117,18 @@ def _priced(trace: "Trace") -> PricedWindow:
         slowdown=found.slowdown,
         m_w=found.m_w,
         slowest_ranks=found.slowest_ranks,
-        by_rank=found.by_rank or found.by_rank_approximate,
+        by_rank=found.by_rank,
         heatmap=found.heatmap,
-        staged=bool(found.heatmap) and len(found.by_dp_rank) == len(found.heatmap[0]),
+        staged=found.is_staged,
         simulation_error=found.simulation_error,
         verdict=triage(trace).verdict,
     )
 
 
 def _ended(trace: "Trace") -> str:
+    """Return when the last step ended, or now where the recording has no time of day."""
     if not trace.job.absolute_time:
-        return ""
+        return datetime.now(UTC).isoformat(timespec="milliseconds")
     last = trace.steps[-1]
     ends = (begin + took for (_, step), (begin, took) in trace.job.times_of.items() if step == last)
     return datetime.fromtimestamp(max(ends) / _S, UTC).isoformat(timespec="milliseconds")
