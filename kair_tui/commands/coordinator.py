@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +55,10 @@ def run(
     allow_delays: Annotated[
         bool, Option("--allow-delays", "Let kair confirm delay ranks of the job, as far as its budget goes.")
     ] = False,
+    whatif: Annotated[
+        bool,
+        Option("--whatif", "Price each sampled window (kair watch --whatif), in a process of low priority."),
+    ] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
 ) -> int:
     """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
@@ -72,6 +78,9 @@ def run(
         stalled_after_s=_stalled_after(os.environ.get("KAIR_STALLED_AFTER", "")),
         allow_delays=allow_delays,
     )
+    if whatif:
+        watch = ("watch", settings.places.job, "--whatif", "--json", "--store", str(store))
+        settings = replace(settings, pricing=(sys.executable, "-m", "kair_tui", *watch))
     try:
         coordinator = Coordinator(settings, (lambda _: None) if quiet else lambda text: say(f"kair: {text}"))
     except BusyError as error:

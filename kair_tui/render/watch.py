@@ -150,7 +150,7 @@ def _of_price(row: PricedWindow) -> Cell:
     return "within noise" if row.slowdown >= HIGH else ""
 
 
-_PRICED = (
+PRICED = (
     Column[PricedWindow]("first_step", "sampled", _steps, weight=9),
     Column[PricedWindow]("at", "at", lambda row: row.at[11:19], align="left", weight=5),
     Column[PricedWindow](
@@ -168,16 +168,31 @@ def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
     from kair_tui.render.whatif import draw_heatmap
 
     page.line()
-    page.table(_PRICED, windows)
+    page.table(PRICED, windows)
     last, shown = windows[-1], windows[-WINDOWS_SHOWN:]
     page.line()
     page.line("S_w over time (a row per rank, the slowest of the last window first)")
-    rank = Column[int]("rank", "rank", str, weight=9)
-    over_time = [_column_of(window) for window in shown]
-    page.table((rank, *over_time), [*last.by_rank], limit=SLOWEST_SHOWN)
+    page.table(slowdowns_over_time(shown), [*last.by_rank], limit=SLOWEST_SHOWN)
     page.line()
     page.line(f"steps {_steps(last)}")
     draw_heatmap(last.heatmap, len(last.by_rank), page, staged=last.staged)
+
+
+def slowdowns_over_time(windows: Sequence[PricedWindow]) -> tuple[Column[int], ...]:
+    """Return columns of S_w of a rank: one for each window."""
+    return (Column[int]("rank", "rank", str, weight=9), *map(_column_of, windows))
+
+
+def price_text(window: PricedWindow) -> str:
+    """Return one window in a line: `steps 34-40: S 1.29, M_W 93 %, slowest rank 17 (S_w 1.27), straggler`."""
+    parts = (
+        f"S {slowdown(window.slowdown)}",
+        "" if window.m_w is None else f"M_W {percent(window.m_w)}",
+        f"slowest rank {_slowest(window)}" if window.by_rank else "",
+        verdict_in_words(window.verdict),
+        "" if window.simulation_error <= ERROR_GATE else f"simulation {percent(window.simulation_error)} off",
+    )
+    return f"steps {_steps(window)}: {', '.join(filter(None, parts))}"
 
 
 def _column_of(window: PricedWindow) -> Column[int]:

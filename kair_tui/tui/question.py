@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from kair_tui.render.answer import Document
 
 
+_PART_OF = {"windows": "whatif"}
+"""Questions that no command has alone, and the one that answers each piece of it."""
+
+
 def entry_of(question: Question) -> Entry:
     """Return the registry's entry. Raises UsageError where there is none."""
-    entry = find(question.command)
+    entry = find(_PART_OF.get(question.command, question.command))
     if entry is None:
         raise UsageError(f"no such command {question.command!r}")
     return entry
@@ -26,7 +30,7 @@ def entry_of(question: Question) -> Entry:
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    words = ["kair", question.command, *([job] if entry.needs == "trace" else []), *_options(question, entry)]
+    words = ["kair", entry.name, *([job] if entry.needs == "trace" else []), *_options(question, entry)]
     if question.steps is not None:
         words += ["--step", step_text(question.steps)]
     if store is not None:

@@ -46,6 +46,7 @@ SCREENS: Final = (
     ),
     ScreenEntry("F", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
     ScreenEntry("Q", "query", "SQL over the job's tables, to type, see and save", "query:QueryScreen"),
+    ScreenEntry("P", "windows", "S of each window of sampled steps, over time", "windows:WindowsScreen"),
     ScreenEntry("D", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
 )
 """Those that are asked for most have the numbers; the bar at the top names them in this order."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,19 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 from support.live_status import STATUS, WINDOW, write_status
 from support.places import SAMPLES
+from support.screen_text import go, opened, played, screen_text
 
 from kair import api
 from kair.app.answers import windows as answering
 from kair.app.answers.windows import with_windows
+from kair_capture.coordinator import coordinator as coordinating
 from kair_capture.coordinator.alert_text import in_words
+from kair_capture.coordinator.coordinator import CoordinatorSettings
+from kair_capture.coordinator.pricing import Pricing
+from kair_capture.places import JobPlaces
 from kair_engine.results.windows import PricedWindow, WindowsResult
+from kair_tui.tui.screens.whatif import WhatifScreen
+from kair_tui.tui.screens.windows import WindowsScreen
 
 
 def watched(folder: Path, sample: str) -> Path:
@@ -82,6 +90,48 @@ def test_nothing_is_priced_before_anything_is_sampled(tmp_path: Path) -> None:
     write_status(tmp_path, STATUS)
     told = kair("watch", "job123", "--whatif", "--json", "--store", str(tmp_path))
     assert (told.status, json.loads(told.out)["data"]["priced_windows"]) == (0, [])
+
+
+def test_a_coordinator_prices_what_was_sampled_and_tells_an_alert_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = watched(tmp_path, "slow_operator")
+    monkeypatch.setattr(coordinating, "_COMMITTED_S", 0.0)
+    command = (sys.executable, "-m", "kair_tui", "watch", "job123", "--whatif", "--json", "--store", str(store))
+    settings = CoordinatorSettings(JobPlaces(store, "job123"), ("127.0.0.1", 0), leave_after_s=0.0, pricing=command)
+    monkeypatch.setattr(coordinating, "_FIRST_RANK_S", 0.0)
+    for _ in "ab":
+        said: list[str] = []
+        coordinating.Coordinator(settings, said.append).run()
+        status = json.loads(kair("watch", "job123", "--json", "--store", str(store)).out)["data"]
+        assert [one["verdict"] for one in status["priced_windows"]] == ["straggler"]
+        assert [one["kind"] for one in status["alerts"]] == ["high_slowdown"]
+    assert not any("rank 2 alone" in line for line in said)
+    noted = (store / "job123" / "capture" / "alerts.ndjson").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in noted] == ["high_slowdown"]
+
+
+def test_a_coordinator_says_that_it_cannot_price(tmp_path: Path) -> None:
+    for command, why in ((("false",), "status 1"), ((str(tmp_path / "none"),), "No such file")):
+        pricing = Pricing(command, tmp_path / "windows.json")
+        told = None
+        while pricing.is_open:
+            told = pricing.turn()
+        assert told is not None
+        assert why in told
+    assert Pricing((), tmp_path / "windows.json").turn() is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_places")
+@played
+async def test_the_screen_leads_from_a_window_to_its_prices() -> None:
+    async with opened(str(SAMPLES / "slow_operator")) as (app, pilot):
+        await go(app, pilot, "P", to=WindowsScreen)
+        assert "S is 1.1 or more in 1 of 1 window" in screen_text(app)
+        assert "2 (S_w 1.33" in screen_text(app)
+        await go(app, pilot, "enter", to=WhatifScreen)
+        assert "times slower than without any straggler" in screen_text(app)
 
 
 HIGH = PricedWindow(

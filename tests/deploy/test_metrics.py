@@ -17,6 +17,7 @@ from support.live_status import STATUS
 from kair_capture.coordinator.status import lines_of
 from kair_capture.coordinator.webhook import Webhook
 from kair_engine.results.watch import Alert
+from kair_engine.results.windows import PricedWindow
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "kair.rules.yml"
@@ -33,6 +34,11 @@ FULL = replace(
     alerts=(*STATUS.alerts, SILENT, replace(SILENT, over=True)),
     sampling=replace(STATUS.sampling, owed_us=5e5),
     refused_datagrams={"signature": 7, "size": 1},
+    priced_windows=(
+        PricedWindow(
+            1, 8, "2026-01-01T10:00:00.000+00:00", 1.2, 0.9, (2,), {2: 1.19}, ((1.19,),), False, 0.0, "straggler"
+        ),
+    ),
 )
 
 
@@ -65,8 +71,10 @@ def test_all_that_is_known_of_the_job_is_told(samples: dict[str, list[tuple[dict
     assert by("kair_self_excess_ratio", "rank") == {"0": 0, "1": 0, "2": 0.2, "3": 0}
     assert by("kair_self_excess_z", "rank")["2"] == 20
     assert by("kair_host_heard_seconds", "host") == {"node-1": 0.3}
+    assert by("kair_rank_slowdown", "rank") == {"2": 1.19}
     one = {name: series[0][1] for name, series in samples.items()}
     assert (one["kair_spooled_fragments"], one["kair_discarded_total"], one["kair_unsent_rows"]) == (3, 2, 40)
+    assert (one["kair_slowdown"], one["kair_m_w"], one["kair_slowdown_is_high"]) == (1.2, 0.9, 1)
     assert (one["kair_world_size"], one["kair_sampling_windows_total"], one["kair_sampling_owed_seconds"]) == (
         4,
         1,

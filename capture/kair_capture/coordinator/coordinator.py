@@ -26,6 +26,7 @@ from kair_capture.coordinator.control import Control, SettingError
 from kair_capture.coordinator.detection import STEPS
 from kair_capture.coordinator.endpoint import Endpoint, Handlers, Hosts
 from kair_capture.coordinator.hangs import Hangs
+from kair_capture.coordinator.pricing import Pricing
 from kair_capture.coordinator.sampling import Sampler, Unasked, Window, cost_us
 from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
 from kair_capture.coordinator.step_log import ScopeLog, StepLog
@@ -81,6 +82,8 @@ class CoordinatorSettings:
     """Without a step's end for so long the job stands still, and its ranks are asked where they are."""
     allow_delays: bool = False
     """Whether `kair confirm` may delay ranks that do not say anything of it."""
+    pricing: tuple[str, ...] = ()
+    """The command that prices sampled windows, run after each commit; empty where nobody wants that."""
 
 
 _TURN_S: Final = 0.1
@@ -145,6 +148,7 @@ class Coordinator:
         with _listening(settings.listen, "--listen"):
             self.endpoint: Final = Endpoint(settings.listen, key, self._handlers())
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
+        self._pricing = Pricing(settings.pricing, places.windows)
         self._delivered = self._sampled_every = 0
         self._settled = 0
         self._changed = False
@@ -311,7 +315,7 @@ class Coordinator:
             if now - written >= max(_STATUS_S, len(self._table.latest) * _STATUS_S_A_RANK):
                 written = now
                 self._write_status(now)
-            over_since = (over_since or now) if self._is_idle else None
+            over_since = (over_since or now) if self._is_idle and not self._pricing.is_open else None
             if over_since is None:
                 self._is_summed_up = False
             elif now - over_since > _COMMITTED_S:
@@ -353,6 +357,10 @@ class Coordinator:
             self._watching.tell_hang(hang)
         why = "capture was set off" if not self._control.is_on else "a rank died" if self._hangs.is_open else ""
         self._confirming.turn(why_off=why)
+        if (trouble := self._pricing.turn()) is not None:
+            self._watching.tell_prices(self._pricing.windows)
+            if trouble:
+                self._say(trouble)
         if self._watching.news:
             self._tell_news()
         if window is not None:
@@ -420,6 +428,7 @@ class Coordinator:
                 for one in self._memory.windows
             ]
         self._changed = True
+        self._pricing.look()
 
     def _tell_news(self) -> None:
         """Alerts go to a file, a line each, for who follows it."""
@@ -449,6 +458,7 @@ class Coordinator:
             now=now,
             unwritten_since=self._unwritten_since,
             hang=self._hangs.last,
+            priced=self._pricing.windows,
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
         try:
@@ -507,6 +517,7 @@ class Coordinator:
 
     def _close(self) -> None:
         self._store.stop(30)
+        self._pricing.close()
         self._hangs.close()
         while self._store.done:
             self._note_commit()

@@ -25,15 +25,16 @@ from kair_capture.wire import Communication
 from kair_engine.localize.live import FEWEST_PEERS
 from kair_engine.results.watch import (
     Alert,
+    AlertKind,
     Hang,
     JobState,
-    NoticedKind,
     Sampling,
     WatchedHost,
     WatchedRank,
     WatchedWindow,
     WatchResult,
 )
+from kair_engine.results.windows import PricedWindow
 from kair_engine.trace.files import read_kept, write_whole
 
 _OF_JOB: Final = {
@@ -69,6 +70,12 @@ _OF_HOSTS: Final = {
     "kair_delivered_fragments_total": ("delivered", "Fragments that reached the store."),
     "kair_discarded_total": ("discarded", "Fragments, windows and step times that were given up."),
 }
+_OF_WINDOW: Final = {
+    "kair_slowdown": ("slowdown", "S of the last sampled window that was priced."),
+    "kair_m_w": ("m_w", "M_W of it: the share of the slowdown that goes away with the slowest workers."),
+    "kair_simulation_error": ("simulation_error", "How far the replay of it without fixes is off."),
+    "kair_slowdown_is_high": ("is_high", "1 where its S raises an alert."),
+}
 _OF_WEBHOOK: Final = {
     "kair_webhook_sent_total": ("sent", "Alerts that the webhook took."),
     "kair_webhook_dropped_total": ("dropped", "Alerts that did not reach the webhook."),
@@ -81,14 +88,18 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
     ranks: list[tuple[Mapping[str, str], Any]]
     ranks = [({**job, "rank": str(one.rank), "host": one.host or ""}, one) for one in status.ranks]
     hosts = [({**job, "host": one.host}, one) for one in status.hosts]
+    last = [(job, one) for one in status.priced_windows[-1:]]
     of_webhook = [] if webhook is None else [(job, webhook)]
     for metrics, labelled in (
-        (_OF_JOB, [(job, status)]), (_OF_RANKS, ranks), (_OF_HOSTS, hosts), (_OF_WEBHOOK, of_webhook),
+        (_OF_JOB, [(job, status)]), (_OF_RANKS, ranks), (_OF_HOSTS, hosts), (_OF_WINDOW, last),
+        (_OF_WEBHOOK, of_webhook),
     ):  # fmt: skip
         for name, (path, text) in metrics.items():
             factor, told = 1e-6 if path.endswith("_us") else 1, attrgetter(path)
             found = ((labels, told(one)) for labels, one in labelled)
             yield from _metric(name, text, [(labels, factor * value) for labels, value in found if value is not None])
+    by_rank = [({**job, "rank": str(rank)}, value) for _, one in last for rank, value in one.by_rank.items()]
+    yield from _metric("kair_rank_slowdown", "S_w of each rank in the last sampled window that was priced.", by_rank)
     of_chance = [(labels, one.z) for labels, one in ranks if one.self_time_excess is not None]
     yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", of_chance)
     # Of a coordinator that does not write any more Prometheus sees an old time, or no answer.
@@ -99,7 +110,7 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
     states = [({**job, "state": one}, one == status.state) for one in get_args(JobState) if one != "unattended"]
     yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
     kinds = Counter(alert.kind for alert in status.open_alerts())
-    alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(NoticedKind)]
+    alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(AlertKind)]
     yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", alerts)
     refused = [({**job, "reason": reason}, count) for reason, count in status.refused_datagrams.items()]
     yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)
@@ -219,6 +230,7 @@ def status_of(
     now: float,
     unwritten_since: str | None = None,
     hang: Hang | None = None,
+    priced: tuple[PricedWindow, ...] = (),
 ) -> WatchResult:
     """The document; `now` is monotonic, s."""
     ranks = _ranks(table, hosts, watching)
@@ -247,6 +259,7 @@ def status_of(
         refused_datagrams=dict(sorted(refused.items())),
         hang=hang,
         control=dict(memory.control),
+        priced_windows=priced,
     )
 
 

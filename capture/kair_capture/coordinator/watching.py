@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -25,7 +26,8 @@ from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
 from kair_capture.coordinator.step_table import Recent, Roles, StepTable
 from kair_engine.arrays import Floats
-from kair_engine.results.watch import Alert, AlertKind, Hang
+from kair_engine.results.watch import Alert, AlertKind, Hang, high_slowdowns
+from kair_engine.results.windows import PricedWindow
 from kair_engine.stats import known_median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
@@ -278,6 +280,13 @@ class Watching:
     def _tell_host(self, state: HostState) -> None:
         step, over = self._table.last_common_step, not state.is_silent
         self._alert(Alert(_now(), "silent_host", step, state.ranks, (state.name,), None, None, over=over))
+
+    def tell_prices(self, windows: Sequence[PricedWindow]) -> None:
+        """Tell where S of a window became high, or no longer is, after what was told before."""
+        told = [one for one in self.alerts if one.kind == "high_slowdown"]
+        later = [one for one in windows if not told or one.at > told[-1].at]
+        for alert in high_slowdowns(later, is_high=bool(told) and not told[-1].over):
+            self._alert(alert)
 
     def _alert(self, alert: Alert) -> None:
         self.alerts.append(alert)

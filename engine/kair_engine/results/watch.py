@@ -1,5 +1,6 @@
 """How a running job is doing, as its coordinator sees it: the answer of `kair watch`."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,9 +12,8 @@ JobState = Literal["waiting", "training", "stalled", "over", "unattended", "fail
 ended, and at least one of them not in order."""
 FRESH_S = 10.0
 """The status of 10,000 ranks is written every 5 s: an older one may not be written any more."""
-NoticedKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died"]
-"""What the coordinator notices."""
-AlertKind = Literal[NoticedKind, "high_slowdown"]
+AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died", "high_slowdown"]
+"""What is noticed; `high_slowdown` only where sampled windows are priced."""
 StandingKind = Literal["lives", "ended", "died", "unheard", "untold"]
 """`ended`: in order; `unheard`: its host is not heard; `untold`: it did not say where it is."""
 EndKnownBy = Literal["", "kernel", "fault", "itself", "out_of_memory"]
@@ -254,9 +254,26 @@ class WatchResult:
     control: dict[str, str] = field(default_factory=dict)
     """What `kair capture set` changed, by its keys; empty where nothing."""
     priced_windows: tuple[PricedWindow, ...] = ()
-    """With `--whatif`, what stragglers cost in each of the last 20 sampled windows; else empty."""
+    """What stragglers cost in each of the last 20 sampled windows; empty unless they are priced (`--whatif`)."""
 
     def open_alerts(self) -> tuple[Alert, ...]:
         """Those that are still so; longer steps are, once they were noticed."""
         last = {(one.kind, one.ranks, one.hosts): one for one in self.alerts}
         return tuple(one for one in last.values() if not one.over)
+
+
+def high_slowdowns(windows: Sequence[PricedWindow], *, is_high: bool = False) -> Iterator[Alert]:
+    """Yield an alert for each window in which S became high, or no longer is; `is_high`: it was so before the first."""
+    for one in windows:
+        if one.is_high != is_high:
+            is_high = one.is_high
+            excess = one.slowdown - 1 if is_high else None
+            told = _in_words(one) if is_high else ""
+            yield Alert(one.at, "high_slowdown", one.last_step, (), (), excess, None, not is_high, told=told)
+
+
+def _in_words(window: PricedWindow) -> str:
+    """Return who is slowest, and the verdict: `rank 2 alone makes S 1.14; triage of these steps: straggler`."""
+    rank, slowdown = next(iter(window.by_rank.items()), (None, 1.0))
+    alone = "" if rank is None else f"rank {rank} alone makes S {slowdown:.2f}; "
+    return f"{alone}triage of these steps: {window.verdict.replace('_', '-')}"

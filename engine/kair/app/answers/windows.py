@@ -14,7 +14,7 @@ import kair_engine
 from kair.app.places import capture_places
 from kair.app.question import Given, Writes
 from kair_engine.errors import KairError
-from kair_engine.results.watch import Alert, WatchResult
+from kair_engine.results.watch import WatchResult, high_slowdowns
 from kair_engine.results.windows import PricedWindow, WindowsResult
 from kair_engine.trace.json_text import kept_json
 from kair_engine.trace.model import KairWarning
@@ -51,24 +51,10 @@ def windows(given: Given) -> tuple[WindowsResult, Writes]:
 
 def with_windows(status: WatchResult, found: WindowsResult) -> WatchResult:
     """Return the status with its priced windows, and an alert for each time that S became high, or no longer is."""
-    alerts: list[Alert] = []
-    is_high = False
-    for one in found.windows:
-        if one.is_high != is_high:
-            is_high = one.is_high
-            excess = one.slowdown - 1 if is_high else None
-            why = _in_words(one) if is_high else ""
-            alerts.append(Alert(one.at, "high_slowdown", one.last_step, (), (), excess, None, not is_high, told=why))
-    in_order = tuple(sorted((*status.alerts, *alerts), key=lambda alert: alert.at))
+    others = (one for one in status.alerts if one.kind != "high_slowdown")
+    alerts = sorted((*others, *high_slowdowns(found.windows)), key=lambda alert: alert.at)
     warnings = (*status.warnings, *found.warnings)
-    return replace(status, alerts=in_order, priced_windows=found.windows, warnings=warnings)
-
-
-def _in_words(window: PricedWindow) -> str:
-    """Return who is slowest, and the verdict: `rank 2 alone makes S 1.14; triage of these steps: straggler`."""
-    rank, slowdown = next(iter(window.by_rank.items()), (None, 1.0))
-    alone = "" if rank is None else f"rank {rank} alone makes S {slowdown:.2f}; "
-    return f"{alone}triage of these steps: {window.verdict.replace('_', '-')}"
+    return replace(status, alerts=tuple(alerts), priced_windows=found.windows, warnings=warnings)
 
 
 def _write(place: Path, priced: dict[str, PricedWindow], _: WindowsResult) -> None:

@@ -1,0 +1,110 @@
+"""The windows screen: S of each run of sampled steps over time, and which ranks make it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kair.app.question import Question
+from kair_engine.results.windows import PricedWindow, WindowsResult
+from kair_tui.render.units import plural
+from kair_tui.render.warnings import warnings_in_words
+from kair_tui.render.watch import PRICED, price_text, slowdowns_over_time
+from kair_tui.tui.frame.screen import Export
+from kair_tui.tui.frame.view import ViewScreen
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
+from kair_tui.tui.widgets.table import Table
+
+
+class Windows(Table[PricedWindow]):
+    """Windows, the oldest first, each of which leads to its own what-if analysis."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "what if, of these steps")]
+
+
+class Slowdowns(Table[int]):
+    """Ranks, each of which leads to its own screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
+
+
+class WindowsScreen(ViewScreen):
+    """What `kair watch --whatif` prices."""
+
+    DEFAULT_CSS = """
+    WindowsScreen #about { margin: 1 0; }
+    WindowsScreen #windows { height: 1fr; margin-bottom: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
+    FIELDS = tuple(column.key for column in PRICED if column.key)
+    SORTS = ("first_step", "slowdown")
+    LARGEST_FIRST = frozenset({"slowdown"})
+    FIRST, ROWS = "#windows", "window"
+
+    _found = WindowsResult(())
+
+    def commands(self) -> Sequence[str]:
+        """Return a line for each window."""
+        asked = (Question.of("whatif", _steps(one)) for one in self._found.windows)
+        return [self.session.command(one) for one in asked]
+
+    def exports(self) -> Sequence[Export]:
+        """Return nothing: what is shown is of several questions."""
+        return []
+
+    def questions(self) -> Mapping[str, Question]:
+        """Return the windows."""
+        return {"windows": self.session.question("windows")}
+
+    def body(self) -> ComposeResult:
+        """Windows down, then ranks down and windows to the right."""
+        yield Paragraphs(self.look, id="about")
+        yield Heading(self.look, "windows", of="windows")
+        self._windows = Windows(self.look, PRICED, id="windows")
+        yield self._windows
+        yield Heading(self.look, "S_w over time", of="ranks")
+        self._ranks = Slowdowns(self.look, slowdowns_over_time(()), id="ranks")
+        yield self._ranks
+
+    def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
+        """Hand the answer to its widgets."""
+        self._found = found = result
+        high = sum(one.is_high for one in found.windows)
+        of = plural(len(found.windows), "window")
+        said = [Paragraph(f"S is 1.1 or more in {high} of {of} of sampled steps", "alarm" if high else "strong")]
+        said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(found.warnings)]
+        self.query_one("#about", Paragraphs).show(*said)
+        self._windows.show(found.windows, empty="nothing was sampled yet")
+        ranks = [*found.windows[-1].by_rank] if found.windows else []
+        self._ranks.show(ranks, columns=slowdowns_over_time(found.windows))
+
+    def on_table_ordered(self, message: Table.Ordered) -> None:
+        """Say how many windows there are."""
+        if message.table is self._windows:
+            self.heading("windows").say([(self._windows.counted(), None)])
+
+    def on_table_chosen(self, message: Table.Chosen) -> None:
+        """A window leads to the what-if screen of its steps; a rank to its own."""
+        if message.table is self._windows and (window := self._windows.chosen) is not None:
+            self.narrow(_steps(window))
+            self.kair.go_to_screen("whatif")
+        elif message.table is self._ranks and (rank := self._ranks.chosen) is not None:
+            self.kair.go_to_rank(rank)
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank, or the one that is slowest in the window."""
+        if self._ranks.has_focus:
+            return self._ranks.chosen
+        return None if (window := self._windows.chosen) is None else next(iter(window.by_rank), None)
+
+    def about_cursor(self) -> str:
+        """Say what is under the cursor."""
+        if self._ranks.has_focus:
+            return "" if (rank := self._ranks.chosen) is None else f"rank {rank}"
+        return "" if (window := self._windows.chosen) is None else price_text(window)
+
+
+def _steps(window: PricedWindow) -> tuple[int, ...]:
+    return tuple(range(window.first_step, window.last_step + 1))
