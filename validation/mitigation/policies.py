@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from bound import bound_speed_up
 
+from kair_mitigate.policy import prices
 from kair_mitigate.policy.job_patterns import PATTERNS, conditions_of, pattern
 from kair_mitigate.policy.simulation import DELAY_STEPS, RESTART_S, simulate
 from kair_mitigate.policy.table import SIMULATED
@@ -25,7 +26,7 @@ POLICIES = {
     "each-step-no-delay": "each step, no delay",
     "deterministic": "DD once",
     "continuous": "continuous + restart",
-    "continuous-deadline": "… + deadline 1.25 × median",
+    "continuous-deadline": "continuous + deadline 1.25 × median",
     "claims": "claims + restart",
 }
 COMPARED = ("each-step", "each-step-no-delay", "continuous-deadline")
@@ -57,11 +58,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--restart", type=float, default=RESTART_S, metavar="SECONDS")
     parser.add_argument("--delay", type=int, default=DELAY_STEPS, metavar="STEPS", help="from a decision to its plan")
+    parser.add_argument(
+        "--ski-rental", type=float, default=prices.SKI_RENTAL, help="share of a restart to be lost first"
+    )
     parser.add_argument("--processes", type=int, default=2)
     return parser.parse_args()
 
 
 def _draw(name: str, ranks: int, options: argparse.Namespace, seed: int) -> Draw:
+    prices.SKI_RENTAL = options.ski_rental
     faults, steps, restart_s = pattern(name), options.steps, options.restart
     draw: dict[str, Sequence[float]] = {"bound": [bound_speed_up(conditions_of(faults, ranks, steps, seed), restart_s)]}
     for policy in POLICIES:
