@@ -77,7 +77,8 @@ def test_without_a_step_there_is_no_price() -> None:
     ("steps_left", "lost_steps", "already", "holds"),
     [
         (1000, 0, 60, True),  # saves 100 s for 60
-        (1000, 0, 59, False),  # has not yet cost what a restart does
+        (1000, 0, 20, True),  # has cost a third of a restart
+        (1000, 0, 19, False),  # has not yet
         (600, 0, 600, False),  # saves exactly what it costs
         (1000, 250, 60, False),  # 250 steps of .2 s are done again
         (1000, 150, 60, True),

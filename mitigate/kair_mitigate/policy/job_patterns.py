@@ -79,10 +79,14 @@ class Conditions:
 
     def step(self, step: int, sizes: Ints, micro_batches: Ints, cured: Bools) -> tuple[Floats, float]:
         """Seconds each rank computes in the step with these sizes, and seconds of the rest."""
-        scale = (micro_batches * self.fixed_samples + sizes) / (self.fixed_samples + self.sizes)
+        sample_s, rest_s = self.sample_s(step, cured)
+        return sample_s * (micro_batches * self.fixed_samples + sizes), rest_s
+
+    def sample_s(self, step: int, cured: Bools) -> tuple[Floats, float]:
+        """Return the seconds each rank computes for a sample in the step, and the seconds of the rest."""
         lasting = np.where((step >= self.slow_from) & ~cured, self.factor, 1.0)
-        slow = self._network_slow(step, cured)
-        return self.compute_s[step] * scale * lasting, float(self.rest_s[step]) * (self.network_factor if slow else 1.0)
+        rest_s = float(self.rest_s[step]) * (self.network_factor if self._network_slow(step, cured) else 1.0)
+        return self.compute_s[step] * lasting / (self.fixed_samples + self.sizes), rest_s
 
     def slow_network(self, step: int, cured: Bools) -> Ints:
         """The ranks that the network's slowness is blamed on in this step."""

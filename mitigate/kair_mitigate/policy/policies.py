@@ -5,7 +5,7 @@ Whoever wants another policy writes an object with `decide`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from kair_mitigate.policy.prices import RestartPrice, StepPrice
 from kair_mitigate.policy.rates import LONG_WINDOW, WEIGHT, Fit, Rates
 from kair_mitigate.policy.split import half_way, split, split_in_micro_batches
 
-Kind = Literal["none", "adjust_bs", "backup_workers", "adjust_lr", "kill_restart"]
+Kind = Literal["none", "adjust_bs", "backup_workers", "adjust_lr", "kill_restart", "claim"]
 
 DEAD_BAND = 0.05
 """A smaller share of a step saved is no reason to act: at 2 % healthy jobs are resized 16 times in 1,000 steps."""
@@ -58,6 +58,8 @@ class View:
     """In so many a unit can take its samples of a step; 1 where all have to take them in as many."""
     has_deadline: bool = False
     """Whether units leave off at one already."""
+    claims: bool = False
+    """Whether ranks claim their samples while a step runs: sizes then change nothing."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Units of the host that the network's slowness is blamed on, if any."""
 
@@ -81,6 +83,8 @@ class Action:
     """Units leave off after this many times the median unit's computing."""
     spare: int = 0
     """So many of the slowest units are not waited for."""
+    by_ranks: bool = False
+    """Whether ranks compute these sizes themselves, for the next step, by the speeds that come with gradients."""
     price: StepPrice | RestartPrice | None = None
     reason: Mapping[str, float] = field(default_factory=dict)
 
@@ -107,8 +111,10 @@ class Static:
 class EachStep:
     """New sizes after every step, by an exponential mean of the units' speeds; no threshold (like LB-BSP)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_ranks: bool = False) -> None:
+        """With `by_ranks` speeds come with every gradient, and all ranks compute the same sizes: no plan is late."""
         self._slope: Floats | None = None
+        self._by_ranks = by_ranks
 
     def decide(self, view: View) -> Action:
         """The sizes that the mean speeds call for, if they differ from those of the newest plan."""
@@ -117,7 +123,7 @@ class EachStep:
         wanted = split(np.zeros_like(seen), self._slope, view.batch, view.lowest, view.highest)
         if len(wanted) == 1 or np.array_equal(wanted, view.sizes):
             return NOTHING
-        return _adjusted(view, wanted, None)
+        return replace(_adjusted(view, wanted, None), by_ranks=self._by_ranks)
 
 
 class BackupWorkers:
@@ -198,7 +204,9 @@ class Continuous:
         restart = self._restart(view, fit, wanted)
         if restart is not None:
             return restart
-        if view.pending or view.rates.counted < FEWEST_COUNTED or view.rates.rows < REPLAYED or len(wanted) == 1:
+        if view.claims or view.pending or len(wanted) == 1:
+            return NOTHING
+        if view.rates.counted < FEWEST_COUNTED or view.rates.rows < REPLAYED:
             return NOTHING
         return self._leave_off(view, fit) or self._resize(view, fit, wanted) or NOTHING
 
@@ -232,7 +240,7 @@ class Continuous:
         lost = self._add_losses(view, fit, wanted, best, best_rest)
         heavy = lost >= HEAVY * lost.max()
         already = float(lost[heavy].sum())
-        if already < view.restart_s:
+        if already < prices.SKI_RENTAL * view.restart_s:
             return None
         units, network = np.flatnonzero(heavy[:-1]), bool(heavy[-1])
         restored = _restored(fit, best, heavy[:-1])
@@ -273,6 +281,24 @@ class Continuous:
             self._lost_s[:-1][slow] += max(lost_s, 0.0) * speed / speed.sum()
         self._lost_s[-1] = self._lost_s[-1] + view.rates.rest_s - best_rest if slow_network else 0.0
         return self._lost_s
+
+
+class Claims:
+    """Has ranks claim their samples while a step runs, and restarts what that cannot get back.
+
+    Simulated only: the loader has no claims yet.
+    """
+
+    def __init__(self) -> None:
+        self._continuous = Continuous()
+        self._asked = False
+
+    def decide(self, view: View) -> Action:
+        """Order claims, once; then decide as the continuous policy."""
+        if not self._asked and not view.claims and len(view.sizes) > 1:
+            self._asked = True
+            return Action("claim", reason={"units": float(len(view.sizes))})
+        return self._continuous.decide(view)
 
 
 def _restored(fit: Fit, best: Fit, units: Bools) -> Fit:

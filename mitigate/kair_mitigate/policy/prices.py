@@ -10,6 +10,9 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_mitigate.policy.rates import Fit, Recorded
 
+SKI_RENTAL = 1 / 3
+"""A restart is due once waiting has cost this share of it. At worst that pays 4 times what hindsight would, and at 1
+twice; but faults that have lasted so long mostly stay, and jobs with a mix of faults end sooner than at 1."""
 MICRO_BATCHES = 4
 """Parts of a unit's batch after each of which it can leave off."""
 
@@ -53,8 +56,8 @@ class RestartPrice:
 
     @property
     def holds(self) -> bool:
-        """Whether the restart pays in the steps left, and waiting has cost as much as it will (ski rental)."""
-        return self.gain_s > self.cost_s and self.already_lost_s >= self.restart_s
+        """Whether the restart pays in the steps left, and waiting has cost enough of it (ski rental)."""
+        return self.gain_s > self.cost_s and self.already_lost_s >= SKI_RENTAL * self.restart_s
 
 
 def replayed_s(

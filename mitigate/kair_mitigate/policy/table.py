@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from kair_engine.results.mitigate import SimulatedPolicy
 from kair_mitigate.policy.job_patterns import PATTERNS
-from kair_mitigate.policy.policies import BackupWorkers, Continuous, Deterministic, EachStep, Policy, Static
+from kair_mitigate.policy.policies import BackupWorkers, Claims, Continuous, Deterministic, EachStep, Policy, Static
 from kair_mitigate.policy.simulation import Simulated, simulate, simulate_recorded
 
 DEADLINE = 1.25
@@ -22,6 +22,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 """Those that a job can be controlled by."""
 SIMULATED: dict[str, Callable[[], Policy]] = {
     **POLICIES,
+    "claims": Claims,
+    "each-step-no-delay": lambda: EachStep(by_ranks=True),
     "backup-workers": BackupWorkers,
 }
 STEPS = 3000
