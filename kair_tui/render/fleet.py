@@ -24,7 +24,15 @@ from kair_tui.render.units import (
     ratio,
     whole_percent,
 )
-from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text, verdict_in_words
+from kair_tui.render.verdict import (
+    cause_text,
+    hours_text,
+    money_text,
+    s_of_job,
+    share_text,
+    slowdown_text,
+    verdict_in_words,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -77,11 +85,6 @@ def spread_in_words(result: FleetResult) -> str:
     )
 
 
-def slowdown_of_job(job: FleetJob) -> str:
-    """Write S, and whether it is noise."""
-    return f"{slowdown_text(job.slowdown)}{' within noise' if job.within_noise and job.slowdown is not None else ''}"
-
-
 def _group(row: FleetGroup) -> str:
     if row.by == "cause":
         return "nothing found" if row.group == "none" else cause_text(row.group)
@@ -104,7 +107,7 @@ _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
 COLUMNS = (
     Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
-    Column[FleetJob]("slowdown", "S", slowdown_of_job, detail=True),
+    Column[FleetJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.verdict), detail=True),
     Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
     Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
     Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),

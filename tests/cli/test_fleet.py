@@ -60,7 +60,7 @@ def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     causes = [(one["group"], one["jobs"]) for one in data["groups"] if one["by"] == "cause"]
     assert causes == [("compute", 1), ("none", 1)]
     assert data["jobs"][1]["slowdown"] > 1.05, "S stays what the replay says"
-    assert "within noise" in kair("fleet", "-o", "wide").out
+    assert all("within noise" in kair(command, "-o", "wide").out for command in ("fleet", "jobs"))
     page = kair("fleet").out
     assert "jobs slowed by 10 % or more: 50 % (9 to 91); GPU time wasted: " in page
     assert page.startswith("1 of 2 jobs with a straggler; fixing what was found saves ")

@@ -9,7 +9,8 @@ from kair_engine.fleet import fleet_of, recurring, week_of
 from kair_engine.results.store import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
 from kair_engine.store.kept_answers import keep_cost, kept_cost
-from kair_tui.render.fleet import shares_in_words, slowdown_of_job, spread_in_words
+from kair_tui.render.fleet import shares_in_words, spread_in_words
+from kair_tui.render.verdict import s_of_job
 
 
 def job(
@@ -84,7 +85,7 @@ def test_a_job_is_slow_by_what_triage_found_and_else_its_s_is_noise() -> None:
     }
     assert [point.slowdown for point in fleet.distribution] == [1.0, 1.13, 1.3], "S of a healthy job counts 1"
     healthy = fleet.jobs[-1]
-    assert (healthy.slowdown, slowdown_of_job(healthy)) == (1.15, "1.1500 within noise")
+    assert (healthy.slowdown, s_of_job(healthy.slowdown, healthy.verdict)) == (1.15, "1.1500 within noise")
     assert "1 for 1 job without a straggler, whose S is noise" in spread_in_words(fleet)
 
 
