@@ -6,9 +6,9 @@ docs/python.md has recipes. `kair.app` below it is what every face of Kair asks.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kair.api import Job, compare, open  # noqa: A004  (kair.open is what it is for)
+    from kair.api import Job, compare, fleet, open  # noqa: A004  (kair.open is what it is for)
 
-__all__ = ["Job", "compare", "open"]
+__all__ = ["Job", "compare", "fleet", "open"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

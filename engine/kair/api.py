@@ -24,6 +24,7 @@ from kair_engine.results.forecast import ForecastResult
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.store import FleetResult
 from kair_engine.results.views import FrequencyResult, InfoResult
 from kair_engine.results.windows import WindowsResult
 from kair_tui.render.sensitivity import SensitivityInWords
@@ -139,6 +140,10 @@ class Info(Written, InfoResult):
 
 class Comparison(Written, CompareResult):
     """What changed between two runs."""
+
+
+class Fleet(Written, FleetResult):
+    """How often stragglers occur in the jobs of a store, and what they cost."""
 
 
 Record = TypeVar("Record", bound=Written)
@@ -316,12 +321,29 @@ def compare(
     progress: Watcher | bool = True,
 ) -> Comparison:
     """Find what changed between two runs, each a path or a job of the store. Raises InputError where one is none."""
+    with _store(store, progress) as opened:
+        question = Question.of("compare", base=str(base), new=str(new), base_step=base_step, step=step)
+        return Comparison.of(opened.ask(question))
+
+
+def fleet(*, gpu_cost: float | None = None, store: str | Path | None = None, progress: Watcher | bool = True) -> Fleet:
+    """Put all jobs of the store together, those first priced that `kair fleet` has not priced yet.
+
+    `gpu_cost` is the price of a GPU hour. Raises InputError where the store has no job.
+    """
+    from kair.app.acts.jobs import price_jobs
+
+    with _store(store, progress) as opened:
+        priced = price_jobs(opened, keep=False)
+        return Fleet.of(opened.ask(Question.of("fleet", priced=priced, gpu_cost=gpu_cost)))
+
+
+@contextmanager
+def _store(store: str | Path | None, progress: Watcher | bool) -> Iterator[OpenStore]:
     from kair.app.places import store_root
 
     with _watched(progress) as watch:
-        opened = OpenStore(store_root(None if store is None else Path(store)), watch)
-        question = Question.of("compare", base=str(base), new=str(new), base_step=base_step, step=step)
-        return Comparison.of(opened.ask(question))
+        yield OpenStore(store_root(None if store is None else Path(store)), watch)
 
 
 def _chosen(step: Steps, steps: Sequence[int]) -> tuple[int, ...] | None:

@@ -1,8 +1,10 @@
 """All jobs of a store together: how often stragglers occur, what they cost, and on which hosts.
 
-Puts the costs of all jobs together: the distribution of S, sizes, weeks, and hosts that come up again.
+Puts the costs of all jobs together: the share that is slow, the distribution of S, sizes, weeks, causes, and hosts that
+come up again.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,9 +15,18 @@ import numpy as np
 
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
-from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult, ShareOfJobs, StragglerCost
+from kair_engine.results.store import (
+    SLOWED,
+    FleetGroup,
+    FleetHost,
+    FleetJob,
+    FleetResult,
+    ShareOfJobs,
+    StragglerCost,
+)
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.results.whatif import ERROR_GATE, SLOW, WhatifResult
+from kair_engine.results.whatif import ERROR_GATE, WhatifResult
+from kair_engine.stats import wilson
 from kair_engine.step_bar import bar_of_jobs
 from kair_engine.trace.model import Job, KairWarning, Trace, hosts_of
 from kair_engine.whatif.analysis import model_asked_of, price_fixes
@@ -23,11 +34,16 @@ from kair_engine.whatif.prices import HOURS_PER_DAY
 
 RECURS: Final = 0.01
 """Chance of a host's being accused as often as it is, in any of them, below which that is no chance."""
+SIZES: Final = (8, 64, 512)
+"""Ranks: the most of each group of jobs by size, but for the largest jobs."""
+_DRAWS: Final = 2000
 
 
 def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarning]) -> FleetResult:
     """The fleet of `jobs`, which are priced."""
+    jobs = [replace(job, slow=_is_slow(job), within_noise=job.verdict == "no_straggler") for job in jobs]
     known = _slowdowns(jobs)
+    causes = _groups("cause", jobs, lambda job: (0, job.cause or "none"))
     costs = [job.cost_per_day for job in jobs if job.cost_per_day is not None]
     return FleetResult(
         store=store,
@@ -38,7 +54,11 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
         **_figures(jobs),
         cost_per_day=sum(costs) if costs else None,
         distribution=distribution(known),
-        groups=(*_groups("size", jobs, _size), *_groups("week", jobs, lambda job: (0, job.week))),
+        groups=(
+            *_groups("size", jobs, _size),
+            *_groups("week", jobs, lambda job: (0, job.week)),
+            *sorted(causes, key=lambda group: -group.gpu_hours_per_day),
+        ),
         hosts=recurring(jobs),
         warnings=tuple(warnings),
         bar=bar_of_jobs([(job.bar, job.world_size) for job in jobs if job.bar is not None]),
@@ -91,7 +111,7 @@ def _at_least(times: int, chances: Sequence[float]) -> float:
 
 
 def _groups(
-    by: Literal["size", "week"], jobs: Sequence[FleetJob], key: Callable[[FleetJob], tuple[int, str]]
+    by: Literal["size", "week", "cause"], jobs: Sequence[FleetJob], key: Callable[[FleetJob], tuple[int, str]]
 ) -> list[FleetGroup]:
     """In the order of what `key` gives first; they are called by what it gives second."""
     members: dict[tuple[int, str], list[FleetJob]] = defaultdict(list)
@@ -102,25 +122,49 @@ def _groups(
 
 def _figures(jobs: Sequence[FleetJob]) -> dict[str, Any]:
     """Return what is said of all jobs, and of some; of waste every device's time counts alike."""
-    known, devices = _slowdowns(jobs), sum(job.world_size for job in jobs)
+    known, slow = _slowdowns(jobs), sum(job.slow for job in jobs)
+    least, most = wilson(slow, len(jobs)) if jobs else (None, None)
     return {
         "with_straggler": sum(job.verdict == "straggler" for job in jobs),
-        "slow": sum(slowdown >= SLOW for slowdown in known),
+        "slow": slow,
+        "slow_share": slow / len(jobs) if jobs else None,
+        "slow_share_least": least,
+        "slow_share_most": most,
         "median_slowdown": _quantile(known, 0.5),
         "worst_slowdown": max(known, default=None),
         "gpu_hours_per_day": sum(job.gpu_hours_per_day for job in jobs),
-        "waste": sum(job.waste * job.world_size for job in jobs) / devices if jobs else None,
+        **_waste(jobs),
     }
 
 
+def _waste(jobs: Sequence[FleetJob]) -> dict[str, float | None]:
+    """Return the wasted share of all devices' time, and its range where the jobs are drawn again (bootstrap)."""
+    count = len(jobs)
+    devices = np.array([job.world_size for job in jobs], dtype=np.float64)
+    wasted = devices * [job.waste for job in jobs]
+    least = most = None
+    if count > 1:
+        drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_DRAWS)
+        least, most = map(float, np.quantile(drawn @ wasted / (drawn @ devices), (0.025, 0.975)))
+    waste = float(wasted.sum() / devices.sum()) if count else None
+    return {"waste": waste, "waste_least": least, "waste_most": most}
+
+
 def _size(job: FleetJob) -> tuple[int, str]:
-    """Up to the next power of two: 1, 2, 3-4, 5-8 …"""
-    most = 1 << max(job.world_size - 1, 0).bit_length()
-    return most, f"{most // 2 + 1}-{most}" if most > 2 else f"{most}"
+    """Return where the group comes among the others, and its name: `9-64`, `>512`."""
+    at = bisect_left(SIZES, job.world_size)
+    return at, f"{(0, *SIZES)[at] + 1}-{SIZES[at]}" if at < len(SIZES) else f">{SIZES[-1]}"
+
+
+def _is_slow(job: StragglerCost) -> bool:
+    return (1 - job.waste) * SLOWED <= 1
 
 
 def _slowdowns(jobs: Sequence[FleetJob]) -> list[float]:
-    return [job.slowdown for job in jobs if job.slowdown is not None and not is_inexact(job)]
+    """Return S of each job that counts; S of a job without a straggler is its noise, and counts as 1."""
+    return [
+        1.0 if job.within_noise else job.slowdown for job in jobs if job.slowdown is not None and not is_inexact(job)
+    ]
 
 
 def is_inexact(job: StragglerCost) -> bool:

@@ -19,6 +19,8 @@ TRIM = 0.2
 _TINY = 1e-300
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
+_Z = 1.959964
+"""95 % of a normal distribution lie within so many standard deviations."""
 
 
 def trimmed_mean(values: Floats, proportion: float, axis: int = 0) -> Floats:
@@ -164,6 +166,16 @@ def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:
     at = np.arange(least, n)
     ratios = (n - at) / (at + 1) * (a + at) / (b + n - at - 1)
     return min(1.0, math.exp(first) + float(np.exp(first + np.cumsum(np.log(ratios))).sum()))
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share by Wilson's formula; (0, 1) without trials."""
+    if not trials:
+        return 0.0, 1.0
+    share, z2 = hits / trials, _Z**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def log_beta(a: float, b: float) -> float:

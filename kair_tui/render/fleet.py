@@ -1,4 +1,4 @@
-"""The fleet for people: the distribution of S, sizes and weeks, hosts that come up again, and the costliest jobs.
+"""The fleet for people: shares, S, groups by size, week and cause, hosts that come up again, and the costliest jobs.
 
 A fleet in words: the answer in one sentence.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.store import FleetGroup, FleetHost, FleetJob, FleetResult
-from kair_engine.results.whatif import ERROR_GATE, SLOW
+from kair_engine.results.store import SLOWED, FleetFigures, FleetGroup, FleetHost, FleetJob, FleetResult
+from kair_engine.results.whatif import ERROR_GATE
 from kair_tui.render.answer import ALARM, DIM, Column, Styled
 from kair_tui.render.bar import in_one_line
 from kair_tui.render.drawing import draw_shares
@@ -19,11 +19,20 @@ from kair_tui.render.units import (
     one_decimal,
     p_value,
     plural,
+    range_in_percent,
     ranks_in_words,
     ratio,
     whole_percent,
 )
-from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text, verdict_in_words
+from kair_tui.render.verdict import (
+    cause_text,
+    hours_text,
+    money_text,
+    s_of_job,
+    share_text,
+    slowdown_text,
+    verdict_in_words,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -42,17 +51,44 @@ def fleet_headline(result: FleetResult) -> str:
     )
 
 
+def slow_text(figures: FleetFigures) -> str:
+    """Write which share of jobs is slow, and its range: `43 % (24 to 63)`."""
+    if figures.slow_share is None:
+        return "–"
+    return whole_percent(figures.slow_share) + range_in_percent(figures.slow_share_least, figures.slow_share_most)
+
+
+def waste_text(figures: FleetFigures) -> str:
+    """Write which share of GPU time is wasted, and its range: `18.1 % (13 to 22)`."""
+    return share_text(figures.waste) + range_in_percent(figures.waste_least, figures.waste_most)
+
+
+def shares_in_words(result: FleetResult) -> str:
+    """Write how many jobs are slow and what is wasted, with 95 % ranges."""
+    return (
+        f"jobs slowed by {SLOW_BY} or more: {slow_text(result)}; GPU time wasted: {waste_text(result)}; ranges of 95 %"
+    )
+
+
 def spread_in_words(result: FleetResult) -> str:
     """The distribution of S in three figures, and how many jobs it leaves out."""
     off = f"whose simulation is more than {whole_percent(ERROR_GATE)} off"
     left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
         return f"S is known of no job{left_out}"
+    noise = sum(job.within_noise and job.slowdown is not None for job in result.jobs)
+    within_noise = f"; 1 for {plural(noise, 'job')} without a straggler, whose S is noise" if noise else ""
     half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
     return (
         f"slowdown S, to a job without any straggler, of {plural(result.replayed, 'job')}: half of them {half} or "
-        f"less, nine of ten {most} or less, worst {worst}{left_out}"
+        f"less, nine of ten {most} or less, worst {worst}{within_noise}{left_out}"
     )
+
+
+def _group(row: FleetGroup) -> str:
+    if row.by == "cause":
+        return "nothing found" if row.group == "none" else cause_text(row.group)
+    return f"{row.group} ranks" if row.by == "size" else row.group
 
 
 def who_is_accused(job: FleetJob) -> str:
@@ -63,6 +99,7 @@ def who_is_accused(job: FleetJob) -> str:
     return f"{ranks_in_words(job.accused_ranks)}{hosts}{and_more(len(job.accused_hosts) - 3)}"
 
 
+SLOW_BY: Final = whole_percent(SLOWED - 1)
 _SHOWN: Final = 10
 _WIDEST, _HEIGHT, _MARGIN = 72, 8, 8
 _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
@@ -70,7 +107,7 @@ _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
 COLUMNS = (
     Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
-    Column[FleetJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), detail=True),
+    Column[FleetJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.verdict), detail=True),
     Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
     Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
     Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),
@@ -84,15 +121,13 @@ COLUMNS = (
 )
 
 GROUP_COLUMNS = (
-    Column[FleetGroup](
-        "group", "", lambda row: row.group if row.by == "week" else f"{row.group} ranks", align="left", weight=9
-    ),
+    Column[FleetGroup]("group", "", _group, align="left", weight=9),
     Column[FleetGroup]("jobs", "jobs", lambda row: count(row.jobs), weight=9),
     Column[FleetGroup]("with_straggler", "with straggler", lambda row: count(row.with_straggler), weight=8),
-    Column[FleetGroup]("slow", f"S ≥ {SLOW:g}", lambda row: count(row.slow), detail=True),
+    Column[FleetGroup]("slow_share", f"slowed by {SLOW_BY}", slow_text, weight=8),
     Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), detail=True),
     Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), detail=True),
-    Column[FleetGroup]("waste", "waste", lambda row: share_text(row.waste), weight=7),
+    Column[FleetGroup]("waste", "waste", waste_text, weight=7),
     Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
 )
 
@@ -119,8 +154,9 @@ def _body(result: FleetResult, page: Page) -> None:
         page.line("where the steps of all jobs go", DIM)
         page.step_bar(result.bar)
         page.line()
+    page.line(shares_in_words(result))
     _distribution(result, page)
-    for by in ("size", "week"):
+    for by in ("size", "week", "cause"):
         page.table(GROUP_COLUMNS, [group for group in result.groups if group.by == by], limit=_SHOWN)
         page.line()
     if hosts := accused_hosts(result):

@@ -8,7 +8,7 @@ from kair_engine.results.compare import BaselineResult, SavedBaseline
 from kair_engine.results.store import CacheResult, ImportResult, JobsResult, ListedJob, UseResult
 from kair_tui.render.answer import Column
 from kair_tui.render.units import count, duration, plural, size
-from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text, slowdown_text
+from kair_tui.render.verdict import cause_text, hours_text, money_text, s_of_job, share_text
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ JOB_COLUMNS = (
     Column[ListedJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[ListedJob]("in_use", "", lambda row: "in use" if row.in_use else "", align="left", weight=8),
     Column[ListedJob]("last_summary", "last verdict", lambda row: row.last_summary or "–", align="left", weight=5),
-    Column[ListedJob]("slowdown", "S", lambda row: slowdown_text(row.slowdown), detail=True),
+    Column[ListedJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.last_verdict), detail=True),
     Column[ListedJob]("waste", "waste", lambda row: share_text(row.waste), weight=6),
     Column[ListedJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
     Column[ListedJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=6),

@@ -49,6 +49,11 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
+def range_in_percent(least: float | None, most: float | None) -> str:
+    """Write in brackets from where to where a share may be: ` (24 to 63)`; nothing where that is not known."""
+    return "" if least is None or most is None else f" ({100 * least:.0f} to {100 * most:.0f})"
+
+
 def waited_of(share: float, whole: str) -> str:
     """A share of `whole`, what can be waited at most: `52.1 % of the step`. Collectives count each, also at once."""
     return f"{percent(share)} of {whole}" if share <= 1 else f"more than all of {whole} in several collectives at once"

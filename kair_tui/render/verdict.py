@@ -319,3 +319,8 @@ hours_text: Final = _or_dash(one_decimal)
 money_text: Final = _or_dash(money)
 cause_text: Final = _or_dash(cause_in_words)
 """What stragglers cost a job, figure by figure; a dash where that is not known."""
+
+
+def s_of_job(s: float | None, verdict: Verdict | None) -> str:
+    """Write S of a job, and whether it is noise: triage found no straggler."""
+    return slowdown_text(s) + (" within noise" if s is not None and verdict == "no_straggler" else "")

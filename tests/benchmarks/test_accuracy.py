@@ -16,11 +16,12 @@ from kept_trials import KeptTrials
 from layouts import STANDARD
 from recording import Columns
 from scenarios import Scenario, scenarios
-from scoring import Answer, Claim, Score, guilty_of, lowest_p, same_claims, score, struck, wilson
+from scoring import Answer, Claim, Score, guilty_of, lowest_p, same_claims, score, struck
 from trials import Batch, Trial, run_batch
 
 from kair_engine.causes import Cause
 from kair_engine.results.localize import LinkScore, LocalizeResult, RankScore
+from kair_engine.stats import wilson
 from kair_engine.whatif.operators import model
 
 GPU = Truth("slow_gpu", "compute", (3,))

@@ -10,6 +10,7 @@ from support.cli_samples import assert_valid, kair, store_variables
 from support.places import SAMPLES
 from support.stored_jobs import edit_job_file
 
+import kair as api
 import kair_engine.triage.analysis
 from kair_engine.recording.job_file import recordings_in
 
@@ -53,7 +54,15 @@ def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     assert data["cost_per_day"] == pytest.approx(2 * data["gpu_hours_per_day"])
     assert data["distribution"][-1] == {"slowdown": data["worst_slowdown"], "share": 1.0}
     assert data["hosts"][0]["accused_in"] == ["night"]
+    assert [(one["slow"], one["within_noise"]) for one in data["jobs"]] == [(True, False), (False, True)]
+    assert (data["slow"], data["slow_share"]) == (1, 0.5)
+    assert data["waste_least"] <= data["waste"] <= data["waste_most"]
+    causes = [(one["group"], one["jobs"]) for one in data["groups"] if one["by"] == "cause"]
+    assert causes == [("compute", 1), ("none", 1)]
+    assert data["jobs"][1]["slowdown"] > 1.05, "S stays what the replay says"
+    assert all("within noise" in kair(command, "-o", "wide").out for command in ("fleet", "jobs"))
     page = kair("fleet").out
+    assert "jobs slowed by 10 % or more: 50 % (9 to 91); GPU time wasted: " in page
     assert page.startswith("1 of 2 jobs with a straggler; fixing what was found saves ")
     assert "share of jobs whose S is that or less" in page
     listed = json.loads(kair("jobs", "--whatif", "--gpu-cost", "2", "--json").out)
@@ -72,6 +81,20 @@ def test_the_fleet_s_report_tells_the_same_in_either_form(_store: Path, tmp_path
         assert kair("fleet", "--report", str(tmp_path / name)).status == 0
         assert headline in (tmp_path / name).read_text()
     assert "<svg" in (tmp_path / "fleet.html").read_text()
+
+
+def test_python_prices_the_same_and_writes_nothing(_store: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(_store, tmp_path / "store")
+    for name in ("calm", "night"):
+        (recordings_in(store / name)[0] / "cost.json").unlink()
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    fleet = api.fleet(store=store, gpu_cost=2, progress=False)
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+    asked = json.loads(kair("fleet", "--gpu-cost", "2", "--json").out)["data"]
+    mine = json.loads(fleet.to_json())["data"]
+    assert {**mine, "store": ""} == {**asked, "store": ""}
+    assert (fleet.slow, fleet.jobs[1].within_noise) == (1, True)
+    assert "nothing found" in fleet.text()
 
 
 def test_a_job_that_cannot_be_priced_is_named_and_leaves_the_others(

@@ -9,7 +9,8 @@ from kair_engine.fleet import fleet_of, recurring, week_of
 from kair_engine.results.store import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
 from kair_engine.store.kept_answers import keep_cost, kept_cost
-from kair_tui.render.fleet import spread_in_words
+from kair_tui.render.fleet import shares_in_words, spread_in_words
+from kair_tui.render.verdict import s_of_job
 
 
 def job(
@@ -52,20 +53,61 @@ def test_the_spread_of_s_is_over_the_jobs_that_can_be_replayed() -> None:
     fleet = fleet_of("store", jobs, ())
     assert [(point.slowdown, point.share) for point in fleet.distribution] == [(1.0, pytest.approx(2 / 3)), (1.25, 1.0)]
     assert (fleet.replayed, fleet.slow, fleet.with_straggler) == (3, 1, 1)
+    assert [one.name for one in fleet.jobs if one.slow] == ["x"]
     assert (fleet.median_slowdown, fleet.slowdown_90, fleet.worst_slowdown) == (1.0, 1.25, 1.25)
     assert fleet.waste == pytest.approx(0.1 * 4 / 21), "each of the 21 devices counts alike"
     assert fleet.gpu_hours_per_day == pytest.approx(9.6)
     assert [one.name for one in fleet.jobs] == ["x", "w", "y", "z"]
     assert [(group.group, group.jobs) for group in fleet.groups] == [
-        ("3-4", 3),
-        ("9-16", 1),
+        ("1-8", 3),
+        ("9-64", 1),
         ("2025-W01", 1),
         ("2026-W30", 3),
+        ("compute", 1),
+        ("none", 3),
     ]
 
 
+def test_sizes_are_those_of_the_paper_s_order_of_magnitude() -> None:
+    fleet = fleet_of("store", [job(str(size), size=size) for size in (1, 8, 9, 64, 65, 512, 513, 4096)], ())
+    sizes = [(group.group, group.jobs) for group in fleet.groups if group.by == "size"]
+    assert sizes == [("1-8", 2), ("9-64", 2), ("65-512", 2), (">512", 2)]
+
+
+def test_a_job_is_slow_by_what_triage_found_and_else_its_s_is_noise() -> None:
+    faulty = job("faulty", 1.3, accused=("a",), waste=0.2)
+    barely = job("barely", 1.13, accused=("a",), waste=0.09)
+    fleet = fleet_of("store", [faulty, barely, job("healthy", 1.15)], ())
+    assert {one.name: (one.slow, one.within_noise) for one in fleet.jobs} == {
+        "faulty": (True, False),
+        "barely": (False, False),
+        "healthy": (False, True),
+    }
+    assert [point.slowdown for point in fleet.distribution] == [1.0, 1.13, 1.3], "S of a healthy job counts 1"
+    healthy = fleet.jobs[-1]
+    assert (healthy.slowdown, s_of_job(healthy.slowdown, healthy.verdict)) == (1.15, "1.1500 within noise")
+    assert "1 for 1 job without a straggler, whose S is noise" in spread_in_words(fleet)
+
+
+def test_shares_have_ranges_that_grow_narrow_with_the_number_of_jobs() -> None:
+    few, many = (
+        fleet_of("store", [job(f"{at}", 1.3, waste=0.2 if at % 4 == 0 else 0.0) for at in range(jobs)], ())
+        for jobs in (8, 800)
+    )
+    assert few.slow_share == many.slow_share == 0.25 and few.waste == pytest.approx(0.05)
+    assert (many.slow_share_least, many.slow_share_most) == pytest.approx((0.2212, 0.2811), abs=1e-4)
+    assert (few.slow_share_least, few.slow_share_most) == pytest.approx((0.0715, 0.5907), abs=1e-4)
+    assert many.waste_least == pytest.approx(0.2 * 0.2212, abs=0.001), "of jobs of one size the waste is binomial, too"
+    assert few.waste_least is not None and few.waste_least < 0.01
+    assert shares_in_words(many).startswith(
+        "jobs slowed by 10 % or more: 25 % (22 to 28); GPU time wasted: 5.0 % (4 to 6)"
+    )
+    (alone,) = (fleet_of("store", [job("x")], ()),)
+    assert (alone.waste, alone.waste_least, alone.waste_most) == (0.0, None, None)
+
+
 def test_a_job_whose_simulation_is_far_off_is_in_no_figure_of_s() -> None:
-    jobs = [job("x", 1.25), job("y", 1.1), job("z", 3.0)]
+    jobs = [job(name, slowdown, accused=("a",)) for name, slowdown in (("x", 1.25), ("y", 1.1), ("z", 3.0))]
     off = [replace(one, simulation_error=share) for one, share in zip(jobs, (0.05, None, 0.051), strict=True)]
     fleet = fleet_of("store", off, ())
     assert (fleet.replayed, fleet.inexact, fleet.worst_slowdown) == (2, 1, 1.25)

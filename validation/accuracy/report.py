@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from scenarios import Scenario
-from scoring import Score, wilson
+from scoring import Score
 from trials import METHODS, Trial
+
+from kair_engine.stats import wilson
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.5)
 _CURVE_WIDTH = 50

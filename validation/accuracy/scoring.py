@@ -1,6 +1,5 @@
 """Compares what a method says about a job with what is really wrong with it."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ NOBODYS_FAULT = frozenset({"garbage_collection", "stage_imbalance", "sequence_im
 """Faults of which no rank is guilty: what is wrong must be said, and nobody be accused."""
 ALL_OR_NONE = frozenset({"slow_gpu", "slow_host"})
 """Faults that slow all operators alike: to name one of them is wrong."""
-_Z = 1.959964
-"""95 % of a normal distribution lie within so many standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +110,6 @@ def lowest_p(result: LocalizeResult) -> float:
 def same_claims(one: Answer, other: Answer) -> bool:
     """Whether two answers give one verdict, and accuse the same ranks of the same."""
     return one.verdict == other.verdict and _outline(one) == _outline(other)
-
-
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's formula; (0, 1) without trials."""
-    if not trials:
-        return 0.0, 1.0
-    share, z2 = hits / trials, _Z**2
-    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = _Z / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _claim(finding: Finding) -> Claim:

@@ -4,7 +4,7 @@ What stragglers cost each job of a store, and how that is spread over all of the
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
@@ -12,6 +12,9 @@ from kair_engine.results.ledger import LedgerSummary
 from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import DeviceRecord, Verdict
 from kair_engine.trace.model import KairWarning
+
+SLOWED: Final = 1.1
+"""A job is slow if its step takes so many times what it takes without all that triage found, or more [W]."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,10 @@ class FleetJob(StragglerCost):
     """ISO 8601, `2026-W30`: in which it was recorded, or else imported."""
     cost_per_day: float | None
     """In the currency of what a GPU hour costs; None where that was not given."""
+    slow: bool = False
+    """Whether what triage found slows it by 10 % or more: `waste` is 1/11 or more."""
+    within_noise: bool = False
+    """Whether `slowdown` is noise alone, as triage finds no straggler: figures of S then count 1."""
 
 
 @dataclass(frozen=True)
@@ -178,28 +185,44 @@ class ShareOfJobs:
     """Of the jobs, those whose S is this or less."""
 
 
-@dataclass(frozen=True)
-class FleetGroup:
-    """Jobs of one size, or of one week."""
+@dataclass(frozen=True, kw_only=True)
+class FleetFigures:
+    """How often stragglers occur in some jobs, and what they cost; ranges are of 95 %."""
 
-    by: Literal["size", "week"]
-    """What they have in common."""
-    group: str
-    """The week, or from how many ranks to how many: `5-8`."""
-    jobs: int
-    """How many."""
     with_straggler: int
     """Jobs in which a rank, host or link is accused."""
     slow: int
-    """Jobs whose S is SLOW or more."""
+    """Jobs that what triage found slows by 10 % or more."""
+    slow_share: float | None
+    """The same as a share of the jobs; None without a job."""
+    slow_share_least: float | None
+    """Where that share begins for more jobs of this kind (Wilson's interval)."""
+    slow_share_most: float | None
+    """Where it ends."""
     median_slowdown: float | None
-    """None where no job of the group can be replayed."""
+    """Half of the jobs have this S or less; None where none can be replayed. S within noise is 1 here and below."""
     worst_slowdown: float | None
-    """The largest S of the group."""
-    gpu_hours_per_day: float
-    """Of all of them, what undoing what was found saves."""
+    """The largest S of all."""
     waste: float | None
-    """The same as a share of their devices' time."""
+    """Of the time of all these jobs' devices, what undoing what was found saves; None without a job."""
+    waste_least: float | None
+    """Where that share begins for more jobs of this kind (bootstrap over jobs); None of fewer than two."""
+    waste_most: float | None
+    """Where it ends."""
+    gpu_hours_per_day: float
+    """What undoing what was found saves, in hours of all devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetGroup(FleetFigures):
+    """Jobs of one size, one week, or one cause."""
+
+    by: Literal["size", "week", "cause"]
+    """What they have in common."""
+    group: str
+    """The week, from how many ranks to how many (`9-64`), or the cause: `none` where nothing was found."""
+    jobs: int
+    """How many."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +245,7 @@ class FleetHost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetResult:
+class FleetResult(FleetFigures):
     """How often stragglers occur, and what they cost."""
 
     store: str
@@ -231,26 +254,14 @@ class FleetResult:
     """Those that waste most first."""
     replayed: int
     """Jobs that S is known of, and not `inexact`: the distribution and all figures of S are over these."""
-    with_straggler: int
-    """Jobs in which a rank, host or link is accused."""
-    slow: int
-    """Jobs whose S is 1.05 or more."""
-    median_slowdown: float | None
-    """Half of the jobs are slowed no more than this; None where none can be replayed."""
     slowdown_90: float | None
     """Nine of ten jobs are slowed no more than this."""
-    worst_slowdown: float | None
-    """The largest S of all."""
-    waste: float | None
-    """Of the time of all jobs' devices, what undoing what was found saves; None without a job."""
-    gpu_hours_per_day: float
-    """The same in hours."""
     cost_per_day: float | None
     """In the currency of what a GPU hour costs; None where that was not given."""
     distribution: tuple[ShareOfJobs, ...]
     """Of S over the jobs, one point for each value."""
     groups: tuple[FleetGroup, ...]
-    """By size, then by week."""
+    """By size, then by week, then by cause."""
     hosts: tuple[FleetHost, ...]
     """Those that are accused most often first."""
     warnings: tuple[KairWarning, ...]

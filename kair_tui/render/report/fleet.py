@@ -8,14 +8,18 @@ from kair_tui.render.fleet import (
     COLUMNS,
     GROUP_COLUMNS,
     HOST_COLUMNS,
+    SLOW_BY,
     accused_hosts,
     fleet_headline,
     ledger_lines,
+    shares_in_words,
+    slow_text,
     spread_in_words,
+    waste_text,
 )
 from kair_tui.render.report.content import Block, Command, Facts, Node, Report, Section, Text, Tone, Tree, table
 from kair_tui.render.report.pictures import shares
-from kair_tui.render.units import count, one_decimal, percent, slowdown
+from kair_tui.render.units import count, one_decimal, slowdown
 from kair_tui.render.verdict import money_text
 from kair_tui.render.warnings import warnings_in_words
 
@@ -40,8 +44,9 @@ def fleet_report(result: FleetResult, command: str, made: str) -> Report:
 def _facts(result: FleetResult) -> Facts:
     pairs = [
         ("jobs", count(len(result.jobs))),
+        (f"slowed by {SLOW_BY} or more", slow_text(result)),
         ("median S", "–" if result.median_slowdown is None else slowdown(result.median_slowdown)),
-        ("waste", "–" if result.waste is None else percent(result.waste)),
+        ("waste", waste_text(result)),
         ("GPU-hours a day that fixes save", one_decimal(result.gpu_hours_per_day)),
     ]
     if result.cost_per_day is not None:
@@ -51,7 +56,7 @@ def _facts(result: FleetResult) -> Facts:
 
 def _sections(result: FleetResult, command: str) -> Iterator[Section]:
     yield Section("How much jobs are slowed down", tuple(_spread(result)))
-    for by, name in (("size", "By size"), ("week", "By week")):
+    for by, name in (("size", "By size"), ("week", "By week"), ("cause", "By cause")):
         groups = [group for group in result.groups if group.by == by]
         yield Section(name, (table(GROUP_COLUMNS, groups, _GROUPS),))
     hosts = accused_hosts(result)
@@ -72,6 +77,7 @@ def _sections(result: FleetResult, command: str) -> Iterator[Section]:
 
 
 def _spread(result: FleetResult) -> Iterator[Block]:
+    yield Text(shares_in_words(result))
     yield Text(spread_in_words(result))
     if len(result.distribution) >= _SOME:
         yield shares(result.distribution)

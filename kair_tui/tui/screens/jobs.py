@@ -16,6 +16,7 @@ from kair_tui.render.units import count, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.written import Format, written
 from kair_tui.tui.filtering import Filter
+from kair_tui.tui.frame.command_line import run_command
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import FilteredScreen
 from kair_tui.tui.question import answer_of_store, entry_of, line_of
@@ -25,6 +26,7 @@ from kair_tui.tui.widgets.lists import JobList
 from kair_tui.tui.widgets.styles import styles_of
 
 _JOBS = Question.of("jobs")
+_FLEET = Question.of("fleet")
 _PRICED = Question.of("jobs", whatif=True)
 _HOW_TO_BEGIN = (
     "A job comes into the store with",
@@ -45,7 +47,8 @@ class JobsScreen(FilteredScreen):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u", "use", "use"),
-        Binding("dollar_sign", "whatif", "what they cost", key_display="$"),
+        Binding("dollar_sign", "whatif", "costs", key_display="$"),
+        Binding("F", "fleet", "fleet"),
     ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
@@ -108,6 +111,10 @@ class JobsScreen(FilteredScreen):
         self.say(f"working out what stragglers cost {plural(len(self._jobs), 'job')} {self.look.glyphs.ellipsis}")
         self._news = "waste and cause are of all steps of a job"
         self._ask(_PRICED)
+
+    def action_fleet(self) -> None:
+        """Open `kair fleet`: how often stragglers occur in all jobs."""
+        run_command(self, line_of(_FLEET, "", self._store))
 
     def _answered(self, answer: Document | None, error: Exception | None) -> None:
         """Show what the store has."""
@@ -211,7 +218,7 @@ class JobsScreen(FilteredScreen):
 
     def offers(self, action: str, of: str = "") -> bool:
         """Without jobs there is nothing to choose; without an open job there is none to act on."""
-        if action in ("use", "whatif", "filter", "sort", "reverse", "export") and not self._jobs:
+        if action in ("use", "whatif", "fleet", "filter", "sort", "reverse", "export") and not self._jobs:
             return False
         if action in ("go_to_rank", "recording") and self.kair.session is None:
             return False

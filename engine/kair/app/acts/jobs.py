@@ -50,10 +50,11 @@ def remove_jobs(store: OpenStore, names: Sequence[str]) -> None:
         store.store.remove(name)
 
 
-def price_jobs(store: OpenStore) -> Priced:
+def price_jobs(store: OpenStore, *, keep: bool = True) -> Priced:
     """Work out what stragglers cost the jobs of which that is not known yet, and keep each cost at once.
 
-    A job that cannot be analysed is passed over with a warning. Nothing is kept where $KAIR_READ_ONLY is set.
+    A job that cannot be analysed is passed over with a warning. Without `keep`, or with $KAIR_READ_ONLY set, nothing is
+    kept.
     """
     costs, failed = dict[str, StragglerCost](), list[KairWarning]()
     listing = store.store.listing()
@@ -61,14 +62,14 @@ def price_jobs(store: OpenStore) -> Priced:
     for done, name in enumerate(missing):
         store.progress(done, len(missing), name)
         try:
-            costs[name] = _worked_out(store, name)
+            costs[name] = _worked_out(store, name, keep=keep)
         except KairError as error:
             failed.append(short_warning("not_priced", f"job {name} is not priced: {error}"))
     return Priced(costs, tuple(failed), None if costs else listing)
 
 
-def _worked_out(store: OpenStore, name: str) -> StragglerCost:
-    """Triage the job, replay it, and keep verdict and cost."""
+def _worked_out(store: OpenStore, name: str, *, keep: bool) -> StragglerCost:
+    """Triage the job, replay it, and keep verdict and cost where asked to."""
     from kair_engine.fleet import cost_of
     from kair_engine.store.kept_answers import keep_cost
 
@@ -76,8 +77,9 @@ def _worked_out(store: OpenStore, name: str) -> StragglerCost:
     answer = session.ask(Question.of("triage"))
     with blaming_files(session.trace):
         cost = cost_of(session.trace, answer.result)
-    session.keep(answer)
-    if session.trace.job.stored_in is not None and not is_read_only():
+    if keep:
+        session.keep(answer)
+    if keep and session.trace.job.stored_in is not None and not is_read_only():
         keep_cost(Path(session.trace.job.stored_in), cost, session.trace.job.operations)
     return cost
 
