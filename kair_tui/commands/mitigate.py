@@ -63,7 +63,9 @@ def run(
     policy: Annotated[
         str | None,
         Option(
-            "--policy", "With control: continuous (the default), deterministic, each-step, static. With simulate: all."
+            "--policy",
+            "With control: continuous (the default), continuous-deadline, deterministic, each-step, static, or your own"
+            " as module:class. With simulate: backup-workers, too. Default: all.",
         ),
     ] = None,
     auto: Annotated[bool, Option("--auto", "With control: carry proposals out. Default: a person approves.")] = False,
@@ -158,14 +160,17 @@ def run(
             from kair_mitigate.controller import Controller
             from kair_mitigate.policy.table import policy_of
 
+            def report(text: str) -> None:
+                say(f"kair: {text}")
+
             controller = Controller(
                 JobPlaces(session.root, name),
                 records,
-                policy_of(policy or "continuous"),
+                policy_of(policy or "continuous", report),
                 auto=auto,
                 per_hour=per_hour,
                 most=most,
-                say=lambda text: say(f"kair: {text}"),
+                say=report,
                 units=units,
                 unit_size=unit_size,
                 micro_batch=micro_batch,

@@ -1,7 +1,7 @@
 """When to do what about a straggler: policies decide, from what a view of the job shows, on one action or none.
 
 Thresholds are after AntDT, whose own are not public; validation/reports/mitigation.md has what they gain.
-Whoever wants another policy writes an object with `decide`.
+A user's own policy is a class with `decide`; `loading` finds it by name.
 """
 
 from collections.abc import Mapping
@@ -89,10 +89,10 @@ NOTHING = Action()
 
 
 class Policy(Protocol):
-    """Decides after each step; may remember what it has seen."""
+    """Decides after each step of one job; may remember what it has seen. A user's own is made without arguments."""
 
     def decide(self, view: View) -> Action:
-        """The action for the job as it is seen."""
+        """Return the action for the job as it is seen, `Action()` for none."""
         ...
 
 
