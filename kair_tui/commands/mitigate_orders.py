@@ -41,13 +41,13 @@ def _order(
         raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
     now = known.state.plan.sizes
     is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
-    wanted = _sizes_in(sizes) if is_of_sizes else now
+    wanted = sizes_in(sizes) if is_of_sizes else now
     if len(wanted) != len(now) or sum(wanted) != sum(now):
         raise UsageError(
             f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
             "sizes add up to the same, so that the job trains the same",
         )
-    parts = None if batches is None else _sizes_in(batches, "--batches takes those of each rank in a step")
+    parts = None if batches is None else sizes_in(batches, "--batches takes those of each rank in a step")
     if (parts or deadline) and not known.is_uneven:
         raise InputError(
             "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
@@ -57,7 +57,8 @@ def _order(
     records.order(wanted, by, kind=kind, from_step=from_step, batches=parts, deadline_us=deadline_us)
 
 
-def _sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+def sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+    """Return the numbers of a list such as 21,6,21. Raises UsageError for anything else."""
     try:
         sizes = tuple(int(part) for part in (text or "").split(","))
     except ValueError:

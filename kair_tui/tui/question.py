@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kair.app.question import Question, unwatched
 from kair.app.step_choice import step_text
@@ -13,6 +13,10 @@ from kair_tui.cli.registry import Entry, find
 
 if TYPE_CHECKING:
     from kair_tui.render.answer import Document
+
+
+_ACTIONS: Final = {"mitigate": ("simulate",)}
+"""Of commands with actions, the one that a question about a job asks."""
 
 
 def entry_of(question: Question) -> Entry:
@@ -26,7 +30,9 @@ def entry_of(question: Question) -> Entry:
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    words = ["kair", question.command, *([job] if entry.needs == "trace" else []), *_options(question, entry)]
+    action = _ACTIONS.get(question.command, ())
+    about_job = [job] if entry.needs == "trace" or action else []
+    words = ["kair", question.command, *action, *about_job, *_options(question, entry)]
     if question.steps is not None:
         words += ["--step", step_text(question.steps)]
     if store is not None:

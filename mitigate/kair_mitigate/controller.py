@@ -222,12 +222,6 @@ def stepped(
     return None if told is None else (told[0] - told[3], told[1], told[2])
 
 
-def recorded(steps: Path, ranks: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(seconds of computing (steps × ranks), the rest of each step) of a job that capture watched. Raises OSError."""
-    _, self_s, step_s = _matrices(read_all(steps, MOST_ROWS), ranks)
-    return self_s.T, np.maximum(step_s.max(axis=0) - self_s.max(axis=0), 0.0)
-
-
 def _told(
     rows: npt.NDArray[Any], ranks: int, known: JobState
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int] | None:

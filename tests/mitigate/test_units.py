@@ -20,8 +20,8 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
-from kair_mitigate.controller import Controller, recorded
-from kair_mitigate.job_state import StateWriter
+from kair_mitigate.controller import Controller, stepped
+from kair_mitigate.job_state import JobState, StateWriter
 from kair_mitigate.known_units import found_units, keep_units, kept_units
 from kair_mitigate.plans import Plan, State
 from kair_mitigate.policy.policies import Continuous, Policy
@@ -255,5 +255,7 @@ def test_on_devices_ranks_compute_what_these_tell(tmp_path: Path) -> None:
     rows["self_us"], rows["step_us"] = 1000, 25_000
     rows["device_us"] = np.where(rows["step"] % 4 == 3, 10_000 * (1 + rows["rank"]), 0)
     log.append(rows)
-    compute_s, _ = recorded(tmp_path, 2)
-    assert np.allclose(compute_s, [0.01, 0.02])
+    known = JobState(State(1, 0, 0, 7, Plan(0, 0, (16, 16))), 1000, 0, 0, rows["begin_us"][-1] / 1e6, ())
+    found = stepped(tmp_path, known)
+    assert found is not None
+    assert np.allclose(found[1].T, [0.01, 0.02])

@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import SimulatedPolicy
 from kair_mitigate.policy.job_patterns import PATTERNS
 from kair_mitigate.policy.loading import Guarded, own_policy
 from kair_mitigate.policy.policies import BackupWorkers, Continuous, Deterministic, EachStep, Policy, Static
-from kair_mitigate.policy.simulation import Simulated, simulate, simulate_recorded
+from kair_mitigate.policy.simulation import Simulated, simulate
 
 DEADLINE = 1.25
 """Times the median unit's computing."""
@@ -39,7 +38,7 @@ def policy_of(name: str, report: Callable[[str], None]) -> Policy:
     return Guarded(make(), name, report) if ":" in name else make()
 
 
-def _simulated(name: str) -> Callable[[], Policy]:
+def simulated_policy(name: str) -> Callable[[], Policy]:
     """Return what makes the policy for simulations, which end with InputError where a user's own goes wrong."""
     make = _maker(name, SIMULATED)
     return (lambda: Guarded(make(), name, _stop, simulated=True)) if ":" in name else make
@@ -60,22 +59,15 @@ def _stop(text: str) -> NoReturn:
 def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[SimulatedPolicy]:
     """Yield the chosen policies, each against `draws` jobs of each pattern. Raises UsageError, InputError."""
     for name in chosen:
-        make = _simulated(name)
+        make = simulated_policy(name)
         for pattern in PATTERNS:
             played = [simulate(make(), pattern, ranks, STEPS, seed) for seed in range(draws)]
-            yield _row(name, pattern.name, ranks, STEPS, played)
+            yield row_of(name, pattern.name, ranks, STEPS, played)
 
 
-def recorded_rows(
-    compute_s: npt.NDArray[np.float64], rest_s: npt.NDArray[np.float64], sizes: Sequence[int], chosen: Sequence[str]
-) -> Iterator[SimulatedPolicy]:
-    """Of the chosen policies against a recorded job: its seconds of computing (steps × ranks), and the rest."""
-    for name in chosen:
-        played = simulate_recorded(_simulated(name)(), compute_s, rest_s, np.array(sizes, dtype=np.int64))
-        yield _row(name, "as recorded", len(sizes), len(rest_s), [played])
+def row_of(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
+    """Return the mean of what came of a policy in jobs of so many ranks and steps."""
 
-
-def _row(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in played]))
 
