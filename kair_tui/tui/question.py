@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _ACTIONS: Final = {"mitigate": ("simulate",)}
-"""Of commands with actions, the one that a question about a job asks."""
+"""Of commands with actions, the one that a question about a job asks where it names none."""
 
 
 def entry_of(question: Question) -> Entry:
@@ -30,7 +30,7 @@ def entry_of(question: Question) -> Entry:
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    action = _ACTIONS.get(question.command, ())
+    action = () if question.argument("action") else _ACTIONS.get(question.command, ())
     about_job = [job] if entry.needs == "trace" or action else []
     words = ["kair", question.command, *action, *about_job, *_options(question, entry)]
     if question.steps is not None:
