@@ -66,6 +66,13 @@ def run(
             minimum=0,
         ),
     ] = None,
+    learning_rate: Annotated[
+        Literal["linear", "sqrt", "keep"] | None,
+        Option(
+            "--learning-rate",
+            "With plan and leave: sizes may add up to another batch, which the learning rate follows so.",
+        ),
+    ] = None,
     from_step: Annotated[int, Option("--from-step", "With plan and leave: not before.", metavar="N", minimum=0)] = 0,
     leave_out: Annotated[
         str | None, Option("--leave-out", "With leave: a host that is to start no further attempt.", metavar="HOST")
@@ -209,7 +216,7 @@ def run(
             )
             controller.run(once=once)
         elif action in ORDERS:
-            shares = {"sizes": sizes, "batches": batches, "deadline": deadline}
+            shares = {"sizes": sizes, "batches": batches, "deadline": deadline, "learning_rate": learning_rate}
             ORDERS[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
         result = replace(status_of(session, action, name, records), rates=rates_of_steps(session, name, records))
         return replace(result, audited=audited(folder, result, epochs)) if action == "audit" else result

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 _MOST_SIZES: Final = 12
-_ACTIONS: Final = {"adjust_bs": "resize", "kill_restart": "restart", "backup_workers": "deadline"}
+_ACTIONS: Final = {"adjust_bs": "resize", "kill_restart": "restart", "backup_workers": "deadline", "adjust_lr": "batch"}
 
 
 def _headline(result: MitigateResult) -> str:
@@ -69,7 +69,8 @@ def shares_text(plan: MitigationPlan) -> str:
     """What the ranks take, in how many batches where these differ, and until when."""
     parts = f" in {','.join(map(str, plan.batches[:_MOST_SIZES]))} batches" if plan.batches else ""
     until = f", {duration(plan.deadline_us)} at most" if plan.deadline_us else ""
-    return f"{sizes_text(plan.sizes)}{parts}{until}"
+    rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
+    return f"{sizes_text(plan.sizes)}{parts}{until}{rate}"
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:

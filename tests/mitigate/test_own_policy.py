@@ -128,6 +128,9 @@ SIZES = np.array([20, 12, 16, 16])
         (Action("adjust_bs", sizes=SIZES / 1), "no array of 4 integers"),  # type: ignore[arg-type]
         (Action("adjust_bs", sizes=SIZES + 1), "do not add up to 64"),
         (Action("adjust_bs", sizes=np.array([40, 8, 8, 8])), "leave their bounds (2 to 32)"),
+        (Action("adjust_lr"), "adjust_lr without sizes"),
+        (Action("adjust_lr", sizes=SIZES - 2), "the job's loader was given no optimizer="),
+        (Action("adjust_bs", sizes=SIZES, learning_rate="cubic"), "learning_rate 'cubic'"),  # type: ignore[arg-type]
         (Action("adjust_bs", sizes=SIZES, micro_batches=SIZES - 16), "fewer than 1 micro-batch"),
         (Action("backup_workers"), "neither a deadline above 0 nor spare units"),
         (Action("backup_workers", deadline=float("nan")), "neither a deadline above 0 nor spare units"),
@@ -145,6 +148,11 @@ def test_what_the_job_cannot_do_is_reported_once_and_is_no_action(answer: object
     assert report.startswith("policy my:Policy ")
     assert text in report
     assert report.endswith("nothing is planned (step 39)")
+
+
+def test_another_batch_is_for_jobs_that_can_follow_it() -> None:
+    action = Action("adjust_lr", sizes=SIZES - 2, learning_rate="sqrt")
+    assert Guarded(Answers(action), "my:Policy", print).decide(view(can_adjust_lr=True)) is action
 
 
 def test_while_a_plan_is_to_come_only_a_restart_counts() -> None:

@@ -47,6 +47,8 @@ class MitigationPlan:
     """Per rank, in how many batches it takes its samples of a step; empty where all take as many."""
     deadline_us: int | None = None
     """A rank that computes longer in a step leaves its other batches for a later one; null where none does."""
+    learning_rate: float = 1.0
+    """The job's own learning rate is multiplied by this: other than 1 where a step has other samples than the job's."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class MitigationProposal:
     proposed_at: str
     """UTC, ISO 8601."""
     action: str
-    """`adjust_bs`, `backup_workers` (a deadline) or `kill_restart`."""
+    """`adjust_bs`, `adjust_lr` (other samples a step, and another learning rate), `backup_workers` (a deadline) or
+    `kill_restart`."""
     sizes: tuple[int, ...]
     """Per rank; empty where none change."""
     figures: Mapping[str, float]
@@ -71,6 +74,8 @@ class MitigationProposal:
     """As of a plan; empty where these stay."""
     deadline_us: int | None = None
     """As of a plan; null where it stays."""
+    learning_rate: Literal["linear", "sqrt", "keep"] | None = None
+    """How it follows the samples of a step; null where that stays."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from kair_mitigate.policy.policies import NOTHING, Action, Kind, Policy, View
 
 _EXAMPLE = "kair mitigate control JOB --policy my_module:Policy"
 _KINDS = get_args(Kind)
+_RULES = ("linear", "sqrt", "keep")
 
 
 def own_policy(name: str) -> Callable[[], Policy]:
@@ -109,12 +110,11 @@ def _faults(action: Any, view: View) -> Iterator[str]:  # noqa: ANN401
         is_array = isinstance(array, np.ndarray) and array.shape == (units,) and array.dtype.kind in "iu"
         if array is not None and not is_array:
             yield f"answered {name} that are no array of {units} integers"
-    sizes = action.sizes
-    if action.kind == "adjust_bs" and sizes is None:
-        yield "answered adjust_bs without sizes"
-    if sizes is not None and (sizes.sum() != view.batch or (sizes < view.lowest).any() or (sizes > view.highest).any()):
-        bounds = f"{view.lowest.min()} to {view.highest.max()}"
-        yield f"answered sizes that do not add up to {view.batch}, or leave their bounds ({bounds})"
+    yield from _faults_of_sizes(action, view)
+    if action.kind == "adjust_lr" and not view.can_adjust_lr:
+        yield "answered adjust_lr: the job's loader was given no optimizer="
+    if action.learning_rate not in _RULES:
+        yield f"answered learning_rate {action.learning_rate!r}: there are {', '.join(_RULES)}"
     if action.micro_batches is not None and (action.micro_batches < 1).any():
         yield "answered fewer than 1 micro-batch"
     if action.kind == "backup_workers" and not (action.spare or 0 < (action.deadline or 0) < np.inf):
@@ -123,6 +123,16 @@ def _faults(action: Any, view: View) -> Iterator[str]:  # noqa: ANN401
         yield f"answered units that are not there: the job has {units}"
     if not all(isinstance(value, Real) for value in action.reason.values()):
         yield "answered a reason with a value that is no number"
+
+
+def _faults_of_sizes(action: Action, view: View) -> Iterator[str]:
+    sizes = action.sizes
+    if action.kind in {"adjust_bs", "adjust_lr"} and sizes is None:
+        yield f"answered {action.kind} without sizes"
+    if sizes is not None and ((sizes < view.lowest).any() or (sizes > view.highest).any() or not sizes.any()):
+        yield f"answered sizes that leave their bounds ({view.lowest.min()} to {view.highest.max()})"
+    if sizes is not None and sizes.sum() != view.batch and action.kind != "adjust_lr":
+        yield f"answered sizes that do not add up to {view.batch}, which only adjust_lr may change"
 
 
 def _said(error: BaseException) -> str:

@@ -58,6 +58,8 @@ class View:
     """In so many a unit can take its samples of a step; 1 where all have to take them in as many."""
     has_deadline: bool = False
     """Whether units leave off at one already."""
+    can_adjust_lr: bool = False
+    """Whether the global batch can change: the job's loader knows the optimizer."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Units of the host that the network's slowness is blamed on, if any."""
 
@@ -81,6 +83,8 @@ class Action:
     """Units leave off after this many times the median unit's computing."""
     spare: int = 0
     """So many of the slowest units are not waited for."""
+    learning_rate: Literal["linear", "sqrt", "keep"] = "linear"
+    """Of `adjust_lr`, which may change the global batch: how the learning rate follows it."""
     price: StepPrice | RestartPrice | None = None
     reason: Mapping[str, float] = field(default_factory=dict)
 

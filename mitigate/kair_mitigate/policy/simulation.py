@@ -114,6 +114,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
                 done=seen,
                 restart_s=restart_s,
                 has_deadline=state.deadline is not None,
+                can_adjust_lr=True,
                 slow_network=job.slow_network(step, state.cured),
             )
         )
@@ -133,7 +134,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
     return Simulated(
         speed_up=job.static_s() / steps / step_s,
         step_s=step_s,
-        resizes=kinds.count("adjust_bs"),
+        resizes=kinds.count("adjust_bs") + kinds.count("adjust_lr"),
         restarts=kinds.count("kill_restart"),
         redone_share=1 - samples / given,
         actions=tuple(actions),
