@@ -22,6 +22,7 @@ from kair_engine.results.blame import BlameResult
 from kair_engine.results.compare import CompareResult
 from kair_engine.results.forecast import ForecastResult
 from kair_engine.results.localize import LocalizeResult
+from kair_engine.results.mitigate import MitigateResult
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.store import FleetResult
@@ -116,6 +117,10 @@ class Pinpoint(Written, PinpointResult):
 
 class Whatif(Written, WhatifInWords):
     """How fast the job would be without its stragglers, and what each part costs."""
+
+
+class Mitigation(Written, MitigateResult):
+    """What each mitigation policy would save the job."""
 
 
 class RankProfile(Written, RankProfileResult):
@@ -256,6 +261,22 @@ class Job:
     ) -> Whatif:
         """Replay the job without its stragglers, and price fixes such as `rank=16` or `kind=input`."""
         return self._made(Whatif, "whatif", step, fix=tuple(fix), scale=tuple(scale), gpu_cost=gpu_cost)
+
+    def mitigation(
+        self,
+        step: Steps = None,
+        *,
+        policy: Sequence[str] = (),
+        sizes: Sequence[int] = (),
+        most: int | None = None,
+        fixed_share: float | None = None,
+    ) -> Mitigation:
+        """Replay mitigation policies on the recorded steps, as `kair mitigate simulate JOB` does.
+
+        `sizes` are the ranks' samples of a step, `most` what one has memory for. Raises UsageError for another policy.
+        """
+        asked = {"policy": tuple(policy), "sizes": tuple(sizes), "most": most, "fixed_share": fixed_share}
+        return self._made(Mitigation, "mitigate", step, **asked)
 
     def windows(self) -> WindowsResult:
         """Price each window of sampled steps: S, M_W and S_w over time, as `kair watch --whatif` shows them."""

@@ -511,6 +511,7 @@ COMMANDS: Final = (
             "kair mitigate approve job123 3",
             "kair mitigate plan job123 --sizes 21,6,21",
             "kair mitigate audit job123 --json",
+            "kair mitigate simulate traces/",
             "kair mitigate simulate --ranks 16",
         ),
         needs="store",

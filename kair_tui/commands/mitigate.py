@@ -10,13 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from kair.app.jobs import find_job
+from kair.app.question import Question
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import MitigateAction, MitigateResult
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.output import say
 from kair_tui.commands.mitigate_audit import audited, audited_shards
-from kair_tui.commands.mitigate_orders import ORDERS, nothing_more
+from kair_tui.commands.mitigate_orders import ORDERS, nothing_more, sizes_in
 from kair_tui.commands.mitigate_shards import lines_of, make_shards, serve_shards, shards_of
 from kair_tui.commands.mitigate_status import rates_of_steps, records_of, status_of
 
@@ -24,8 +26,8 @@ RENDERER = "kair_tui.render.mitigate"
 _ACTIONS: Final = (
     "run -- COMMAND…: run the job, restarted as ordered. status, history: look. control: watch it and propose. plan,"
     " leave: order sizes, or a restart. approve, deny: a proposal. undo: the sizes before. audit: every sample once?"
-    " simulate: what policies gain. drain HOST: how its scheduler takes it out. shards: give data out by the shard to"
-    " workers that do not step together."
+    " simulate: what policies gain in drawn jobs; simulate JOB or TRACES: what they would save a recorded one. drain"
+    " HOST: how its scheduler takes it out. shards: give data out by the shard to workers that do not step together."
 )
 
 
@@ -35,13 +37,21 @@ def run(
     action: Annotated[MitigateAction, Argument(_ACTIONS)] = "status",
     words: Annotated[
         Sequence[str],
-        Argument("The job; with approve and deny a proposal's number after it; with run -- the command."),
+        Argument(
+            "The job; with approve and deny a proposal's number after it; with simulate traces, too; with run -- the"
+            " command."
+        ),
     ] = (),
     job: Annotated[
         str | None, Option("--job", "The job. Default: the first word, else $KAIR_JOB.", metavar="NAME")
     ] = None,
     sizes: Annotated[
-        str | None, Option("--sizes", "With plan and leave: samples of each rank in a step.", metavar="21,6,21")
+        str | None,
+        Option(
+            "--sizes",
+            "With plan and leave: samples of each rank in a step. With simulate JOB: those recorded.",
+            metavar="21,6,21",
+        ),
     ] = None,
     batches: Annotated[
         str | None,
@@ -56,16 +66,26 @@ def run(
             minimum=0,
         ),
     ] = None,
+    learning_rate: Annotated[
+        Literal["linear", "sqrt", "keep"] | None,
+        Option(
+            "--learning-rate",
+            "With plan and leave: sizes may add up to another batch, which the learning rate follows so.",
+        ),
+    ] = None,
     from_step: Annotated[int, Option("--from-step", "With plan and leave: not before.", metavar="N", minimum=0)] = 0,
     leave_out: Annotated[
         str | None, Option("--leave-out", "With leave: a host that is to start no further attempt.", metavar="HOST")
     ] = None,
     policy: Annotated[
-        str | None,
+        Sequence[str],
         Option(
-            "--policy", "With control: continuous (the default), deterministic, each-step, static. With simulate: all."
+            "--policy",
+            "With control: continuous (the default), continuous-deadline, deterministic, each-step, static, or your own"
+            " as module:class. With simulate: backup-workers, too; can be repeated. Default: all.",
+            metavar="POLICY",
         ),
-    ] = None,
+    ] = (),
     auto: Annotated[bool, Option("--auto", "With control: carry proposals out. Default: a person approves.")] = False,
     once: Annotated[bool, Option("--once", "With control: look once at what there is, and end.")] = False,
     per_hour: Annotated[
@@ -73,7 +93,12 @@ def run(
     ] = 20,
     most: Annotated[
         int | None,
-        Option("--most", "With control: the most samples that a rank has memory for.", metavar="N", minimum=1),
+        Option(
+            "--most",
+            "With control and simulate JOB: the most samples that a rank has memory for.",
+            metavar="N",
+            minimum=1,
+        ),
     ] = None,
     units: Annotated[
         str | None,
@@ -92,6 +117,16 @@ def run(
     ] = None,
     ranks: Annotated[int, Option("--ranks", "With simulate: how many.", metavar="N", minimum=1)] = 16,
     draws: Annotated[int, Option("--draws", "With simulate: jobs of each kind.", metavar="N", minimum=1)] = 3,
+    fixed_share: Annotated[
+        float | None,
+        Option(
+            "--fixed-share",
+            "With simulate JOB: the share of a rank's own time that does not depend on its batch. Default: the range of"
+            " 0 to 0.4.",
+            metavar="SHARE",
+            minimum=0,
+        ),
+    ] = None,
     epochs: Annotated[
         int | None,
         Option(
@@ -131,12 +166,17 @@ def run(
     """Does it, and says where the job stands. Raises UsageError, InputError; SystemExit with the job's status."""
     if action == "drain":
         return _drained(session, words, job, yes=yes)
+    if action == "simulate":
+        recorded = words if job is None else (job, *words)
+        if not recorded:
+            return _simulated(session, ranks, draws, policy)
+        given = None if sizes is None else sizes_in(sizes)
+        question = Question.of("mitigate", policy=policy, sizes=given, most=most, fixed_share=fixed_share)
+        return _replayed(session, recorded, question)
     name, rest = _named(action, words, job)
     folder = session.root / name / "mitigate"
     if action == "run":
         raise SystemExit(_run(name, folder, session.root, rest, with_capture=not no_capture))
-    if action == "simulate":
-        return _simulated(session, name, policy, ranks, draws)
     if action == "shards":
         nothing_more(rest)
         make = partial(
@@ -158,14 +198,17 @@ def run(
             from kair_mitigate.controller import Controller
             from kair_mitigate.policy.table import policy_of
 
+            def report(text: str) -> None:
+                say(f"kair: {text}")
+
             controller = Controller(
                 JobPlaces(session.root, name),
                 records,
-                policy_of(policy or "continuous"),
+                policy_of(policy[-1] if policy else "continuous", report),
                 auto=auto,
                 per_hour=per_hour,
                 most=most,
-                say=lambda text: say(f"kair: {text}"),
+                say=report,
                 units=units,
                 unit_size=unit_size,
                 micro_batch=micro_batch,
@@ -173,7 +216,7 @@ def run(
             )
             controller.run(once=once)
         elif action in ORDERS:
-            shares = {"sizes": sizes, "batches": batches, "deadline": deadline}
+            shares = {"sizes": sizes, "batches": batches, "deadline": deadline, "learning_rate": learning_rate}
             ORDERS[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
         result = replace(status_of(session, action, name, records), rates=rates_of_steps(session, name, records))
         return replace(result, audited=audited(folder, result, epochs)) if action == "audit" else result
@@ -183,9 +226,6 @@ def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tup
     """(the job, what else was said)."""
     from kair_capture.settings import safe_name
 
-    if action == "simulate":
-        wanted = job or (words[0] if words else None)
-        return safe_name(wanted) if wanted else "", words[1:]
     if action == "run":
         if not words:
             raise UsageError("kair mitigate run needs a command", "kair mitigate run -- torchrun train.py")
@@ -233,25 +273,18 @@ def _drained(session: OpenStore, words: Sequence[str], job: str | None, *, yes: 
     return MitigateResult(session.told, "drain", job or "", commands=told, drained=yes)
 
 
-def _simulated(session: OpenStore, name: str, policy: str | None, ranks: int, draws: int) -> MitigateResult:
-    """Against a job that was watched, or against simulated ones where none is named."""
-    from kair_mitigate.policy.table import SIMULATED, recorded_rows, simulated_rows
+def _simulated(session: OpenStore, ranks: int, draws: int, policy: Sequence[str]) -> MitigateResult:
+    """Against jobs that are drawn."""
+    from kair_mitigate.policy.table import SIMULATED, simulated_rows
 
-    chosen = [name for name in SIMULATED if name != "static"] if policy is None else [policy]
-    try:
-        if not name:
-            rows = list(simulated_rows(ranks, draws, chosen))
-        else:
-            from kair_mitigate.controller import recorded
-            from kair_mitigate.job_state import read_state
+    chosen = policy or [name for name in SIMULATED if name != "static"]
+    return MitigateResult(session.told, "simulate", "", simulated=tuple(simulated_rows(ranks, draws, chosen)))
 
-            known = read_state(session.root / name / "mitigate")
-            if known is None:
-                raise InputError(f"job {name} is not run under kair mitigate in this store")
-            sizes = known.in_force[0].sizes
-            rows = list(recorded_rows(*recorded(session.root / name / "steps", len(sizes)), sizes, chosen))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise InputError(f"cannot read the steps of job {name}: {error}") from error
-    return MitigateResult(session.told, "simulate", name, simulated=tuple(rows))
+
+def _replayed(session: OpenStore, words: Sequence[str], question: Question) -> MitigateResult:
+    """Against a job that was recorded or watched: a name in the store, or its traces."""
+    job, *files = words
+    source = find_job(job, session.root, files=[*map(Path, files)], reads_history=True)
+    answer = session.open(source).ask(question)
+    result: MitigateResult = answer.result
+    return replace(result, store=session.told, warnings=tuple(answer.warnings))

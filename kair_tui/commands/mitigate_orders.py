@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from kair_mitigate.plans import Rule
     from kair_mitigate.records import Records
 
 
@@ -31,6 +32,7 @@ def _order(
     batches: str | None,
     deadline: float | None,
     from_step: int,
+    learning_rate: "Rule | None" = None,
     **_: Any,  # noqa: ANN401
 ) -> None:
     from kair_mitigate.job_state import read_state
@@ -41,23 +43,27 @@ def _order(
         raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
     now = known.state.plan.sizes
     is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
-    wanted = _sizes_in(sizes) if is_of_sizes else now
-    if len(wanted) != len(now) or sum(wanted) != sum(now):
+    wanted = sizes_in(sizes) if is_of_sizes else now
+    if len(wanted) != len(now) or (sum(wanted) != sum(now) and learning_rate is None):
         raise UsageError(
             f"{len(wanted)} sizes of {sum(wanted)} samples: the job has {len(now)} ranks and {sum(now)} a step",
-            "sizes add up to the same, so that the job trains the same",
+            "sizes add up to the same, so that the job trains the same; with --learning-rate linear they need not",
         )
-    parts = None if batches is None else _sizes_in(batches, "--batches takes those of each rank in a step")
+    if learning_rate is not None and not known.has_rate:
+        raise InputError("the job's learning rate cannot be changed", "kair_mitigate.loader(…, optimizer=optimizer)")
+    parts = None if batches is None else sizes_in(batches, "--batches takes those of each rank in a step")
     if (parts or deadline) and not known.is_uneven:
         raise InputError(
             "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
         )
     deadline_us = None if deadline is None else round(1000 * deadline)
     by = getpass.getuser()
-    records.order(wanted, by, kind=kind, from_step=from_step, batches=parts, deadline_us=deadline_us)
+    shares = {"batches": parts, "deadline_us": deadline_us, "learning_rate": learning_rate}
+    records.order(wanted, by, kind=kind, from_step=from_step, **shares)  # type: ignore[arg-type]
 
 
-def _sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+def sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
+    """Return the numbers of a list such as 21,6,21. Raises UsageError for anything else."""
     try:
         sizes = tuple(int(part) for part in (text or "").split(","))
     except ValueError:
@@ -82,10 +88,10 @@ def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: A
 
     nothing_more(rest)
     known = read_state(records.folder)
-    before = [] if known is None else [plan.sizes for plan in known.in_force if plan.sizes != known.state.plan.sizes]
+    before = [] if known is None else [plan for plan in known.in_force if plan.sizes != known.state.plan.sizes]
     if not before:
         raise InputError("no other sizes were in force before")
-    records.order(before[-1], getpass.getuser())
+    records.order(before[-1].sizes, getpass.getuser(), learning_rate=before[-1].learning_rate)
 
 
 def nothing_more(rest: Sequence[str]) -> None:

@@ -76,7 +76,8 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         at = None if one is None else moment(one.at)
         by, proposal = (None, None) if one is None else (one.by, one.proposal)
         begun = began.get(plan.version)
-        shares = plan.batches, plan.deadline_us or None
+        factor = 1.0 if known is None else known.state.rate_factor(plan)
+        shares = plan.batches, plan.deadline_us or None, factor
         return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
 
     result = MitigateResult(

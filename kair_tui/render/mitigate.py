@@ -15,26 +15,30 @@ from kair_engine.results.mitigate import (
     MitigationProposal,
     MitigationShards,
     RankRate,
+    RecordedReplay,
     SimulatedPolicy,
     WorkerSamples,
 )
 from kair_tui.render.answer import DIM, Column, Styled
 from kair_tui.render.drawing import level
 from kair_tui.render.store import minute
-from kair_tui.render.units import count, duration, percent, plural
+from kair_tui.render.units import count, duration, percent, plural, without_unit
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kair_tui.render.page import Page
 
 _MOST_SIZES: Final = 12
-_ACTIONS: Final = {"adjust_bs": "resize", "kill_restart": "restart", "backup_workers": "deadline"}
+_ACTIONS: Final = {"adjust_bs": "resize", "kill_restart": "restart", "backup_workers": "deadline", "adjust_lr": "batch"}
 
 
 def _headline(result: MitigateResult) -> str:
+    if result.replay is not None:
+        return savings_in_words(result.simulated, result.replay)
     if result.action == "simulate":
-        what = f"played against the steps of job {result.job}" if result.job else "in simulated jobs, drawn by seed"
-        return f"speed-up over sizes that are never changed, {what}"
+        return "speed-up over sizes that are never changed, in simulated jobs, drawn by seed"
     if result.action == "drain":
         return "drained" if result.drained else "run this, or the same with --yes:"
     if result.audited is not None:
@@ -65,7 +69,8 @@ def shares_text(plan: MitigationPlan) -> str:
     """What the ranks take, in how many batches where these differ, and until when."""
     parts = f" in {','.join(map(str, plan.batches[:_MOST_SIZES]))} batches" if plan.batches else ""
     until = f", {duration(plan.deadline_us)} at most" if plan.deadline_us else ""
-    return f"{sizes_text(plan.sizes)}{parts}{until}"
+    rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
+    return f"{sizes_text(plan.sizes)}{parts}{until}{rate}"
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:
@@ -247,6 +252,75 @@ SIMULATED = (
     Column[SimulatedPolicy]("redone_share", "samples again", lambda row: f"{row.redone_share:.1%}", weight=6),
 )
 
+
+def savings_in_words(rows: Sequence[SimulatedPolicy], replay: RecordedReplay) -> str:
+    """Say what the best policy would save the recorded job, or that there is nothing to save."""
+    row = next((row for row in rows if row.policy == replay.saves), None)
+    if row is not None and row.saved_us is not None and row.step_us is not None:
+        steps = f"{duration(replay.step_us)} to {duration(row.step_us)}"
+        return f"{row.policy} would save {_saved(row)} a step ({percent(row.saved_us / replay.step_us)}): {steps}"
+    if all(row.first_after is None for row in rows if row.policy.startswith("continuous")):
+        return f"nothing to save: steps of {duration(replay.step_us)} are as short as resizing makes them"
+    return f"nothing to save: no policy reliably makes steps of {duration(replay.step_us)} 5 % shorter"
+
+
+def _saved(row: SimulatedPolicy) -> str:
+    """`about 12.2 ms (11.6 to 12.9)`."""
+    if not row.saved_us or row.least_saved_us is None or row.most_saved_us is None:
+        return "nothing"
+    saved = duration(row.saved_us)
+    span = f"{duration(row.least_saved_us)} to {duration(row.most_saved_us)}"
+    return f"about {saved} ({without_unit(span, of=saved)})"
+
+
+def orders_in_words(row: SimulatedPolicy, replay: RecordedReplay) -> str:
+    """Say what a policy would have ordered: the last sizes, a deadline, or nothing."""
+    spread = ",".join(map(str, row.sizes)) if len(row.sizes) <= _MOST_SIZES else f"{min(row.sizes)} to {max(row.sizes)}"
+    least = min(range(len(row.sizes)), key=row.sizes.__getitem__, default=0)
+    of = "% of its batch" if replay.is_in_per_cent else "samples"
+    said = [
+        f"{spread} {of}{f', least on rank {least}' if len(row.sizes) > _MOST_SIZES else ''}" if row.sizes else "",
+        f"a deadline of {row.deadline:g} × the median" if row.deadline is not None else "",
+        f"{plural(row.spare, 'unit')} not waited for" if row.spare else "",
+    ]
+    return "; ".join(filter(None, said)) or "nothing"
+
+
+def replayed_columns(replay: RecordedReplay) -> tuple[Column[SimulatedPolicy], ...]:
+    """Return the columns of policies that were replayed on this job."""
+    return (
+        Column[SimulatedPolicy]("policy", "policy", lambda row: row.policy, align="left", weight=9),
+        Column[SimulatedPolicy]("step_us", "a step", lambda row: duration(row.step_us or 0.0), weight=9),
+        Column[SimulatedPolicy]("saved_us", "saves", _saved, align="left", weight=9),
+        Column[SimulatedPolicy](
+            "share", "of a step", lambda row: percent((row.saved_us or 0.0) / replay.step_us), weight=8
+        ),
+        Column[SimulatedPolicy]("sizes", "orders", lambda row: orders_in_words(row, replay), align="left", weight=7),
+        Column[SimulatedPolicy]("resizes", "resizes in 1,000 steps", lambda row: f"{row.resizes:.0f}", weight=6),
+    )
+
+
+def assumed_in_words(replay: RecordedReplay) -> list[str]:
+    """Say what the savings rest on."""
+    least, most = min(replay.fixed_shares), max(replay.fixed_shares)
+    shares = percent(most, 0) if least == most else f"{100 * least:.0f} to {percent(most, 0)}"
+    steps = plural(replay.steps, "recorded step")
+    in_order = replay.played == replay.steps
+    played = f"{steps}, in order" if in_order else f"{count(replay.played)} steps drawn from {steps}"
+    tied = [unit for unit in replay.units if len(unit) > 1]
+    named = ", ".join("+".join(map(str, unit[:_MOST_SIZES])) for unit in tied[:_MOST_UNITS])
+    more = f" and {count(len(tied) - _MOST_UNITS)} more" if len(tied) > _MOST_UNITS else ""
+    return [
+        f"replayed: {played}",
+        "each-step and backup-workers are only to compare with; a deadline needs accumulated batches",
+        f"assumed: {shares} of a rank's own time does not depend on its batch, and resizing costs nothing",
+        *([f"resized together: ranks {named}{more}"] if tied else []),
+        "restarts: none, as a recording does not show what one would cure",
+    ]
+
+
+_MOST_UNITS: Final = 4
+
 _RANGES = (
     Column[AuditedRange]("epoch", "epoch", lambda row: str(row.epoch)),
     Column[AuditedRange]("begin", "from place", lambda row: count(row.begin)),
@@ -263,6 +337,12 @@ _WORKERS = (
 
 def _body(result: MitigateResult, page: Page) -> None:
     page.lines_of(result.commands)
+    if result.replay is not None:
+        page.table(replayed_columns(result.replay), result.simulated)
+        page.line()
+        for text in assumed_in_words(result.replay):
+            page.bullet(text)
+        return
     if result.simulated:
         page.table(SIMULATED, result.simulated)
         return

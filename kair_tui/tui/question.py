@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kair.app.question import Question, unwatched
 from kair.app.step_choice import step_text
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PART_OF = {"windows": "whatif"}
 """Questions that no command has alone, and the one that answers each piece of it."""
+_ACTIONS: Final = {"mitigate": ("simulate",)}
+"""Of commands with actions, the one that a question about a job asks where it names none."""
 
 
 def entry_of(question: Question) -> Entry:
@@ -30,7 +32,9 @@ def entry_of(question: Question) -> Entry:
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    words = ["kair", entry.name, *([job] if entry.needs == "trace" else []), *_options(question, entry)]
+    action = () if question.argument("action") else _ACTIONS.get(question.command, ())
+    about_job = [job] if entry.needs == "trace" or action else []
+    words = ["kair", entry.name, *action, *about_job, *_options(question, entry)]
     if question.steps is not None:
         words += ["--step", step_text(question.steps)]
     if store is not None:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from kair_mitigate import orders
-from kair_mitigate.plans import Kind, Plan
+from kair_mitigate.plans import RULES, Kind, Plan
 
 EVERY = 16
 """The ranks meet before every so many-th step: 1 to 2 ms there are 0.1 ms a step."""
@@ -137,7 +137,8 @@ def _packed(plan: Plan) -> list[int]:
     """The numbers of a plan, as many for all plans of a job."""
     batches = plan.batches or (0,) * len(plan.sizes)
     each = [size | count << _SIZE_BITS for size, count in zip(plan.sizes, batches, strict=True)]
-    return [plan.version, plan.from_step, _KINDS.index(plan.kind), plan.deadline_us, *each]
+    kind = _KINDS.index(plan.kind) + len(_KINDS) * RULES.index(plan.learning_rate)
+    return [plan.version, plan.from_step, kind, plan.deadline_us, *each]
 
 
 def _unpacked(numbers: Sequence[int], first: int) -> Plan:
@@ -145,7 +146,8 @@ def _unpacked(numbers: Sequence[int], first: int) -> Plan:
     version, from_step, kind, deadline_us, *each = numbers
     sizes = tuple(one & (1 << _SIZE_BITS) - 1 for one in each)
     batches = tuple(one >> _SIZE_BITS for one in each) if each[0] >> _SIZE_BITS else ()
-    return Plan(version, max(from_step, first), sizes, _KINDS[kind], batches, deadline_us)
+    rule, kind = divmod(kind, len(_KINDS))
+    return Plan(version, max(from_step, first), sizes, _KINDS[kind], batches, deadline_us, RULES[rule])
 
 
 def _missing(rank: int, ranks: int) -> list[int]:

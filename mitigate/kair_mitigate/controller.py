@@ -20,6 +20,7 @@ from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.stats import told_last
 from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
+from kair_mitigate.plans import Plan
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.rates import Rates
 from kair_mitigate.policy.units import Units
@@ -107,6 +108,7 @@ class Controller:
                 decided = action
         sizes_stay = units.why_fixed(known.state.plan.sizes) is not None
         is_possible = {"kill_restart": True, "adjust_bs": not sizes_stay, "backup_workers": known.is_uneven}
+        is_possible["adjust_lr"] = known.has_rate and not sizes_stay
         if is_possible.get(decided.kind, False):
             self._propose(decided, known, units)
         return decided
@@ -153,6 +155,7 @@ class Controller:
             done=now,
             restart_s=self.restart_s,
             has_deadline=state.plan.deadline_us > 0,
+            can_adjust_lr=known.has_rate,
             most_micro_batches=MOST_MICRO_BATCHES if known.is_uneven else 1,
         )
 
@@ -170,7 +173,11 @@ class Controller:
         self._proposed = action.kind, sizes, micro
         price = {} if action.price is None else {name: float(value) for name, value in asdict(action.price).items()}
         reason = {**{name: float(value) for name, value in action.reason.items()}, **price}
-        number = self.records.propose(action.kind, sizes, reason, batches=micro, deadline_us=deadline_us)
+        rule = action.learning_rate if action.kind == "adjust_lr" else None
+        if rule is not None:
+            reason["learning_rate"] = known.state.rate_factor(Plan(0, 0, sizes, learning_rate=rule))
+        shares = {"batches": micro, "deadline_us": deadline_us, "learning_rate": rule}
+        number = self.records.propose(action.kind, sizes, reason, **shares)  # type: ignore[arg-type]
         self.say(f"proposal {number}: {action.kind}, {','.join(map(str, sizes))}")
         if self.auto and self._may_order():
             self._ordered_at.append(time.monotonic())
@@ -220,12 +227,6 @@ def stepped(
     """(the loader's steps that all told, (ranks × steps) of self times and of step times, s); None without any."""
     told = _told(read_all(steps, MOST_ROWS), len(known.state.plan.sizes), known) if steps.is_dir() else None
     return None if told is None else (told[0] - told[3], told[1], told[2])
-
-
-def recorded(steps: Path, ranks: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(seconds of computing (steps × ranks), the rest of each step) of a job that capture watched. Raises OSError."""
-    _, self_s, step_s = _matrices(read_all(steps, MOST_ROWS), ranks)
-    return self_s.T, np.maximum(step_s.max(axis=0) - self_s.max(axis=0), 0.0)
 
 
 def _told(

@@ -44,19 +44,25 @@ def scale(model: torch.nn.Module, factor: float) -> None:
 
 
 class LearningRate:
-    """Lets an optimizer take a step as much smaller as fewer samples were done, and takes that back after it."""
+    """Multiplies an optimizer's learning rates while it takes a step, and puts them back after it.
+
+    So each step is scaled exactly once: schedulers and checkpoints see the job's own rates.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.share = 1.0
         """Of the samples of the step that were done."""
+        self.factor = 1.0
+        """By the plan: its samples of a step against the job's own."""
         self._before: list[Any] = []
         optimizer.register_step_pre_hook(self._lower)
         optimizer.register_step_post_hook(self._restore)
 
     def _lower(self, optimizer: torch.optim.Optimizer, _: Sequence[Any], __: dict[str, Any]) -> None:
-        self._before = [group["lr"] for group in optimizer.param_groups] if self.share < FEWER else []
+        factor = self.factor * (self.share if self.share < FEWER else 1.0)
+        self._before = [group["lr"] for group in optimizer.param_groups] if factor != 1 else []
         for group, rate in zip(optimizer.param_groups, self._before, strict=False):
-            group["lr"] = rate * self.share
+            group["lr"] = rate * factor
 
     def _restore(self, optimizer: torch.optim.Optimizer, _: Sequence[Any], __: dict[str, Any]) -> None:
         for group, rate in zip(optimizer.param_groups, self._before, strict=False):

@@ -31,6 +31,8 @@ class JobState:
     """The plans that were in force, each from its step on, the present one last."""
     is_uneven: bool = False
     """Whether ranks may take a step in different numbers of batches, and leave some of them at a deadline."""
+    has_rate: bool = False
+    """Whether the loader knows the optimizer, whose learning rate can follow the samples of a step."""
 
     def sizes_at(self, step: int) -> tuple[int, ...] | None:
         """What the ranks took in a step; None before the first plan that is remembered."""
@@ -41,8 +43,8 @@ class JobState:
 class StateWriter:
     """Rank 0's end of it."""
 
-    def __init__(self, folder: Path, attempt: int, *, is_uneven: bool = False) -> None:
-        self._path, self._attempt, self._is_uneven = folder / FILE, attempt, is_uneven
+    def __init__(self, folder: Path, attempt: int, *, is_uneven: bool = False, has_rate: bool = False) -> None:
+        self._path, self._attempt, self._is_uneven, self._has_rate = folder / FILE, attempt, is_uneven, has_rate
         known = read_state(folder)
         self._in_force = list(known.in_force) if known else []
 
@@ -57,6 +59,7 @@ class StateWriter:
             "fetched": fetched,
             "attempt": self._attempt,
             "is_uneven": self._is_uneven,
+            "has_rate": self._has_rate,
             "said_at": time.time(),
             "in_force": [plan.as_json() for plan in self._in_force],
         }
@@ -65,7 +68,7 @@ class StateWriter:
 
 
 def _shares(plan: Plan) -> tuple[object, ...]:
-    return plan.sizes, plan.batches, plan.deadline_us
+    return plan.sizes, plan.batches, plan.deadline_us, plan.learning_rate
 
 
 def read_state(folder: Path) -> JobState | None:
@@ -78,6 +81,7 @@ def read_state(folder: Path) -> JobState | None:
             return None
         in_force = tuple(map(Plan.from_json, document["in_force"]))
         state, said_at = State.from_json(document["state"]), float(document["said_at"])
-        return JobState(state, numbers[0], numbers[1], numbers[2], said_at, in_force, document["is_uneven"] is True)
+        can = document["is_uneven"] is True, document.get("has_rate") is True
+        return JobState(state, numbers[0], numbers[1], numbers[2], said_at, in_force, *can)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None

@@ -5,11 +5,15 @@ takes together does not depend on how it is divided, so a resized job trains the
 out: the state is in the model's checkpoint, the only commit point, and every rank works the rest out.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal["sizes", "leave"]
+Rule = Literal["linear", "sqrt", "keep"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+"""How the learning rate follows the samples of a step: in proportion (Goyal et al., 2017), by their root, or not."""
 MOST_RANKS, MOST_SAMPLES = 1 << 16, 1 << 32
 """A plan of more ranks, or of more samples a step, is refused: no job is so large."""
 MOST_BATCHES, LONGEST_US = 1 << 16, 3_600_000_000
@@ -33,9 +37,16 @@ class Plan:
     """Per rank, in how many batches it takes its samples of a step; empty where all take as many as their loop says."""
     deadline_us: int = 0
     """Whoever computes longer in a step leaves the rest of its batches for a later one; 0 where nobody does."""
+    learning_rate: Rule = "linear"
+    """How the learning rate follows a step of other samples than the job's own."""
 
     def __post_init__(self) -> None:
-        if self.version < 0 or self.from_step < 0 or self.kind not in {"sizes", "leave"}:
+        if (
+            self.version < 0
+            or self.from_step < 0
+            or self.kind not in {"sizes", "leave"}
+            or self.learning_rate not in RULES
+        ):
             raise ValueError(f"no plan: version {self.version}, from step {self.from_step}, {self.kind!r}")
         if not 0 < len(self.sizes) <= MOST_RANKS or min(self.sizes) < 0 or not 0 < sum(self.sizes) <= MOST_SAMPLES:
             raise ValueError(f"no plan: sizes of {len(self.sizes)} ranks, {sum(self.sizes)} samples a step")
@@ -48,7 +59,7 @@ class Plan:
         """The plan as a JSON object."""
         kind = {"version": self.version, "from_step": self.from_step, "kind": self.kind}
         sizes = {"sizes": list(self.sizes), "batches": list(self.batches)}
-        return {**kind, **sizes, "deadline_us": self.deadline_us}
+        return {**kind, **sizes, "deadline_us": self.deadline_us, "learning_rate": self.learning_rate}
 
     @classmethod
     def from_json(cls, document: Any) -> "Plan":  # noqa: ANN401 (whatever was read)
@@ -56,13 +67,13 @@ class Plan:
         try:
             version, from_step, kind = document["version"], document["from_step"], document["kind"]
             sizes, batches = tuple(document["sizes"]), tuple(document.get("batches", ()))
-            deadline_us = document.get("deadline_us", 0)
+            deadline_us, rule = document.get("deadline_us", 0), document.get("learning_rate", "linear")
         except (KeyError, TypeError, IndexError, AttributeError):
             raise ValueError("no plan: it lacks version, from_step, kind or sizes") from None
         numbers = version, from_step, deadline_us, *sizes, *batches
-        if any(type(number) is not int for number in numbers) or not isinstance(kind, str):
+        if any(type(number) is not int for number in numbers) or not isinstance(kind, str) or rule not in RULES:
             raise ValueError("no plan: its numbers are no integers")
-        return cls(version, from_step, sizes, kind, batches, deadline_us)  # type: ignore[arg-type]  # checked there
+        return cls(version, from_step, sizes, kind, batches, deadline_us, rule)  # type: ignore[arg-type]  # checked there
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,18 @@ class State:
     """Heard, and not in force yet, in the order of their steps."""
     owed: tuple[tuple[int, Span], ...] = ()
     """What steps of this epoch left undone, each from a step on: no epoch ends before."""
+    batch: int = 0
+    """Samples a step that the job's own learning rate is for: those of its first plan."""
+
+    def __post_init__(self) -> None:
+        if not self.batch:
+            object.__setattr__(self, "batch", sum(self.plan.sizes))
+
+    def rate_factor(self, plan: Plan) -> float:
+        """Return what the job's learning rate is multiplied by while a plan is in force; 1 at the job's own batch."""
+        ratio = sum(plan.sizes) / self.batch
+        factors: dict[Rule, float] = {"linear": ratio, "sqrt": math.sqrt(ratio), "keep": 1.0}
+        return factors[plan.learning_rate]
 
     @property
     def newest_version(self) -> int:
@@ -140,7 +163,7 @@ class State:
         share = Share(self.step, self.epoch, spans, sizes, plan.batches)
         ended = self.offset + fresh >= samples and not owed
         epoch, offset = (self.epoch + 1, 0) if ended else (self.epoch, self.offset + fresh)
-        return share, State(self.seed, epoch, offset, self.step + 1, plan, coming, owed)
+        return share, State(self.seed, epoch, offset, self.step + 1, plan, coming, owed, self.batch)
 
     def _due(self, most: int, samples: int) -> tuple[tuple[Span, ...], tuple[tuple[int, Span], ...]]:
         """(what is owed in this step, what remains so)."""
@@ -171,13 +194,13 @@ class State:
         if len(self.plan.sizes) == count:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
-        return replace(
-            self, plan=Plan(self.newest_version, self.step, even, deadline_us=self.plan.deadline_us), coming=()
-        )
+        kept = {"deadline_us": self.plan.deadline_us, "learning_rate": self.plan.learning_rate}
+        return replace(self, plan=Plan(self.newest_version, self.step, even, **kept), coming=())  # type: ignore[arg-type]
 
     def as_json(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers and lists."""
         position = {"seed": self.seed, "epoch": self.epoch, "offset": self.offset, "step": self.step}
+        position |= {"batch": self.batch}
         plans = {"plan": self.plan.as_json(), "coming": [one.as_json() for one in self.coming]}
         return {**position, **plans, "owed": [[from_step, *span] for from_step, span in self.owed]}
 
@@ -186,15 +209,16 @@ class State:
         """Raises ValueError where that is no state."""
         try:
             numbers = [document[name] for name in ("seed", "epoch", "offset", "step")]
-            plan, coming = document["plan"], list(document["coming"])
+            plan, coming, batch = document["plan"], list(document["coming"]), document.get("batch", 0)
             owed = tuple((from_step, (begin, end)) for from_step, begin, end in document.get("owed", ()))
         except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError("the checkpoint has no state of the data: it lacks the keys of state_dict()") from None
         of_owed = [number for from_step, span in owed for number in (from_step, *span)]
+        of_owed.append(batch)
         if any(type(number) is not int for number in numbers + of_owed) or min(numbers[1:] + of_owed) < 0:
             raise ValueError("the checkpoint has no state of the data: its position is no number")
         seed, epoch, offset, step = numbers
-        return cls(seed, epoch, offset, step, Plan.from_json(plan), tuple(map(Plan.from_json, coming)), owed)
+        return cls(seed, epoch, offset, step, Plan.from_json(plan), tuple(map(Plan.from_json, coming)), owed, batch)
 
 
 def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:

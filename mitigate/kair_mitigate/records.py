@@ -14,17 +14,18 @@ from typing import Any, Literal
 from kair_engine.results.mitigate import MitigationProposal
 from kair_mitigate import orders
 from kair_mitigate.job_state import read_state
-from kair_mitigate.plans import Kind, Plan
+from kair_mitigate.plans import Kind, Plan, Rule
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS proposal(
     id INTEGER PRIMARY KEY, at REAL NOT NULL, action TEXT NOT NULL, sizes TEXT NOT NULL,
     reason TEXT NOT NULL, decision TEXT NOT NULL DEFAULT 'open', decided_at REAL, decided_by TEXT,
-    batches TEXT NOT NULL DEFAULT 'null', deadline_us INTEGER);
+    batches TEXT NOT NULL DEFAULT 'null', deadline_us INTEGER, learning_rate TEXT);
 CREATE TABLE IF NOT EXISTS ordered(
     version INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, from_step INTEGER NOT NULL,
     sizes TEXT NOT NULL, by TEXT NOT NULL, proposal INTEGER REFERENCES proposal(id),
-    batches TEXT NOT NULL DEFAULT '[]', deadline_us INTEGER NOT NULL DEFAULT 0);
+    batches TEXT NOT NULL DEFAULT '[]', deadline_us INTEGER NOT NULL DEFAULT 0,
+    learning_rate TEXT NOT NULL DEFAULT 'linear');
 """
 FILE = "mitigation.db"
 
@@ -60,18 +61,20 @@ class Records:
         *,
         batches: tuple[int, ...] | None = None,
         deadline_us: int | None = None,
+        learning_rate: Rule | None = None,
     ) -> int:
         """A new proposal's number; those that are open are replaced by it."""
-        columns = "at, action, sizes, reason, batches, deadline_us"
-        told = time.time(), action, json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches), deadline_us
+        columns = "at, action, sizes, reason, batches, deadline_us, learning_rate"
+        texts = json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches)
+        told = time.time(), action, *texts, deadline_us, learning_rate
         with self._opened() as database:
             database.execute("UPDATE proposal SET decision = 'replaced' WHERE decision = 'open'")
-            return _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?)", told))
+            return _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", told))
 
     def carry_out(self, proposal: MitigationProposal, by: str) -> Plan:
         """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
         kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
-        shares = {"batches": proposal.batches or None, "deadline_us": proposal.deadline_us}
+        shares = {name: getattr(proposal, name) or None for name in ("batches", "deadline_us", "learning_rate")}
         return self.order(proposal.sizes, by, kind=kind, proposal=proposal.number, **shares)  # type: ignore[arg-type]
 
     def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> MitigationProposal | None:
@@ -93,8 +96,9 @@ class Records:
         proposal: int | None = None,
         batches: tuple[int, ...] | None = None,
         deadline_us: int | None = None,
+        learning_rate: Rule | None = None,
     ) -> Plan:
-        """Sends a plan to the job, newer than all before; batches and deadline stay where none are told.
+        """Sends a plan to the job, newer than all before; what is None stays as it was.
 
         Raises ValueError for what is no plan, RunKeyError, OSError.
         """
@@ -104,10 +108,10 @@ class Records:
             newest = max(before.version, _heard(self.folder)) + 1
             batches = (before.batches if len(before.sizes) == len(sizes) else ()) if batches is None else batches
             deadline_us = before.deadline_us if deadline_us is None else deadline_us
-            plan = Plan(newest, from_step, sizes, kind, batches, deadline_us)
+            plan = Plan(newest, from_step, sizes, kind, batches, deadline_us, learning_rate or before.learning_rate)
             told = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
-            row = (*told, json.dumps(batches), deadline_us)
-            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (*told, json.dumps(batches), deadline_us, plan.learning_rate)
+            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             orders.write_plan(self.folder, plan, key)
         return plan
 
@@ -151,12 +155,12 @@ def _number(inserted: sqlite3.Cursor) -> int:
 
 
 def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterator[MitigationProposal]:  # noqa: ANN401
-    columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us"
+    columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us, learning_rate"
     rows = database.execute(f"SELECT {columns} FROM proposal {rest}", values)
-    for number, at, action, sizes, reason, decision, by, batches, deadline_us in rows:
+    for number, at, action, sizes, reason, decision, by, batches, *rest_of_plan in rows:
         told = json.loads(reason).items()
         figures = {name: value for name, value in told if isinstance(value, int | float) and isfinite(value)}
-        shares = tuple(json.loads(batches) or ()), deadline_us
+        shares = tuple(json.loads(batches) or ()), *rest_of_plan
         yield MitigationProposal(number, moment(at), action, tuple(json.loads(sizes)), figures, decision, by, *shares)
 
 
@@ -168,6 +172,6 @@ def moment(at: float) -> str:
 def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:
     """The newest plan first."""
     rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
-    for version, at, kind, from_step, sizes, by, proposal, batches, deadline_us in rows:
-        plan = Plan(version, from_step, tuple(json.loads(sizes)), kind, tuple(json.loads(batches)), deadline_us)
+    for version, at, kind, from_step, sizes, by, proposal, batches, *rest_of_plan in rows:
+        plan = Plan(version, from_step, tuple(json.loads(sizes)), kind, tuple(json.loads(batches)), *rest_of_plan)
         yield Ordered(plan, at, by, proposal)

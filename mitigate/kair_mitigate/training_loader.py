@@ -61,7 +61,8 @@ class Loader:
         `batch_size` is what a rank takes in a step while sizes are even. A job that adds up the gradients of
         `accumulate` batches, and divides by that, gets as many of each step, in a row. With `uneven_accumulation`,
         where its loop asks `accumulating` and `is_last_of_step`, plans may give a rank more of them or fewer, and end a
-        step by a deadline; an `optimizer` then takes smaller steps of fewer samples. Where losses are means over
+        step by a deadline. The learning rate of the `optimizer` follows the samples of a step, where a plan or a
+        deadline changes these. Where losses are means over
         tokens, `tokens` tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
         weight makes exact. Without `weigh` gradients are left alone. `options` are DataLoader's. Raises ValueError for
         sizes that are none, and TypeError for options that would choose other samples.
@@ -103,7 +104,9 @@ class Loader:
         self._control = Control(self._folder) if meets else None
         self._told: StateWriter | None = None
         if self._folder is not None and self.rank == 0:
-            self._told = StateWriter(self._folder, restarts.attempt(), is_uneven=uneven_accumulation)
+            self._told = StateWriter(
+                self._folder, restarts.attempt(), is_uneven=uneven_accumulation, has_rate=optimizer is not None
+            )
         self._log = TrainedLog.of_run(self._folder, self.rank, restarts.generation())
         collate = options.pop("collate_fn", None) or default_collate
         self._batches = DataLoader(
@@ -165,6 +168,8 @@ class Loader:
     def _one_step(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, after = self._state.next(self._samples)
         count, deadline_us = self._count(share), self._deadline_us(after.plan)
+        if self._rate is not None:
+            self._rate.factor, self._rate.share = after.rate_factor(after.plan), 1.0
         taken = [next(batches) for _ in range(count)]
         if self._fetched.popleft() != (share.step, share.places(self.rank), count):
             raise RuntimeError(f"step {share.step} was fetched by another plan than it is trained by")

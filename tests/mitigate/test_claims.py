@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mitigation.bound import bound_speed_up
 
+from kair_engine.errors import UsageError
 from kair_mitigate.policy.claims import Guide, claimed, shown_speeds
 from kair_mitigate.policy.job_patterns import PATTERNS, Pattern, conditions_of, pattern
 from kair_mitigate.policy.policies import Action, Claims, EachStep, View
@@ -99,8 +100,8 @@ def test_ranks_claim_from_the_second_step_on() -> None:
 
 def test_a_job_cannot_be_controlled_by_claims() -> None:
     assert {"claims", "each-step-no-delay"} <= SIMULATED.keys() - POLICIES.keys()
-    with pytest.raises(ValueError, match="no policy 'claims'"):
-        policy_of("claims")
+    with pytest.raises(UsageError, match="no policy 'claims'"):
+        policy_of("claims", print)
 
 
 def test_without_a_delay_sizes_are_those_of_the_step_before() -> None:

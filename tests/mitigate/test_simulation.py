@@ -114,21 +114,21 @@ def test_a_recorded_job_is_played_with_its_own_steps() -> None:
     rng = np.random.default_rng(0)
     compute = 0.08 * np.exp(0.03 * rng.standard_normal((400, 8)))
     compute[:, 3] *= 3
-    sizes = np.full(8, 16)
-    played = simulate_recorded(Continuous(), compute, np.full(400, 0.02), sizes)
+    sizes, highest = np.full(8, 16), np.full(8, 64)
+    played = simulate_recorded(Continuous(), compute, np.full(400, 0.02), sizes, highest=highest)
     # At best (7 + 1/3) / 8 of the samples are the fast ranks': 80 * 8 / 7.33 + 20 = 107 ms and noise, of 260.
     assert 1.9 < played.speed_up < 2.4
     assert played.restarts == 0
-    assert simulate_recorded(Static(), compute, np.full(400, 0.02), sizes).step_s == pytest.approx(
+    assert simulate_recorded(Static(), compute, np.full(400, 0.02), sizes, highest=highest).step_s == pytest.approx(
         compute.max(axis=1).mean() + 0.02
     )
-    less = simulate_recorded(Continuous(), compute, np.full(400, 0.02), sizes, fixed_share=0.4)
+    less = simulate_recorded(Continuous(), compute, np.full(400, 0.02), sizes, highest=highest, fixed_share=0.4)
     assert less.speed_up < played.speed_up
 
 
 def test_tables_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ValueError, match="need as many rests and sizes"):
-        simulate_recorded(Static(), np.ones((5, 2)), np.ones(4), np.full(2, 16))
+        simulate_recorded(Static(), np.ones((5, 2)), np.ones(4), np.full(2, 16), highest=np.full(2, 64))
 
 
 class TakesFromTheSlowest:

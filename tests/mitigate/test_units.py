@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
-from kair_mitigate.controller import Controller, recorded
-from kair_mitigate.job_state import StateWriter
+from kair_mitigate.controller import Controller, stepped
+from kair_mitigate.job_state import JobState, StateWriter
 from kair_mitigate.known_units import found_units, keep_units, kept_units
 from kair_mitigate.plans import Plan, State
-from kair_mitigate.policy.policies import Continuous, Policy
+from kair_mitigate.policy.loading import Guarded
+from kair_mitigate.policy.policies import Action, Continuous, Policy, View
 from kair_mitigate.policy.table import POLICIES
 from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
 from kair_mitigate.records import Records
@@ -148,9 +150,11 @@ class Watched:
         policy: Callable[[], Policy] = Continuous,
         *,
         is_uneven: bool = False,
+        has_rate: bool = False,
         **told: Any,  # noqa: ANN401
     ) -> None:
         self.places, self.sizes, self.step, self.is_uneven = JobPlaces(store, "job7"), sizes, 0, is_uneven
+        self.has_rate = has_rate
         self.records = Records(self.places.folder / "mitigate")
         self.log = StepLog(self.places.steps)
         self.controller = Controller(self.places, self.records, policy(), **told)
@@ -166,7 +170,8 @@ class Watched:
         rows["begin_us"] = 1e6 * time.time() - 100_000 * (self.step - 1 - number)
         self.log.append(rows)
         now = State(1, 0, 0, self.step - 1, Plan(0, 0, self.sizes))
-        StateWriter(self.records.folder, 0, is_uneven=self.is_uneven).write(now, 100_000, 0)
+        can = {"is_uneven": self.is_uneven, "has_rate": self.has_rate}
+        StateWriter(self.records.folder, 0, **can).write(now, 100_000, 0)
         self.controller.look()
         return self.records.proposals()
 
@@ -206,6 +211,33 @@ def test_one_unit_is_restarted_where_that_pays(tmp_path: Path) -> None:
     assert job.look(one_slow(4, 200, 0.08)) == []
     proposals = job.look(one_slow(4, 100))
     assert [(one.action, one.sizes, one.figures["rank"]) for one in proposals] == [("kill_restart", (16,) * 4, 3.0)]
+
+
+class TakesHalf:
+    """A policy that takes half of the slowest rank's batch away, and gives it to nobody."""
+
+    def decide(self, view: View) -> Action:
+        sizes = view.sizes.copy()
+        sizes[view.compute_s.argmax()] //= 2
+        return Action("adjust_lr", sizes=sizes, learning_rate="sqrt")
+
+
+@pytest.mark.parametrize("has_rate", [True, False])
+def test_a_policy_changes_the_global_batch_where_the_learning_rate_can_follow(has_rate: bool, tmp_path: Path) -> None:
+    reports: list[str] = []
+    policy = partial(Guarded, TakesHalf(), "my:TakesHalf", reports.append)
+    job = Watched(tmp_path, (16,) * 4, policy, has_rate=has_rate, auto=True)
+    proposals = job.look(one_slow(4))
+    if not has_rate:
+        assert proposals == []
+        assert "the job's loader was given no optimizer=" in reports[0]
+        return
+    [proposal] = proposals
+    assert (proposal.action, proposal.sizes, proposal.decided_by) == ("adjust_lr", (16, 16, 16, 8), "auto")
+    assert proposal.figures["learning_rate"] == pytest.approx((56 / 64) ** 0.5)
+    [ordered] = job.records.history()
+    assert (ordered.plan.sizes, ordered.plan.learning_rate) == ((16, 16, 16, 8), "sqrt")
+    assert job.look(one_slow(4)) == proposals  # once, however often it decides so
 
 
 def short_spells() -> Computed:
@@ -255,5 +287,7 @@ def test_on_devices_ranks_compute_what_these_tell(tmp_path: Path) -> None:
     rows["self_us"], rows["step_us"] = 1000, 25_000
     rows["device_us"] = np.where(rows["step"] % 4 == 3, 10_000 * (1 + rows["rank"]), 0)
     log.append(rows)
-    compute_s, _ = recorded(tmp_path, 2)
-    assert np.allclose(compute_s, [0.01, 0.02])
+    known = JobState(State(1, 0, 0, 7, Plan(0, 0, (16, 16))), 1000, 0, 0, rows["begin_us"][-1] / 1e6, ())
+    found = stepped(tmp_path, known)
+    assert found is not None
+    assert np.allclose(found[1].T, [0.01, 0.02])

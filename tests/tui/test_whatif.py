@@ -25,6 +25,7 @@ from kair_tui.tui.widgets.header_and_footer import StatusLine
 
 HOSTS = str(SAMPLES / "slow_host")
 STAGES = str(SAMPLES / "pipeline_slow_operator")
+SLOW = str(SAMPLES / "slow_operator")
 HEALTHY = str(SAMPLES / "healthy")
 PUBLISHED = BYTEDANCE
 
@@ -167,7 +168,7 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
         await type_line(pilot, "plus", "rank=77")
         await until(pilot, lambda: "nothing in the chosen steps fits rank=77 (the ranks are 0-7)" in status.text)
         await type_line(pilot, "plus", "op=kair*:0.5")
-        await until(pilot, lambda: len(screen.shown) == 4 and settled(app))
+        await until(pilot, lambda: len(screen.shown) == 5 and settled(app))
         assert "[x] --scale 'op=kair*:0.5'" in screen_text(app)
         assert screen.commands()[-1].endswith("--scale 'op=kair*:0.5' --only-fixes")
         await type_line(pilot, "plus", "rank=5+kind=stops,compute,host")
@@ -175,6 +176,20 @@ async def test_a_typed_fix_is_listed_and_chosen_and_a_wrong_one_says_why() -> No
         # Why it is listed does not fit beside it, and is told below.
         lines = [line.strip(" │") for line in screen_text(app).splitlines()]
         assert lines[next(at for at, line in enumerate(lines) if line.startswith("[x] rank=5+kind=")) + 1] == "typed"
+
+
+@played
+async def test_what_policies_would_save_stands_beside_the_fixes() -> None:
+    async with whatif(SLOW, size=(120, 50)) as (app, _, screen):
+        [command] = [line for line in screen.commands() if line.startswith("kair mitigate simulate ")]
+        answer = printed(command)
+        assert answer["replay"]["saves"] == "continuous"
+        lines = screen_text(app).splitlines()
+        at = next(at for at, line in enumerate(lines) if "mitigation  continuous would save about " in line)
+        assert [line.strip("▸ ").split()[0] for line in lines[at + 2 : at + 5]] == [
+            row["policy"] for row in answer["simulated"]
+        ]
+        assert duration(answer["simulated"][0]["step_us"]) in lines[at + 2]
 
 
 @played

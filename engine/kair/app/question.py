@@ -34,6 +34,7 @@ ANSWERED_BY: Final = {
     "info": "kair.app.answers.looks:info",
     "query": "kair.app.answers.query:query",
     "windows": "kair.app.answers.windows:windows",
+    "mitigate": "kair.app.answers.mitigate:mitigate",
     "lateness": "kair.app.answers.looks:lateness",
     "evidence": "kair.app.answers.evidence:evidence",
     "compare": "kair.app.answers.stores:compare",

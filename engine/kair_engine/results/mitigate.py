@@ -47,6 +47,8 @@ class MitigationPlan:
     """Per rank, in how many batches it takes its samples of a step; empty where all take as many."""
     deadline_us: int | None = None
     """A rank that computes longer in a step leaves its other batches for a later one; null where none does."""
+    learning_rate: float = 1.0
+    """The job's own learning rate is multiplied by this: other than 1 where a step has other samples than the job's."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class MitigationProposal:
     proposed_at: str
     """UTC, ISO 8601."""
     action: str
-    """`adjust_bs`, `backup_workers` (a deadline) or `kill_restart`."""
+    """`adjust_bs`, `adjust_lr` (other samples a step, and another learning rate), `backup_workers` (a deadline) or
+    `kill_restart`."""
     sizes: tuple[int, ...]
     """Per rank; empty where none change."""
     figures: Mapping[str, float]
@@ -71,6 +74,8 @@ class MitigationProposal:
     """As of a plan; empty where these stay."""
     deadline_us: int | None = None
     """As of a plan; null where it stays."""
+    learning_rate: Literal["linear", "sqrt", "keep"] | None = None
+    """How it follows the samples of a step; null where that stays."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,44 @@ class SimulatedPolicy:
     """In a job."""
     redone_share: float
     """Of the samples, those that came again since a deadline cut them off."""
+    step_us: float | None = None
+    """With it, the mean step of the recorded job; null, as all below, where the jobs are not recorded."""
+    saved_us: float | None = None
+    """Of the recorded mean step, in the mean over what was assumed and drawn; below 0 where it is longer."""
+    least_saved_us: float | None = None
+    """At the least of these."""
+    most_saved_us: float | None = None
+    """At the most of these."""
+    sizes: tuple[int, ...] = ()
+    """Per rank, what it ordered last; empty where it left them."""
+    deadline: float | None = None
+    """Ranks leave off after this many times what the median unit computes; null where none was ordered."""
+    spare: int = 0
+    """So many of the slowest units are not waited for."""
+    first_after: int | None = None
+    """Steps until its first order; null where it ordered nothing."""
+
+
+@dataclass(frozen=True)
+class RecordedReplay:
+    """The recorded job that policies were replayed on."""
+
+    steps: int
+    """That were recorded, by all ranks."""
+    step_us: float
+    """Their mean length, of the rank that took longest."""
+    played: int
+    """Steps that each policy was played for: the recorded ones in order, or drawn from them where they are few."""
+    fixed_shares: tuple[float, ...]
+    """Shares of a rank's own time that were assumed not to depend on its batch, each in turn."""
+    sizes: tuple[int, ...]
+    """Per rank, the samples of a step at first."""
+    units: tuple[tuple[int, ...], ...]
+    """Ranks that are resized together."""
+    saves: str | None
+    """The policy that saves most; null where none surely saves a twentieth of a step."""
+    is_in_per_cent: bool = False
+    """Whether no samples are known, so that sizes are per cent of the present ones."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +215,7 @@ class MitigateResult:
     """Where a job's data stands, what is in force, proposed and ordered."""
 
     store: str
-    """The store."""
+    """The store; empty in Python and on the full screen, where policies are replayed."""
     action: MitigateAction
     """What was asked for."""
     job: str
@@ -207,6 +250,8 @@ class MitigateResult:
     """Plans that were ordered, the newest first."""
     simulated: tuple[SimulatedPolicy, ...] = ()
     """With `simulate`."""
+    replay: RecordedReplay | None = None
+    """With `simulate` and a recording."""
     audited: MitigationAudit | None = None
     """With `audit`."""
     commands: tuple[str, ...] = ()

@@ -12,8 +12,10 @@ from textual.geometry import Size
 from kair.app.candidates import MIN_COST, Worker, workers, workers_alone
 from kair.app.question import Answer, Question
 from kair_engine.errors import KairError
+from kair_engine.results.mitigate import SimulatedPolicy
 from kair_engine.results.whatif import ERROR_GATE, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
+from kair_tui.render.mitigate import replayed_columns, savings_in_words
 from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.warnings import warnings_in_words
@@ -29,6 +31,7 @@ from kair_tui.tui.widgets.grid import WorkerHeat
 from kair_tui.tui.widgets.grid_layout import by_host, by_position, position_words
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, level_legend
 from kair_tui.tui.widgets.styles import styles_of
+from kair_tui.tui.widgets.table import Table
 
 _SHORT, _WIDE = 32, 150
 """Lines below which the parts share the space, and columns from which they stand beside each other."""
@@ -36,6 +39,8 @@ _NOTABLE_STOPS = 0.001
 """Of the step: threads that stand still for less are not told of."""
 _HUNDREDTH = 0.01
 _FIX_EXAMPLE = "rank=3+kind=compute"
+_ADVISED = ("continuous", "continuous-deadline", "deterministic")
+"""Policies whose savings stand beside the fixes."""
 
 
 class WhatifScreen(ViewScreen):
@@ -48,6 +53,8 @@ class WhatifScreen(ViewScreen):
     WhatifScreen #left { height: 1fr; min-height: 4; }
     WhatifScreen #right { height: auto; }
     WhatifScreen #fixes { height: 1fr; min-height: 3; margin-bottom: 1; }
+    WhatifScreen #mitigation { height: 4; margin-bottom: 1; }
+    WhatifScreen.-short #mitigation { display: none; }
     WhatifScreen #workers { margin-bottom: 1; }
     WhatifScreen #prices { max-height: 8; }
     WhatifScreen.-short #verdict { margin: 0; }
@@ -105,6 +112,7 @@ class WhatifScreen(ViewScreen):
         # Which fixes there are is known once both have answered.
         if self._result is not None and "triage" not in self.waiting and self._fixes.alone:
             asked["fixes"] = self._about(self._fixes.alone)
+            asked["mitigation"] = self.session.question("mitigate", policy=_ADVISED)
         if self._together:
             asked["chosen"] = self._about(self._together)
         return asked
@@ -123,6 +131,8 @@ class WhatifScreen(ViewScreen):
             with Vertical(id="left"):
                 yield Heading(look, "fixes", of="fixes")
                 yield FixList(look, id="fixes")
+                yield Heading(look, "mitigation", of="mitigation")
+                yield Table[SimulatedPolicy](look, (), id="mitigation")
             with Vertical(id="right"):
                 yield Heading(look, "workers", of="workers")
                 yield WorkerHeat(look)
@@ -153,6 +163,10 @@ class WhatifScreen(ViewScreen):
             self._cost_per_day = result.cost_per_day
             self._absorbed = absorbed_lines(result)
             self._show_bars()
+        elif name == "mitigation":
+            columns = replayed_columns(result.replay)
+            self.query_one("#mitigation", Table).show(result.simulated, columns=columns)
+            self.heading("mitigation").say([(savings_in_words(result.simulated, result.replay), None)])
         elif self._together == self._wanted():
             self.query_one(StepBars).choose(len(self._fixes.chosen), result.fixes[-1])
         self._list_fixes()

@@ -1,7 +1,7 @@
 """When to do what about a straggler: policies decide, from what a view of the job shows, on one action or none.
 
 Thresholds are after AntDT, whose own are not public; validation/reports/mitigation.md has what they gain.
-Whoever wants another policy writes an object with `decide`.
+A user's own policy is a class with `decide`; `loading` finds it by name.
 """
 
 from collections.abc import Mapping
@@ -60,6 +60,8 @@ class View:
     """Whether units leave off at one already."""
     claims: bool = False
     """Whether ranks claim their samples while a step runs: sizes then change nothing."""
+    can_adjust_lr: bool = False
+    """Whether the global batch can change: the job's loader knows the optimizer."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Units of the host that the network's slowness is blamed on, if any."""
 
@@ -85,6 +87,8 @@ class Action:
     """So many of the slowest units are not waited for."""
     by_ranks: bool = False
     """Whether ranks compute these sizes themselves, for the next step, by the speeds that come with gradients."""
+    learning_rate: Literal["linear", "sqrt", "keep"] = "linear"
+    """Of `adjust_lr`, which may change the global batch: how the learning rate follows it."""
     price: StepPrice | RestartPrice | None = None
     reason: Mapping[str, float] = field(default_factory=dict)
 
@@ -93,10 +97,10 @@ NOTHING = Action()
 
 
 class Policy(Protocol):
-    """Decides after each step; may remember what it has seen."""
+    """Decides after each step of one job; may remember what it has seen. A user's own is made without arguments."""
 
     def decide(self, view: View) -> Action:
-        """The action for the job as it is seen."""
+        """Return the action for the job as it is seen, `Action()` for none."""
         ...
 
 

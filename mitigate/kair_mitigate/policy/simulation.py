@@ -52,7 +52,8 @@ def simulate(
     delay_steps: int = DELAY_STEPS,
 ) -> Simulated:
     """Plays the policy, which must be a fresh one, against a pattern of faults drawn from the seed."""
-    return _played(policy, conditions_of(pattern, ranks, steps, seed), restart_s, delay_steps)
+    job = conditions_of(pattern, ranks, steps, seed)
+    return _played(policy, job, restart_s, delay_steps, highest=HIGHEST * job.sizes)
 
 
 def simulate_recorded(
@@ -61,15 +62,17 @@ def simulate_recorded(
     rest_s: Floats,
     sizes: Ints,
     *,
+    highest: Ints,
     fixed_share: float = 0.0,
     delay_steps: int = DELAY_STEPS,
 ) -> Simulated:
     """Plays the policy against a recorded job: seconds of computing (steps × ranks), the rest of each step, its sizes.
 
-    `fixed_share` of the computing is independent of the sizes. What a restart would cure a recording does not tell:
-    none is made.
+    `fixed_share` of the computing is independent of the sizes, which are `highest` at most. What a restart would cure
+    a recording does not show: none is made.
     """
-    return _played(policy, recorded_conditions(compute_s, rest_s, sizes, fixed_share), None, delay_steps)
+    job = recorded_conditions(compute_s, rest_s, sizes, fixed_share)
+    return _played(policy, job, None, delay_steps, highest=highest)
 
 
 @dataclass(slots=True)
@@ -85,11 +88,11 @@ class _State:
     """Where ranks claim: samples a second of each, as the last step has shown them."""
 
 
-def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_steps: int) -> Simulated:
+def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_steps: int, *, highest: Ints) -> Simulated:
     steps, ranks = job.compute_s.shape
     state = _State(job.sizes.copy(), np.ones(ranks, dtype=np.int64), np.zeros(ranks, dtype=bool))
     rates, coming, actions = Rates(ranks), deque[tuple[int, Action]](), list[tuple[int, Action]]()
-    lowest, highest = np.minimum(LOWEST, job.sizes), HIGHEST * job.sizes
+    lowest = np.minimum(LOWEST, job.sizes)
     elapsed_s, samples, given = 0.0, 0, 0
     for step in range(steps):
         while coming and coming[0][0] <= step:
@@ -119,6 +122,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
                 done=seen,
                 restart_s=restart_s,
                 has_deadline=state.deadline is not None,
+                can_adjust_lr=True,
                 slow_network=job.slow_network(step, state.cured),
             )
         )
@@ -140,7 +144,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
     return Simulated(
         speed_up=job.static_s() / steps / step_s,
         step_s=step_s,
-        resizes=kinds.count("adjust_bs"),
+        resizes=kinds.count("adjust_bs") + kinds.count("adjust_lr"),
         restarts=kinds.count("kill_restart"),
         redone_share=1 - samples / given,
         actions=tuple(actions),

@@ -1,14 +1,16 @@
 """Every policy against every kind of job: the rows of `kair mitigate simulate`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import SimulatedPolicy
 from kair_mitigate.policy.job_patterns import PATTERNS
+from kair_mitigate.policy.loading import Guarded, own_policy
 from kair_mitigate.policy.policies import BackupWorkers, Claims, Continuous, Deterministic, EachStep, Policy, Static
-from kair_mitigate.policy.simulation import Simulated, simulate, simulate_recorded
+from kair_mitigate.policy.simulation import Simulated, simulate
 
 DEADLINE = 1.25
 """Times the median unit's computing."""
@@ -29,37 +31,45 @@ SIMULATED: dict[str, Callable[[], Policy]] = {
 STEPS = 3000
 
 
-def policy_of(name: str) -> Policy:
-    """One that a job can be controlled by. Raises ValueError for others."""
-    if name not in POLICIES:
-        raise ValueError(f"no policy {name!r}: {', '.join(POLICIES)}")
-    return POLICIES[name]()
+def policy_of(name: str, report: Callable[[str], None]) -> Policy:
+    """Return one that a job can be controlled by; `report` is given what a user's own policy does wrong.
+
+    Raises UsageError or InputError where there is none of that name.
+    """
+    make = _maker(name, POLICIES)
+    return Guarded(make(), name, report) if ":" in name else make()
+
+
+def simulated_policy(name: str) -> Callable[[], Policy]:
+    """Return what makes the policy for simulations, which end with InputError where a user's own goes wrong."""
+    make = _maker(name, SIMULATED)
+    return (lambda: Guarded(make(), name, _stop, simulated=True)) if ":" in name else make
+
+
+def _maker(name: str, known: Mapping[str, Callable[[], Policy]]) -> Callable[[], Policy]:
+    if ":" in name:
+        return own_policy(name)
+    if name not in known:
+        raise UsageError(f"no policy {name!r}: {', '.join(known)}, or your own as module:class")
+    return known[name]
+
+
+def _stop(text: str) -> NoReturn:
+    raise InputError(text)
 
 
 def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[SimulatedPolicy]:
-    """Of the chosen policies, each against `draws` jobs of each pattern. Raises ValueError for others."""
-    for name in _known(chosen):
+    """Yield the chosen policies, each against `draws` jobs of each pattern. Raises UsageError, InputError."""
+    for name in chosen:
+        make = simulated_policy(name)
         for pattern in PATTERNS:
-            played = [simulate(SIMULATED[name](), pattern, ranks, STEPS, seed) for seed in range(draws)]
-            yield _row(name, pattern.name, ranks, STEPS, played)
+            played = [simulate(make(), pattern, ranks, STEPS, seed) for seed in range(draws)]
+            yield row_of(name, pattern.name, ranks, STEPS, played)
 
 
-def recorded_rows(
-    compute_s: npt.NDArray[np.float64], rest_s: npt.NDArray[np.float64], sizes: Sequence[int], chosen: Sequence[str]
-) -> Iterator[SimulatedPolicy]:
-    """Of the chosen policies against a recorded job: its seconds of computing (steps × ranks), and the rest."""
-    for name in _known(chosen):
-        played = simulate_recorded(SIMULATED[name](), compute_s, rest_s, np.array(sizes, dtype=np.int64))
-        yield _row(name, "as recorded", len(sizes), len(rest_s), [played])
+def row_of(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
+    """Return the mean of what came of a policy in jobs of so many ranks and steps."""
 
-
-def _known(chosen: Sequence[str]) -> Sequence[str]:
-    if unknown := [name for name in chosen if name not in SIMULATED]:
-        raise ValueError(f"no policy {unknown[0]!r}: {', '.join(SIMULATED)}")
-    return chosen
-
-
-def _row(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in played]))
 
