@@ -234,7 +234,7 @@ async def test_the_list_is_what_its_command_prints() -> None:
 async def test_the_fleet_opens_with_its_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _store: Path) -> None:
     monkeypatch.setenv("KAIR_STORE", str(shutil.copytree(_store, tmp_path / "store")))
     async with listed() as (app, pilot):
-        await pilot.press("F")
+        await pilot.press("J")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         assert "jobs slowed by 10 % or more" in screen_text(app)
         await pilot.press("o")

@@ -48,7 +48,7 @@ class JobsScreen(FilteredScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("u", "use", "use"),
         Binding("dollar_sign", "whatif", "costs", key_display="$"),
-        Binding("F", "fleet", "fleet"),
+        Binding("J", "fleet", "fleet"),
     ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
