@@ -11,6 +11,7 @@ from textual.geometry import Size
 
 from kair.app.question import Question
 from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, RootCause
+from kair_engine.results.triage import TriageResult
 from kair_tui.render.blame import COLUMNS
 from kair_tui.render.blame_paths import (
     Key,
@@ -24,7 +25,6 @@ from kair_tui.render.blame_paths import (
     stops,
 )
 from kair_tui.render.text import short_name
-from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screens.who_waited import (
@@ -112,7 +112,7 @@ class BlameScreen(ViewScreen):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._blame: BlameResult | None = None
-        self._triage: TriageInWords | None = None
+        self._triage: TriageResult | None = None
         self._paths: Mapping[Key, Sequence[BlamePath]] = {}
         self._every_path = self._one_by_one = False
         self._below: Below = "paths"
