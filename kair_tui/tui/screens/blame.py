@@ -32,7 +32,6 @@ from kair_tui.tui.screens.who_waited import (
     about_answer,
     about_cause,
     about_line,
-    about_neighbour,
     about_stop,
 )
 from kair_tui.tui.session import Place, Session
@@ -366,7 +365,7 @@ class BlameScreen(ViewScreen):
         if self._tree.has_focus:
             return self.dotted(*about_stop(self._tree.path, self._tree.node))
         if self._who_waited.neighbours.has_focus:
-            return self.dotted(*about_neighbour(self._who_waited.neighbours.chosen))
+            return self.dotted(*about_line(self._who_waited.neighbours.chosen))
         if self._who_waited.ranks.has_focus:
             return self.dotted(*about_line(self._who_waited.ranks.chosen))
         return self.dotted(*about_cause(self._causes.chosen))
@@ -375,14 +374,9 @@ class BlameScreen(ViewScreen):
         """Return the sum, what is under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
-        if self._below == "ranks":
-            lines = self._who_waited.ranks.items
-            said += [f"{'  ' * (line.edge is not None)}{line.text} ({duration(line.time_us)})" for line in lines]
-        elif self._below == "cause":
-            said += [
-                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})"
-                for line in self._who_waited.neighbours.items
-            ]
+        if self._below in ("ranks", "cause"):
+            lines = (self._who_waited.ranks if self._below == "ranks" else self._who_waited.neighbours).items
+            said += [f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in lines]
         elif path is not None:
             nodes = (path.symptom, *stops(path))
             said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]
