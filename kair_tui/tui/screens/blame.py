@@ -326,10 +326,9 @@ class BlameScreen(ViewScreen):
         """Of the stop where the keyboard is with the paths, else of the root cause."""
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.rank
-        if self._who_waited.neighbours.has_focus and self._who_waited.neighbours.chosen is not None:
-            return self._who_waited.neighbours.chosen.rank
-        if self._who_waited.ranks.has_focus and self._who_waited.ranks.chosen is not None:
-            return self._who_waited.ranks.chosen.rank
+        around = self._who_waited.lines
+        if around.has_focus and around.chosen is not None:
+            return around.chosen.rank
         cause = self._causes.chosen
         return self.place.rank if cause is None else cause.rank
 
@@ -364,10 +363,8 @@ class BlameScreen(ViewScreen):
         """Say what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
             return self.dotted(*about_stop(self._tree.path, self._tree.node))
-        if self._who_waited.neighbours.has_focus:
-            return self.dotted(*about_line(self._who_waited.neighbours.chosen))
-        if self._who_waited.ranks.has_focus:
-            return self.dotted(*about_line(self._who_waited.ranks.chosen))
+        if self._who_waited.lines.has_focus:
+            return self.dotted(*about_line(self._who_waited.lines.chosen))
         return self.dotted(*about_cause(self._causes.chosen))
 
     def copied(self) -> str:
@@ -375,7 +372,7 @@ class BlameScreen(ViewScreen):
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._below in ("ranks", "cause"):
-            lines = (self._who_waited.ranks if self._below == "ranks" else self._who_waited.neighbours).items
+            lines = self._who_waited.lines.items
             said += [f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in lines]
         elif path is not None:
             nodes = (path.symptom, *stops(path))

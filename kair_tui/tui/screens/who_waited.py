@@ -54,6 +54,11 @@ class WhoWaited(Vertical):
         self._drawn: BlameResult | None = None
         """The answer of which all ranks are listed."""
 
+    @property
+    def lines(self) -> Neighbours | RankGraph:
+        """Return the list that is shown."""
+        return self.ranks if self.has_class("-ranks") else self.neighbours
+
     def compose(self) -> ComposeResult:
         """The lines under their heading."""
         yield Heading(self._look, "who waited", of="neighbours")
