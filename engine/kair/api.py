@@ -25,12 +25,12 @@ from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.mitigate import MitigateResult
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.sensitivity import SensitivityResult
 from kair_engine.results.store import FleetResult
+from kair_engine.results.triage import TriageResult
 from kair_engine.results.views import FrequencyResult, InfoResult
+from kair_engine.results.whatif import WhatifResult
 from kair_engine.results.windows import WindowsResult
-from kair_tui.render.sensitivity import SensitivityInWords
-from kair_tui.render.triage import TriageInWords
-from kair_tui.render.whatif import WhatifInWords
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +77,7 @@ class Written:
         return f'<div style="{_TEXT}">{html.escape(self.text())}</div>'
 
 
-class Triage(Written, TriageInWords):
+class Triage(Written, TriageResult):
     """The whole investigation."""
 
     def report(self) -> str:
@@ -115,7 +115,7 @@ class Pinpoint(Written, PinpointResult):
     """One rank's outlying operators."""
 
 
-class Whatif(Written, WhatifInWords):
+class Whatif(Written, WhatifResult):
     """How fast the job would be without its stragglers, and what each part costs."""
 
 
@@ -131,7 +131,7 @@ class Frequency(Written, FrequencyResult):
     """How often operations begin in each window of a step."""
 
 
-class Sensitivity(Written, SensitivityInWords):
+class Sensitivity(Written, SensitivityResult):
     """The smallest faults that the recording can show."""
 
 

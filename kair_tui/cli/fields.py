@@ -5,6 +5,7 @@ Shorthands are names that an answer has besides its fields, as `straggler` of a 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
+from dataclasses import fields as record_fields
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -106,7 +107,8 @@ def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
     kind = plain(kind)
     if not (isinstance(kind, type) and is_dataclass(kind)):
         return None
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name != "warnings"}
+    of = get_type_hints(kind)
+    hints = {one.name: of[one.name] for one in record_fields(kind) if one.name != "warnings"}
     if _CAUSE in hints and str in alternatives(hints[_CAUSE]):
         hints[_CAUSE] = Union[*([NoneType] if NoneType in alternatives(hints[_CAUSE]) else []), Literal[*CAUSES]]
     return hints

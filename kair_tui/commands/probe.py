@@ -6,8 +6,9 @@ from typing import Annotated
 
 from kair.app.question import Watcher
 from kair_engine.errors import UsageError
+from kair_engine.results.probe import ProbeResult
 from kair_tui.cli.options import Argument, Option
-from kair_tui.render.probe import ProbeInWords, probe_in_words
+from kair_tui.render.probe import probe_in_words
 
 RENDERER = "kair_tui.render.probe"
 
@@ -27,7 +28,7 @@ def run(
         int | None,
         Option("-r, --rank", "The job's rank that runs here. Default: what the launcher says.", metavar="R", minimum=0),
     ] = None,
-) -> ProbeInWords:
+) -> ProbeResult:
     """Measures, or compares. Raises UsageError where the options ask for both, or for neither."""
     if compare:
         return _compared(files, out)
@@ -42,7 +43,7 @@ def run(
     return result
 
 
-def _compared(files: Sequence[Path], out: str | None) -> ProbeInWords:
+def _compared(files: Sequence[Path], out: str | None) -> ProbeResult:
     if len(files) < 2:
         raise UsageError(
             "--compare needs the probe of the suspect, and of a peer at least",
@@ -60,7 +61,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
         raise UsageError(f"{world_size} ranks would write {out}", "put {rank} into its name: --out probe-{rank}.json")
 
 
-def _write(result: ProbeInWords, out: str) -> None:
+def _write(result: ProbeResult, out: str) -> None:
     """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
     from kair_engine.trace.files import named_file
     from kair_tui.render.answer import Document

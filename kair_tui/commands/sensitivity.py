@@ -3,9 +3,9 @@
 from typing import Annotated
 
 from kair.app.question import Answer, Question
-from kair_engine.results.sensitivity import InjectedFault
+from kair_engine.results.sensitivity import InjectedFault, SensitivityResult
 from kair_tui.cli.options import Option
-from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.sensitivity import sensitivity_in_words
 
 RENDERER = "kair_tui.render.sensitivity"
 
@@ -25,6 +25,6 @@ def run(
     return Question.of("sensitivity", **locals())
 
 
-def in_words(answer: Answer) -> SensitivityInWords:
+def in_words(answer: Answer) -> SensitivityResult:
     """Return the result as people read it."""
     return sensitivity_in_words(answer.result)

@@ -25,7 +25,6 @@ from kair_tui.render.oneline import cost_in_words
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import spaced, to_ascii
 from kair_tui.render.ticket import number_of, ticket_of, ticket_text
-from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words
 
@@ -67,7 +66,7 @@ def run(
     trace = asker.trace
     answer = asker.ask(Question.of("triage", gpu_cost=gpu_cost, evidence=evidence))
     asker.session.keep(answer)
-    triaged: TriageInWords = answer.result
+    triaged: TriageResult = answer.result
     number = _chosen(triaged, finding) or number_of(triaged)
     ask = lines_of(asker, gpu_cost, evidence)
     accused = None if number is None else triaged.findings[number - 1]

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kair.app.question import Answer, Question
+from kair_engine.results.triage import TriageResult
 from kair_tui.cli.options import EVIDENCE, Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report
-from kair_tui.render.triage import TriageInWords, triage_in_words
+from kair_tui.render.triage import triage_in_words
 
 if TYPE_CHECKING:
     from kair_tui.cli.asking import Asker
@@ -50,7 +51,7 @@ def markdown(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> str:
     return in_markdown(report_of(asker, answer.result, own["gpu_cost"]))
 
 
-def in_words(answer: Answer) -> TriageInWords:
+def in_words(answer: Answer) -> TriageResult:
     """Return the result as people read it, of one rank where that was asked."""
     from kair.app.investigate import about
 

@@ -21,14 +21,13 @@ from kair_tui.render.answer import JobInfo
 from kair_tui.render.joint_prices import fixed_first
 from kair_tui.render.report.content import Report
 from kair_tui.render.report.triage import Ask, Found, around, triage_report
-from kair_tui.render.triage import TriageInWords
 from kair_tui.render.warnings import warnings_in_words
 
 _PROFILES: Final = 3
 """Curves of so many ranks: those of one culprit's ranks look alike."""
 
 
-def report_of(asker: Asker, triaged: TriageInWords, gpu_cost: float | None) -> Report:
+def report_of(asker: Asker, triaged: TriageResult, gpu_cost: float | None) -> Report:
     """Return the report on a triage. What cannot be answered about this job is said in its place."""
     trace = asker.trace
     job = trace.job
@@ -51,7 +50,7 @@ def report_of(asker: Asker, triaged: TriageInWords, gpu_cost: float | None) -> R
     return triage_report(found, lines_of(asker, gpu_cost), made_now())
 
 
-def _timeline_of(asker: Asker, triaged: TriageInWords) -> TimelineResult | None:
+def _timeline_of(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
     """Around the first delay; None where nothing is found, or the recording has no times."""
     if not triaged.findings or not asker.trace.steps:
         return None
@@ -59,7 +58,7 @@ def _timeline_of(asker: Asker, triaged: TriageInWords) -> TimelineResult | None:
     return None if isinstance(drawn, str) else drawn
 
 
-def _fixed_timeline(asker: Asker, triaged: TriageInWords) -> TimelineResult | None:
+def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
     """The slowest step with all that are accused fixed, or the first finding; None where that cannot be replayed."""
     fixes = fixed_first(triaged)[1] if asker.trace.steps else ()
     if not fixes:

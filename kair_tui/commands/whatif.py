@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kair.app.question import Answer, Question
+from kair_engine.results.whatif import WhatifResult
 from kair_tui.cli.options import Option
-from kair_tui.render.whatif import WhatifInWords, whatif_in_words
+from kair_tui.render.whatif import whatif_in_words
 
 if TYPE_CHECKING:
     from kair_tui.cli.asking import Asker
@@ -64,6 +65,6 @@ def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
         write_timelines(asker.session.given(answer.question), own["timeline"], **fixes)
 
 
-def in_words(answer: Answer) -> WhatifInWords:
+def in_words(answer: Answer) -> WhatifResult:
     """Return the result as people read it."""
     return whatif_in_words(answer.result)

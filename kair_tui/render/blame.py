@@ -14,8 +14,8 @@ from kair_tui.render.blame_paths import (
     blame_totals,
     cause_operator,
     each,
-    folded_stops,
     hops_in_words,
+    listed_stops,
     merged,
     path_end,
     stop_in_words,
@@ -87,12 +87,9 @@ def _paths(found: Sequence[MergedPath], page: Page, *, whole: bool) -> None:
 
 def _grow(path: BlamePath, page: Page, whole: bool, root: Branch, safe: Callable[[Cell], Any]) -> None:
     chain, branch = stops(path), root
-    away = range(0) if whole else folded_stops(path)
-    for at in range(len(chain)):
-        if away and at == away.start:
-            branch = branch.add(safe(Styled(f"⋮ {hops_in_words(chain[at : away.stop])}", DIM)))
-        elif at not in away:
-            branch = branch.add(safe(stop_text(path, at, wide=page.options.wide)))
+    for at, hops in listed_stops(path, whole=whole):
+        folded = Styled(f"⋮ {hops_in_words(chain[at : at + hops])}", DIM) if hops else None
+        branch = branch.add(safe(folded or stop_text(path, at, wide=page.options.wide)))
 
 
 def symptom(one: MergedPath, *, wide: bool = False) -> str:

@@ -8,7 +8,7 @@ Who waited for whom, rank by rank: the merged graph as lines, the strongest firs
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -170,9 +170,9 @@ _Edge = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class WaitingLine:
-    """A line about waiting: who waited, or what made ranks wait."""
+    """A line about waiting: who waited, who was waited for, or what made ranks late."""
 
-    role: str
+    role: Literal["cause", "late", "waited", "also", "because", "awaited", "several"]
     text: str
     detail: str
     """What more there is to know."""
@@ -180,35 +180,34 @@ class WaitingLine:
     share: float
     """Of all waiting."""
     rank: int | None
-    """Where it leads."""
-
-
-@dataclass(frozen=True)
-class Neighbour(WaitingLine):
-    """A line of the tree."""
-
-    role: Literal["cause", "late", "waited", "also"]
+    """Where it leads: of ranks that waited the one that waited longest, of several that made them late; None where that
+    is not known."""
+    ranks: tuple[int, ...] = ()
+    """Who waited, or was waited for, where they are known one by one."""
     is_last: tuple[bool, ...] = ()
     """On each level below the top down to its own: whether nothing follows there."""
+    below: tuple[WaitingLine, ...] = ()
+    """Of a rank that was waited for by whom, and what made it late; of several lesser ones their lines."""
 
 
-def neighbourhood(graph: DiGraph, cause: str) -> tuple[Neighbour, ...]:
+def neighbourhood(graph: DiGraph, cause: str) -> tuple[WaitingLine, ...]:
     """The lines around a root cause of the blame graph: itself on top, on every level the largest first."""
     of = graph.nodes[cause]
-    lines = [Neighbour("cause", of["label"], times(of["synchronisations"]), of["blamed_us"], of["share"], of["rank"])]
+    often = times(of["synchronisations"])
+    lines = [WaitingLine("cause", of["label"], often, of["blamed_us"], of["share"], of["rank"])]
     late = _largest(graph.in_edges(cause, data=True), "blamed_us", end=0)
     for rank, edge in late:
         is_last = rank == late[-1][0]
         lines.append(replace(_late(graph, rank, edge), is_last=(is_last,)))
-        below = [*_waiters(graph, rank), *_other_causes(graph, rank, cause)]
+        below = [*_waiting(graph, rank, _waited_for_it), *_other_causes(graph, rank, cause)]
         lines += [replace(line, is_last=(is_last, line is below[-1])) for line in below]
     return tuple(lines)
 
 
-def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> Neighbour:
+def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> WaitingLine:
     number, waited = graph.nodes[rank]["rank"], duration(graph.in_degree(rank, weight="waited_us"))
     detail = f"part of the {waited} that others waited for rank {number}"
-    return Neighbour("late", f"made rank {number} late", detail, edge["blamed_us"], edge["share"], number)
+    return WaitingLine("late", f"made rank {number} late", detail, edge["blamed_us"], edge["share"], number)
 
 
 def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN401
@@ -216,22 +215,7 @@ def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN4
     return sorted(((edge[end], edge[2]) for edge in edges if figure in edge[2]), key=lambda edge: -edge[1][figure])
 
 
-@dataclass(frozen=True)
-class WaitingGroup:
-    """Ranks that waited for one rank nearly as long as each other."""
-
-    ranks: tuple[int, ...]
-    """None where they are not told one by one."""
-    each: str
-    """What each waited: `about 40 ms`, `up to 40 ms`."""
-    detail: str
-    time_us: float
-    share: float
-    leads_to: int | None
-    """The one that waited longest."""
-
-
-def waiting_groups(graph: DiGraph, rank: str) -> Iterator[WaitingGroup]:
+def _waiting(graph: DiGraph, rank: str, who: Callable[[Sequence[int]], str]) -> Iterator[WaitingLine]:
     """Who waited for a rank; those that waited nearly as long together, and the rest in the last."""
     groups: list[list[_Edge]] = []
     edges = _largest(graph.in_edges(rank, data=True), "waited_us", end=0)
@@ -242,10 +226,10 @@ def waiting_groups(graph: DiGraph, rank: str) -> Iterator[WaitingGroup]:
         else:
             groups.append([edge])
     for group in (*groups, *([edge] for edge in edges if edge[0] == OTHERS)):
-        yield _group(graph, group, graph.nodes[rank]["rank"])
+        yield _group(graph, group, graph.nodes[rank]["rank"], who)
 
 
-def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> WaitingGroup:
+def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int, who: Callable[[Sequence[int]], str]) -> WaitingLine:
     ranks = tuple(sorted(graph.nodes[node]["rank"] for node, _ in group if "rank" in graph.nodes[node]))
     waited = [of["waited_us"] for _, of in group]
     alike = waited[-1] >= ALIKE * waited[0]
@@ -254,25 +238,26 @@ def _group(graph: DiGraph, group: Sequence[_Edge], awaited: int) -> WaitingGroup
     how_often = times(often[-1], f"{often[0]} to " if len(often) > 1 else "")
     shortest, longest = duration(waited[-1]), duration(waited[0])
     how_long = shortest if shortest == longest else f"{shortest} to {longest}"
-    detail = f"{_who(ranks)} waited {how_long}{' each' if len(ranks) > 1 else ''} for rank {awaited} {how_often}"
+    several = len(ranks) > 1
+    detail = f"{_who(ranks)} waited {how_long}{' each' if several else ''} for rank {awaited} {how_often}"
+    text = who(ranks) + (f", {each} each" if several else "")
     leads_to = graph.nodes[group[0][0]].get("rank")
-    return WaitingGroup(ranks, each, detail, sum(waited), sum(of["share"] for _, of in group), leads_to)
+    return WaitingLine("waited", text, detail, sum(waited), _sum(group, "share"), leads_to, ranks)
 
 
-def _waiters(graph: DiGraph, rank: str) -> Iterator[Neighbour]:
-    for group in waiting_groups(graph, rank):
-        each = f", {group.each} each" if len(group.ranks) > 1 else ""
-        text = f"{_who(group.ranks, 4)} waited for it{each}"
-        yield Neighbour("waited", text, group.detail, group.time_us, group.share, group.leads_to)
+def _waited_for_it(ranks: Sequence[int]) -> str:
+    return f"{_who(ranks, 4)} waited for it"
 
 
-def _who(ranks: tuple[int, ...], limit: int = 8) -> str:
-    if not ranks:
-        return "other ranks"
-    return ranks_in_words(ranks, limit)
+def _who(ranks: Sequence[int], limit: int = 8) -> str:
+    return ranks_in_words(tuple(ranks), limit) if ranks else "other ranks"
 
 
-def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
+def _sum(edges: Sequence[_Edge], figure: str) -> float:
+    return float(sum(of[figure] for _, of in edges))
+
+
+def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[WaitingLine]:
     """What else made a rank late: the largest, and the rest of it in one line."""
     found = [edge for edge in _largest(graph.out_edges(rank, data=True), "blamed_us", end=1) if edge[0] != cause]
     number = graph.nodes[rank]["rank"]
@@ -280,11 +265,10 @@ def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[Neighbour]:
         of = graph.nodes[node]
         where = "" if of["rank"] == number else f" on rank {of['rank']}"
         text, often = f"also{where}: {of['label']}", times(edge["synchronisations"])
-        yield Neighbour("also", text, often, edge["blamed_us"], edge["share"], of["rank"])
-    if rest := [of for _, of in found[MOST_OTHER_CAUSES:]]:
-        text, often = f"also: {plural(len(rest), 'lesser cause')}", ""
-        time, share = (sum(of[figure] for of in rest) for figure in ("blamed_us", "share"))
-        yield Neighbour("also", text, often, time, share, number)
+        yield WaitingLine("also", text, often, edge["blamed_us"], edge["share"], of["rank"])
+    if rest := found[MOST_OTHER_CAUSES:]:
+        text = f"also: {plural(len(rest), 'lesser cause')}"
+        yield WaitingLine("also", text, "", _sum(rest, "blamed_us"), _sum(rest, "share"), number)
 
 
 def times(synchronisations: int, beyond: str = "") -> str:
@@ -300,33 +284,7 @@ MOST_ALONE: Final = 24
 MOST_CAUSES_OF_A_RANK: Final = 4
 
 
-@dataclass(frozen=True)
-class Edge(WaitingLine):
-    """What stands under a rank: ranks that waited for it, or what made it late.
-
-    It leads to the rank at its other end; of several to the one that waited longest, to None where that is not known.
-    """
-
-    role: Literal["waited", "late"]
-
-
-@dataclass(frozen=True)
-class Awaited:
-    """A rank that others waited for; with no rank several lesser ones together."""
-
-    rank: int | None
-    text: str
-    detail: str
-    time_us: float
-    share: float
-    edges: tuple[Edge, ...] = ()
-    by_rank: int | None = None
-    """The rank that made it late more than any other, or all of them did so."""
-    members: tuple[Awaited, ...] = ()
-    """Those that were put together."""
-
-
-def rank_graph(graph: DiGraph) -> tuple[Awaited, ...]:
+def rank_graph(graph: DiGraph) -> tuple[WaitingLine, ...]:
     """Every rank that was waited for, the longest first. `graph` is that of `blame -o node-link`, with its labels.
 
     Lesser ranks are put together by the rank that made them late, where that is another. The times of all add up to
@@ -339,57 +297,52 @@ def rank_graph(graph: DiGraph) -> tuple[Awaited, ...]:
     alone = max(sum(one.share >= LEAST_LISTED for one in awaited[:MOST_ALONE]), min(len(awaited), FEWEST_ALONE))
     # A line that stands for one rank saves none.
     alone += len(awaited) == alone + 1
-    return tuple(sorted(awaited[:alone] + list(_lesser_together(awaited[alone:])), key=_longest_first))
+    return tuple(sorted(awaited[:alone] + list(_lesser_together(graph, awaited[alone:])), key=_longest_first))
 
 
-def _longest_first(one: Awaited) -> tuple[bool, float, int]:
+def _longest_first(one: WaitingLine) -> tuple[bool, float, int]:
     """What is left over stands last."""
-    return one.rank is None and one.by_rank is None, -one.time_us, -1 if one.rank is None else one.rank
+    return one.rank is None, -one.time_us, -1 if one.role == "several" else one.ranks[0]
 
 
-def _awaited(graph: DiGraph, node: str) -> Awaited:
-    waited = [of for _, _, of in graph.in_edges(node, data=True) if of["kind"] == "waited"]
+def _awaited(graph: DiGraph, node: str) -> WaitingLine:
+    waited = _largest(graph.in_edges(node, data=True), "waited_us", end=0)
     waiters = graph.in_degree(node) - graph.has_edge(OTHERS, node)
     others = " and others" if graph.has_edge(OTHERS, node) else ""
-    text = f"was waited for by {plural(waiters, 'rank')}{others}" if waiters else "was waited for by ranks together"
-    time = sum(of["waited_us"] for of in waited)
-    by: dict[int, float] = defaultdict(float)
-    for _, cause, of in graph.out_edges(node, data=True):
-        if of["kind"] == "made_late":
-            by[graph.nodes[cause]["rank"]] += of["blamed_us"]
-    return Awaited(
-        rank=graph.nodes[node]["rank"],
-        text=text,
-        detail=_itself(graph, node),
-        time_us=time,
-        share=sum(of["share"] for of in waited),
-        edges=(*_edges_to(graph, node, LEAST_LISTED * time), *_causes(graph, node, LEAST_LISTED * time)),
-        by_rank=max(by, key=lambda rank: by[rank], default=None),
+    by = f"by {plural(waiters, 'rank')}{others}" if waiters else "by ranks together"
+    rank, time = graph.nodes[node]["rank"], _sum(waited, "waited_us")
+    edges = [*_waiters(graph, node, LEAST_LISTED * time), *_causes(graph, node, LEAST_LISTED * time)]
+    return WaitingLine(
+        "awaited",
+        f"rank {rank} was waited for {by}",
+        _itself(graph, node),
+        time,
+        _sum(waited, "share"),
+        rank,
+        (rank,),
+        below=tuple(replace(edge, is_last=(edge is edges[-1],)) for edge in edges),
     )
 
 
 def _itself(graph: DiGraph, node: str) -> str:
     """What the rank waited for others: the way on through the graph."""
-    own = [(other, of) for _, other, of in graph.out_edges(node, data=True) if of["kind"] == "waited"]
+    own = _largest(graph.out_edges(node, data=True), "waited_us", end=1)
     if not own:
         return "waited for no other rank itself"
-    most, of = max(own, key=lambda edge: edge[1]["waited_us"])
-    whole = duration(sum(of["waited_us"] for _, of in own))
+    most, of = own[0]
+    whole = duration(_sum(own, "waited_us"))
     return f"itself waited {whole}, most for rank {graph.nodes[most]['rank']} ({duration(of['waited_us'])})"
 
 
-def _edges_to(graph: DiGraph, node: str, least_us: float) -> Iterator[Edge]:
-    groups = sorted(waiting_groups(graph, node), key=lambda group: -group.time_us)
+def _waiters(graph: DiGraph, node: str, least_us: float) -> Iterator[WaitingLine]:
+    groups = sorted(_waiting(graph, node, _ranks), key=lambda group: -group.time_us)
     told = [group for group in groups if group.time_us >= least_us]
-    for group in told:
-        who = _ranks(group.ranks) if group.ranks else "other ranks"
-        each = f", {group.each} each" if len(group.ranks) > 1 else ""
-        yield Edge("waited", f"{who}{each}", group.detail, group.time_us, group.share, group.leads_to)
+    yield from told
     if rest := groups[len(told) :]:
         ranks = tuple(sorted(rank for group in rest for rank in group.ranks))
-        detail = f"{_ranks(ranks)} waited for {duration(max(group.time_us for group in rest))} or less"
+        detail = f"{_ranks(ranks)} waited for {duration(rest[0].time_us)} or less"
         time, share = sum(group.time_us for group in rest), sum(group.share for group in rest)
-        yield Edge("waited", f"{_ranks(ranks)}, less", detail, time, share, rest[0].leads_to)
+        yield WaitingLine("waited", f"{_ranks(ranks)}, less", detail, time, share, rest[0].rank, ranks)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -398,19 +351,19 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"{count(len(ranks))} ranks ({spans(tuple(ranks), 4)})"
 
 
-def _causes(graph: DiGraph, node: str, least_us: float) -> Iterator[Edge]:
+def _causes(graph: DiGraph, node: str, least_us: float) -> Iterator[WaitingLine]:
     number = graph.nodes[node]["rank"]
-    found = [(other, of) for _, other, of in graph.out_edges(node, data=True) if of["kind"] == "made_late"]
-    found.sort(key=lambda edge: -edge[1]["blamed_us"])
+    found = _largest(graph.out_edges(node, data=True), "blamed_us", end=1)
     told = [edge for edge in found[:MOST_CAUSES_OF_A_RANK] if edge[1]["blamed_us"] >= least_us]
     for other, of in told:
         cause = graph.nodes[other]
         why = _why(cause, own=cause["rank"] == number)
         detail = f"rank {number}: {why} {times(of['synchronisations'])}"
-        yield Edge("late", why, detail, of["blamed_us"], of["share"], cause["rank"])
-    if rest := [of for _, of in found[len(told) :]]:
+        yield WaitingLine("because", why, detail, of["blamed_us"], of["share"], cause["rank"])
+    if rest := found[len(told) :]:
         text = f"late because of {plural(len(rest), 'lesser cause')}"
-        yield Edge("late", text, f"rank {number} was {text}", _sum(rest, "blamed_us"), _sum(rest, "share"), number)
+        detail = f"rank {number} was {text}"
+        yield WaitingLine("because", text, detail, _sum(rest, "blamed_us"), _sum(rest, "share"), number)
 
 
 def _why(cause: dict[str, Any], *, own: bool) -> str:
@@ -421,28 +374,29 @@ def _why(cause: dict[str, Any], *, own: bool) -> str:
     return f"late because of {whose} {cause['label']}"
 
 
-def _sum(edges: Sequence[dict[str, Any]], figure: str) -> float:
-    return float(sum(of[figure] for of in edges))
-
-
-def _lesser_together(lesser: Sequence[Awaited]) -> Iterator[Awaited]:
+def _lesser_together(graph: DiGraph, lesser: Sequence[WaitingLine]) -> Iterator[WaitingLine]:
     """Lesser ranks, by the rank that made them late where that is another's doing and much of all waiting."""
-    by: dict[int, list[Awaited]] = defaultdict(list)
+    by: dict[int, list[WaitingLine]] = defaultdict(list)
     for one in lesser:
-        if one.by_rank is not None and one.by_rank != one.rank:
-            by[one.by_rank].append(one)
+        late: dict[int, float] = defaultdict(float)
+        for cause, of in _largest(graph.out_edges(rank_id(one.ranks[0]), data=True), "blamed_us", end=1):
+            late[graph.nodes[cause]["rank"]] += of["blamed_us"]
+        most = max(late, key=lambda rank: late[rank], default=one.rank)
+        if most is not None and most != one.rank:
+            by[most].append(one)
     told = {rank: members for rank, members in by.items() if sum(one.share for one in members) >= LEAST_LISTED}
     for rank, members in told.items():
         yield _as_one(members, f"{plural(len(members), 'rank')}, late mostly because of rank {rank}", rank)
     named = {one.rank for members in told.values() for one in members}
     if rest := [one for one in lesser if one.rank not in named]:
-        most = max(one.share for one in rest)
-        each = f"under {whole_percent(LEAST_LISTED)}" if most < LEAST_LISTED else f"{duration(rest[0].time_us)} or less"
+        largest = max(one.share for one in rest)
+        under = largest < LEAST_LISTED
+        each = f"under {whole_percent(LEAST_LISTED)}" if under else f"{duration(rest[0].time_us)} or less"
         yield _as_one(rest, f"{plural(len(rest), 'other rank')}, each {each}", None)
 
 
-def _as_one(members: Sequence[Awaited], text: str, by_rank: int | None) -> Awaited:
-    ranks = tuple(sorted(one.rank for one in members if one.rank is not None))
+def _as_one(members: Sequence[WaitingLine], text: str, by_rank: int | None) -> WaitingLine:
+    ranks = tuple(sorted(rank for one in members for rank in one.ranks))
     time, share = sum(one.time_us for one in members), sum(one.share for one in members)
-    noun = "rank" if len(ranks) == 1 else "ranks"
-    return Awaited(None, text, f"{noun} {spans(ranks, 8)}", time, share, (), by_rank, tuple(members))
+    detail = f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks, 8)}"
+    return WaitingLine("several", text, detail, time, share, by_rank, ranks, below=tuple(members))

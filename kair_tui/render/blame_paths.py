@@ -9,7 +9,7 @@ Sorts blame paths by their root cause, and names their stops as on a line.
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -182,10 +182,19 @@ def each(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[Me
     return _by_waiting([_merge([path], cause) for path in paths])
 
 
-def folded_stops(path: BlamePath) -> range:
-    """The places in `stops(path)` that are folded away: of a long path those in its middle."""
+def listed_stops(path: BlamePath, *, whole: bool) -> Iterator[tuple[int, int]]:
+    """Yield (place in `stops(path)`, 0) of each stop; of a long path for those in its middle the first, and how many.
+
+    The `whole` path has none that are folded away.
+    """
     length = len(stops(path))
-    return range(_BEFORE_FOLD, length - _AFTER_FOLD) if length > MOST_STOPS else range(0)
+    folds = length > MOST_STOPS and not whole
+    away = range(_BEFORE_FOLD, length - _AFTER_FOLD) if folds else range(0)
+    for at in range(length):
+        if at not in away:
+            yield at, 0
+        elif at == away.start:
+            yield at, len(away)
 
 
 def _by_waiting(found: Sequence[MergedPath]) -> tuple[MergedPath, ...]:

@@ -3,16 +3,17 @@
 from dataclasses import replace
 from typing import Final
 
+from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.joint_prices import together_lines
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
 from kair_tui.render.ticket import strongest_proofs
-from kair_tui.render.triage import FindingInWords, TriageInWords, facts, part_lines, title
+from kair_tui.render.triage import facts, part_lines, title
 
 _PROOFS: Final = 2
 
 
-def finding_as_text(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> str:
+def finding_as_text(triage: TriageResult, finding: Finding, ask: Ask) -> str:
     """A line each; `ask` makes the line that asks an analysis, with options, of this job."""
     proofs = strongest_proofs(triage, finding, ask)[:_PROOFS]
     explained = replace(finding, explanations=tuple(one for one in finding.explanations if one.word == "explains"))

@@ -6,7 +6,7 @@ A comparison of probes in words: whether it confirms the accusation, in one sent
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.probe import LinkState, Measurement, MeasureName, ProbedMachine, ProbeResult
@@ -36,18 +36,9 @@ _TOLD: Final = 3
 """Measurements that a sentence names; the table has them all."""
 
 
-@dataclass(frozen=True)
-class ProbeInWords(ProbeResult):
-    """The result with its sentence."""
-
-    summary: str | None = None
-    """Whether the accusation is confirmed; null where nothing was compared."""
-
-
-def probe_in_words(result: ProbeResult) -> ProbeInWords:
+def probe_in_words(result: ProbeResult) -> ProbeResult:
     """The result, told."""
-    told = {field.name: getattr(result, field.name) for field in fields(result)}
-    return ProbeInWords(**told, summary=None if result.verdict is None else _summary(result))
+    return replace(result, summary=None if result.verdict is None else _summary(result))
 
 
 def who(machine: ProbedMachine) -> str:
@@ -120,7 +111,7 @@ LINKS: dict[LinkState, str] = {
 }
 
 
-def _headline(result: ProbeInWords) -> str:
+def _headline(result: ProbeResult) -> str:
     if result.summary is not None:
         return result.summary
     machine = result.machine
@@ -172,7 +163,7 @@ COLUMNS = (
 )
 
 
-def _body(result: ProbeInWords, page: Page) -> None:
+def _body(result: ProbeResult, page: Page) -> None:
     page.table(COLUMNS, result.measurements)
     page.line()
     if not result.peers:
@@ -181,7 +172,7 @@ def _body(result: ProbeInWords, page: Page) -> None:
         page.fact(who(machine), f"{machine.host}, {machine.device}, {_counters(machine)}, {machine.measured_at}")
 
 
-def _machine(result: ProbeInWords, page: Page) -> None:
+def _machine(result: ProbeResult, page: Page) -> None:
     machine = result.machine
     page.fact("host thread", _counters(machine))
     page.fact("link", LINKS[result.link])
@@ -202,6 +193,6 @@ def _counters(machine: ProbedMachine) -> str:
     return ", ".join(parts)
 
 
-VIEW = View[ProbeInWords, Measurement](
+VIEW = View[ProbeResult, Measurement](
     main="measurements", columns=COLUMNS, headline=_headline, body=_body, records=(("measurements", "measurement"),)
 )

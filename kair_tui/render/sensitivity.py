@@ -6,10 +6,10 @@ A sensitivity analysis in words: what limits each smallest fault, and what would
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.sensitivity import DetectableFault, LongerRecording, ReasonKind, SensitivityResult
+from kair_engine.results.sensitivity import DetectableFault, LongerRecording, SensitivityResult
 from kair_tui.render.answer import Column
 from kair_tui.render.delays import OF_HOSTS, absorbs_in_words
 from kair_tui.render.sentences import filled
@@ -21,42 +21,9 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 
-@dataclass(frozen=True)
-class ReasonInWords:
-    """What limits the smallest fault, or why no size is found. Units are in the figures' names; shares are of 1."""
-
-    kind: ReasonKind
-    """What limits it."""
-    figures: dict[str, float]
-    """By name; units are in the names, shares are of 1."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FaultInWords(DetectableFault):
-    """The smallest fault of one kind, on any one rank (or link), that the recording shows with the set probability."""
-
-    because: ReasonInWords  # type: ignore[assignment] # the same with its figures by name
-    """What limits it, or why no size is found, and what would help."""
-    reason: str
-    """What limits it, or why no size is found, and what would help."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SensitivityInWords(SensitivityResult):
-    """What a recording can show: the smallest faults that triage would find in it."""
-
-    faults: tuple[FaultInWords, ...]
-    """The smallest of each kind."""
-
-
-def sensitivity_in_words(result: SensitivityResult) -> SensitivityInWords:
+def sensitivity_in_words(result: SensitivityResult) -> SensitivityResult:
     """The same answer, told."""
-    return SensitivityInWords(**{**vars(result), "faults": tuple(map(_fault_in_words, result.faults))})
-
-
-def _fault_in_words(fault: DetectableFault) -> FaultInWords:
-    because = ReasonInWords(fault.because.kind, fault.because.figures)
-    return FaultInWords(**{**vars(fault), "because": because}, reason=reason_in_words(fault))
+    return replace(result, faults=tuple(replace(one, reason=reason_in_words(one)) for one in result.faults))
 
 
 def reason_in_words(fault: DetectableFault) -> str:
@@ -66,7 +33,7 @@ def reason_in_words(fault: DetectableFault) -> str:
     return filled(reason.wording(), {**reason.figures, "reason": reason, "what": what})
 
 
-def _headline(result: SensitivityInWords) -> str:
+def _headline(result: SensitivityResult) -> str:
     first = next((fault for fault in result.faults if fault.smallest_us_per_step is not None), None)
     steps = plural(len(result.steps), "step")
     if first is None:
@@ -77,54 +44,54 @@ def _headline(result: SensitivityInWords) -> str:
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 
 
-def _from(fault: FaultInWords) -> str:
+def _from(fault: DetectableFault) -> str:
     cost = f"{percent(fault.smallest_share_of_step or 0.0)} of the step"
     return cost if fault.smallest_own_slowdown is None else f"{_own(fault)} of its self time ({cost})"
 
 
-def _name(fault: FaultInWords) -> str:
+def _name(fault: DetectableFault) -> str:
     return fault.fault.replace("_", " ")
 
 
-def _label(fault: FaultInWords) -> str:
+def _label(fault: DetectableFault) -> str:
     if fault.fault != "stall":
         return _name(fault)
     return "stalls of 25 %" if fault.stalled_steps is None else f"{plural(fault.stalled_steps, 'stall')} of 25 %"
 
 
-def _cost(fault: FaultInWords) -> str:
+def _cost(fault: DetectableFault) -> str:
     return "–" if fault.smallest_us_per_step is None else duration(fault.smallest_us_per_step)
 
 
-def _share(fault: FaultInWords | LongerRecording) -> str:
+def _share(fault: DetectableFault | LongerRecording) -> str:
     return "–" if fault.smallest_share_of_step is None else percent(fault.smallest_share_of_step)
 
 
-def _own(fault: FaultInWords) -> str:
+def _own(fault: DetectableFault) -> str:
     return "–" if fault.smallest_own_slowdown is None else f"+{percent(fault.smallest_own_slowdown - 1)}"
 
 
 COLUMNS = (
-    Column[FaultInWords]("fault", "fault", _label, align="left", weight=9),
-    Column[FaultInWords]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
-    Column[FaultInWords]("smallest_us_per_step", "per step", _cost, weight=8),
-    Column[FaultInWords]("smallest_share_of_step", "of step", _share, weight=9),
-    Column[FaultInWords]("smallest_own_slowdown", "self time", _own, weight=8),
+    Column[DetectableFault]("fault", "fault", _label, align="left", weight=9),
+    Column[DetectableFault]("cause", "cause", lambda row: row.cause or "–", align="left", weight=3, detail=True),
+    Column[DetectableFault]("smallest_us_per_step", "per step", _cost, weight=8),
+    Column[DetectableFault]("smallest_share_of_step", "of step", _share, weight=9),
+    Column[DetectableFault]("smallest_own_slowdown", "self time", _own, weight=8),
 )
 
 
-def _in_more_steps(result: SensitivityInWords) -> tuple[Column[FaultInWords], ...]:
+def _in_more_steps(result: SensitivityResult) -> tuple[Column[DetectableFault], ...]:
     """A column for every longer recording: what share of the step would be enough there."""
     lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
 
-    def column(at: int, steps: int) -> Column[FaultInWords]:
-        show: Callable[[FaultInWords], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
-        return Column[FaultInWords]("longer", f"{steps} steps", show, weight=5 + at)
+    def column(at: int, steps: int) -> Column[DetectableFault]:
+        show: Callable[[DetectableFault], str] = lambda row: _share(row.longer[at]) if row.longer else "–"  # noqa: E731
+        return Column[DetectableFault]("longer", f"{steps} steps", show, weight=5 + at)
 
     return tuple(column(at, steps) for at, steps in enumerate(lengths))
 
 
-def _body(result: SensitivityInWords, page: Page) -> None:
+def _body(result: SensitivityResult, page: Page) -> None:
     if any(fault.longer for fault in result.faults):
         page.table((*COLUMNS, *_in_more_steps(result)), result.faults)
         page.line()
@@ -146,7 +113,7 @@ _LISTED: Final = 3
 """Kinds of links, and links of each, that are listed unless all are asked for."""
 
 
-def _of_untested(result: SensitivityInWords, *, wide: bool) -> list[str]:
+def _of_untested(result: SensitivityResult, *, wide: bool) -> list[str]:
     """Links of which the recording can tell nothing."""
     if result.untested_links is None:
         return ["slow link: steps are too large to list the links that are compared with no others"]
@@ -166,14 +133,14 @@ def _of_untested(result: SensitivityInWords, *, wide: bool) -> list[str]:
     return lines
 
 
-def _by_reason(result: SensitivityInWords) -> dict[str, list[str]]:
+def _by_reason(result: SensitivityResult) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for fault in result.faults:
         names.setdefault(fault.reason, []).append(_name(fault))
     return names
 
 
-def _notes(result: SensitivityInWords, *, wide: bool) -> list[str]:
+def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
     notes = []
     for fault in result.faults:
         if fault.operator is not None:
@@ -191,7 +158,7 @@ def _notes(result: SensitivityInWords, *, wide: bool) -> list[str]:
     return notes
 
 
-VIEW = View[SensitivityInWords, FaultInWords](
+VIEW = View[SensitivityResult, DetectableFault](
     main="faults",
     columns=COLUMNS,
     headline=_headline,

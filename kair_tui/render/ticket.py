@@ -7,7 +7,7 @@ from typing import Final
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Difference, Explanation, Happening, Word
 from kair_engine.results.ticket import Fingerprint, PartOfTicket, Proof, TicketResult, TimelinePicture
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.answer import Column
 from kair_tui.render.confirm import confirmed_in_words
 from kair_tui.render.joint_prices import together_lines
@@ -16,7 +16,7 @@ from kair_tui.render.open_items import open_lines
 from kair_tui.render.report.templates import filled
 from kair_tui.render.report.triage import Ask
 from kair_tui.render.text import clean
-from kair_tui.render.triage import FindingInWords, TriageInWords, facts, options_of, title, upper, who_and_why
+from kair_tui.render.triage import facts, options_of, title, upper, who_and_why
 from kair_tui.render.units import plural, spans, utc
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
@@ -36,7 +36,7 @@ _AGAINST: Final = ("withdrawn", "shared", "not_here")
 
 
 def ticket_of(
-    triage: TriageInWords, number: int | None, ask: Ask, fingerprint: Fingerprint, timeline: TimelinePicture
+    triage: TriageResult, number: int | None, ask: Ask, fingerprint: Fingerprint, timeline: TimelinePicture
 ) -> TicketResult:
     """Return the ticket of the finding of that number, from 1; None where there are none.
 
@@ -56,7 +56,7 @@ def ticket_of(
     return _of_open_items(bare, triage) if number is None else _of_finding(bare, triage, number, ask)
 
 
-def _of_open_items(bare: TicketResult, triage: TriageInWords) -> TicketResult:
+def _of_open_items(bare: TicketResult, triage: TriageResult) -> TicketResult:
     """Return the ticket of an answer without findings: what is open, and what would settle the largest of it."""
     if not triage.open:
         return bare
@@ -65,20 +65,20 @@ def _of_open_items(bare: TicketResult, triage: TriageInWords) -> TicketResult:
     return replace(bare, price=tuple(lines), suggestion=upper(f"{largest.settled_by}."))
 
 
-def number_of(triage: TriageInWords) -> int | None:
+def number_of(triage: TriageResult) -> int | None:
     """Of the finding that a ticket is about where none is named: the first that accuses somebody, else the first."""
     chosen = chosen_finding(triage)
     return None if chosen is None else next(at for at, one in enumerate(triage.findings, 1) if one is chosen)
 
 
-def _scope(triage: TriageInWords) -> str:
+def _scope(triage: TriageResult) -> str:
     if triage.open and triage.verdict == "inconclusive":
         return f"{verdict_in_words(triage.verdict)}: {max(triage.open, key=lambda one: one.us_per_step).sentence}"
     steps = f", {plural(len(triage.steps), 'step')}" if triage.steps else ""
     return f"{verdict_in_words(triage.verdict)}: {plural(len(triage.ranking), 'rank')}{steps}"
 
 
-def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask) -> TicketResult:
+def _of_finding(bare: TicketResult, triage: TriageResult, number: int, ask: Ask) -> TicketResult:
     finding, alone = triage.findings[number - 1], len(triage.ranking) == 1
     part = part_of(finding)
     why = f"{who_and_why(finding, alone=alone)}{f' ({part})' if part else ''}"
@@ -99,7 +99,7 @@ def _of_finding(bare: TicketResult, triage: TriageInWords, number: int, ask: Ask
     )
 
 
-def strongest_proofs(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> list[Proof]:
+def strongest_proofs(triage: TriageResult, finding: Finding, ask: Ask) -> list[Proof]:
     """What speaks for a finding, the strongest first; `ask` makes the line that shows the same figures.
 
     Delays of the running job prove most; of evidence one counts, as what goes together is seen together.
@@ -131,7 +131,7 @@ def _parts(explanations: Sequence[Explanation], words: Sequence[Word] = _WORDS) 
         yield PartOfTicket(one.part, one.word, explanation_in_words(one), one.command)
 
 
-def _against(triage: TriageInWords, finding: FindingInWords) -> Iterator[str]:
+def _against(triage: TriageResult, finding: Finding) -> Iterator[str]:
     confirmed = triage.confirmed
     if confirmed is not None and confirmed.verdict in _AGAINST and {*confirmed.accused} & {*finding.ranks}:
         yield confirmed_in_words(confirmed)
@@ -162,7 +162,7 @@ def _first(sentences: Iterable[str], number: int) -> Iterator[str]:
         yield sentence
 
 
-def _commands(triage: TriageInWords, finding: FindingInWords, ask: Ask) -> Iterator[str]:
+def _commands(triage: TriageResult, finding: Finding, ask: Ask) -> Iterator[str]:
     yield ask("triage")
     if triage.steps and finding.ranks:
         yield ask("rank", "--rank", str(finding.ranks[0]))

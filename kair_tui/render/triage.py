@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
-from kair_engine.ranks import Rank
-from kair_engine.results.blame import RootCause
-from kair_engine.results.evidence_kinds import Evidence, EvidenceKind, ShownBy
+from kair_engine.results.evidence_kinds import ShownBy
 from kair_engine.results.fixes import fix_text
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
@@ -78,65 +76,40 @@ _UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{4})[0-9a-f-]{28}([0-9a-f]{4})\b")
 _WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvidenceInWords:
-    """One thing that speaks for a finding."""
-
-    kind: EvidenceKind
-    """What the figures are."""
-    figures: dict[str, int | float]
-    """Units are in their names; shares are of 1."""
-    shown_by: ShownBy | None
-    """None where there is no figure to look up."""
-    ranks: tuple[Rank, ...]
-    """Who it is about; empty where that is nobody."""
-    about: str | None
-    """The cause, operator, process group, pipeline edge, stage, two hosts or file that it is of."""
-    root_causes: tuple[RootCause, ...]
-    """What made the ranks late, of the kind `made_late`."""
-    sentence: str
-    """The figures in words, for people."""
-    command: str | None
-    """Shows the same figures; null where there is none to look up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FindingInWords(Finding):
-    """One culprit, or what slows the job though nobody is to blame, with the sentences of its evidence."""
-
-    evidence: tuple[EvidenceInWords, ...]  # type: ignore[assignment] # the same with its sentence
-    """What speaks for it, in the order in which it is told."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TriageInWords(TriageResult):
-    """The whole investigation with its sentences: what every document and page is made of."""
-
-    findings: tuple[FindingInWords, ...]
-    """Culprits, and what slows the job though nobody is to blame; the costliest first."""
-
-
-def triage_in_words(result: TriageResult) -> TriageInWords:
-    """Return the same answer with its sentences."""
-    findings = tuple(map(_finding, result.findings))
+def triage_in_words(result: TriageResult) -> TriageResult:
+    """Return the same answer with its sentences: what every document and page is made of."""
+    findings = tuple(map(_in_words, result.findings))
     if len(result.ranking) == 1:
         # Without peers nobody can say that.
         findings = tuple(map(_of_one_rank, findings))
     step_us = result.step_time_us
-    words = {
-        "findings": findings,
-        "absorbed": tuple(replace(one, sentence=absorbed_in_words(one, step_us)) for one in result.absorbed),
-        "open": tuple(open_in_words(one, step_us) for one in result.open),
-        "summary": summary(result),
-    }
-    return TriageInWords(**vars(result) | words)
+    return replace(
+        result,
+        findings=findings,
+        absorbed=tuple(replace(one, sentence=absorbed_in_words(one, step_us)) for one in result.absorbed),
+        open=tuple(open_in_words(one, step_us) for one in result.open),
+        summary=summary(result),
+    )
 
 
-def _of_one_rank(finding: FindingInWords) -> FindingInWords:
+def _in_words(finding: Finding) -> Finding:
+    told = (
+        one.changed(sentence=sentence_of(one), command=None if one.shown_by is None else command_of(one.shown_by))
+        for one in finding.evidence
+    )
+    return replace(
+        finding,
+        evidence=tuple(told),
+        suggestion=suggestion_of(finding),
+        fix_options=tuple(map(fix_option, finding.fix)),
+    )
+
+
+def _of_one_rank(finding: Finding) -> Finding:
     """The finding of a recording of one rank: nothing in it is said of others."""
     told = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
     shown = (
-        replace(one, sentence=f"its threads stand still {stops_in_words(one.figures, alone=True)}")
+        one.changed(sentence=f"its threads stand still {stops_in_words(one.figures, alone=True)}")
         if one.kind == "host_stops"
         else one
         for one in finding.evidence
@@ -208,28 +181,6 @@ def command_of(shown_by: ShownBy) -> str:
     return shlex.join(["kair", shown_by.analysis, *options_of(shown_by)])
 
 
-def _finding(finding: Finding) -> FindingInWords:
-    words = {
-        "evidence": tuple(map(_evidence, finding.evidence)),
-        "suggestion": suggestion_of(finding),
-        "fix_options": tuple(map(fix_option, finding.fix)),
-    }
-    return FindingInWords(**vars(finding) | words)
-
-
-def _evidence(one: Evidence) -> EvidenceInWords:
-    return EvidenceInWords(
-        kind=one.kind,
-        figures=one.figures,
-        shown_by=one.shown_by,
-        ranks=one.ranks,
-        about=one.about,
-        root_causes=one.root_causes,
-        sentence=sentence_of(one),
-        command=None if one.shown_by is None else command_of(one.shown_by),
-    )
-
-
 RANKS_SHOWN = 10
 
 COLUMNS = (
@@ -250,7 +201,7 @@ PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "ow
 """Of one rank alone, which nobody can be ranked beside."""
 
 
-def _body(result: TriageInWords, page: Page) -> None:
+def _body(result: TriageResult, page: Page) -> None:
     if result.bar is not None:
         page.step_bar(result.bar)
         page.line()
@@ -284,7 +235,7 @@ def _body(result: TriageInWords, page: Page) -> None:
         page.line(f"evidence: {sources_in_words(result.sources)}")
 
 
-def _of_findings(result: TriageInWords, *, wide: bool) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
+def _of_findings(result: TriageResult, *, wide: bool) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
     """Yield (title, figures and parts, evidence, what to do) of each finding."""
     for finding in result.findings:
         heading = title(finding, wide=wide, alone=len(result.ranking) == 1)
@@ -292,7 +243,7 @@ def _of_findings(result: TriageInWords, *, wide: bool) -> Iterator[tuple[str, li
         yield heading, [*facts(finding, wide=wide), *part_lines(finding, wide=wide)], sentences(finding), to_do
 
 
-def _below_findings(result: TriageInWords, *, wide: bool) -> Iterator[list[str]]:
+def _below_findings(result: TriageResult, *, wide: bool) -> Iterator[list[str]]:
     """Yield what is said below the findings, a list for each subject."""
     yield open_lines(result, below=result.summary)
     yield absorbed_lines(result, wide=wide)
@@ -307,7 +258,7 @@ def _block(lines: Sequence[str], page: Page) -> None:
         page.line()
 
 
-def absorbed_lines(result: TriageInWords, *, wide: bool = False) -> list[str]:
+def absorbed_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
     """What takes longer and costs nothing, as hosts are ahead of their devices; `wide`: and in which operator."""
     return [
         f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
@@ -452,7 +403,7 @@ def with_short_uuids(text: str) -> str:
     return _UUID.sub(r"\1…\2", text)
 
 
-def sentences(finding: FindingInWords) -> list[str]:
+def sentences(finding: Finding) -> list[str]:
     """Its evidence, each sentence with the command that shows the same figures."""
     return [f"{one.sentence} [{one.command}]" if one.command else one.sentence for one in finding.evidence]
 
@@ -495,7 +446,7 @@ def _is_of_network(finding: Finding) -> bool:
     return any(one.kind == "price_range" and one.about == "network" for one in finding.evidence)
 
 
-def _tree(result: TriageInWords, page: Page) -> None:
+def _tree(result: TriageResult, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         wide = page.options.wide
         for heading, *parts in _of_findings(result, wide=wide):
@@ -544,14 +495,14 @@ class VerdictRow:
     """The answer in one sentence; of a finding, what to do; of an open item, what it is and what would settle it."""
 
 
-def _csv_rows(result: TriageInWords) -> list[VerdictRow]:
+def _csv_rows(result: TriageResult) -> list[VerdictRow]:
     """The verdict, the findings, what is open; of several findings the verdict has the price of all together."""
     rows = [_verdict_row(result)]
     rows += [_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1)]
     return rows + [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]
 
 
-def _verdict_row(result: TriageInWords) -> VerdictRow:
+def _verdict_row(result: TriageResult) -> VerdictRow:
     prices: dict[str, Any] = {}
     if (together := result.together) is not None and len(result.findings) > 1:
         shared = ("throughput_gain", "gpu_hours_per_day", "cost_per_day")
@@ -563,7 +514,7 @@ def _verdict_row(result: TriageInWords) -> VerdictRow:
     )
 
 
-def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) -> VerdictRow:
+def _finding_row(result: TriageResult, number: int, finding: Finding) -> VerdictRow:
     columns = {field.name for field in fields(VerdictRow)}
     shared = {name: value for name, value in vars(finding).items() if name in columns - {"fix"}}
     # Without the dashes, which a spreadsheet takes for a formula.
@@ -571,7 +522,7 @@ def _finding_row(result: TriageInWords, number: int, finding: FindingInWords) ->
     return VerdictRow("finding", number, result.verdict, **shared, fix=fixes, text=finding.suggestion)
 
 
-def _open_row(result: TriageInWords, number: int, item: OpenItem) -> VerdictRow:
+def _open_row(result: TriageResult, number: int, item: OpenItem) -> VerdictRow:
     return VerdictRow(
         "open",
         number,
@@ -586,7 +537,7 @@ def _open_row(result: TriageInWords, number: int, item: OpenItem) -> VerdictRow:
     )
 
 
-VIEW = View[TriageInWords, RankedRank](
+VIEW = View[TriageResult, RankedRank](
     main="ranking",
     columns=COLUMNS,
     headline=lambda result: result.summary,

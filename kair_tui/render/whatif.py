@@ -6,13 +6,13 @@ A what-if analysis in words: the verdict, its causes and the remedies as people 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import (
     ERROR_GATE,
     FIX_KINDS,
-    CauseName,
     FixPrice,
     PartEffect,
     Remedy,
@@ -56,60 +56,15 @@ _MUCH = 0.1
 """Of the slowdown, for one worker."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SlowdownCauseInWords:
-    """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
-
-    cause: CauseName
-    """Why the time is lost."""
-    ranks: tuple[int, ...]
-    """Where it is: of a slow stage none."""
-    share: float | None
-    """Of the slowdown, what goes away without it; null where no scenario removes it alone."""
-    figures: dict[str, int | float]
-    """What speaks for it besides."""
-    host: str | None
-    """Where all ranks of one are slow together."""
-    operation_types: tuple[str, ...]
-    """Of the transfers that flap."""
-    or_slow_ranks: tuple[int, ...]
-    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
-    text: str
-    """A sentence for people."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RemedyInWords(Remedy):
-    """What would help, and the step time it leads to."""
-
-    text: str
-    """A sentence for people."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhatifInWords(WhatifResult):
-    """The job without its stragglers, and what each part of it costs."""
-
-    causes: tuple[SlowdownCauseInWords, ...]  # type: ignore[assignment] # with their figures by name
-    remedies: tuple[RemedyInWords, ...]
-    """What would help and is no fix of an operation."""
-    verdict: str
-    """The answer in one sentence."""
-
-
-def whatif_in_words(result: WhatifResult) -> WhatifInWords:
+def whatif_in_words(result: WhatifResult) -> WhatifResult:
     """The same answer, told."""
     lost_us = _lost_us(result)
-    causes = tuple(_in_words(one, lost_us) for one in result.causes)
-    remedies = tuple(RemedyInWords(**vars(one), text=remedy_in_words(one)) for one in result.remedies)
-    told = {**vars(result), "causes": causes, "remedies": remedies}
-    return WhatifInWords(**told, verdict=verdict_in_words(result))
-
-
-def _in_words(cause: SlowdownCause, lost_us: float) -> SlowdownCauseInWords:
-    common = {name: getattr(cause, name) for name in SlowdownCause.__struct_fields__}
-    text = cause_in_words(cause, lost_us)
-    return SlowdownCauseInWords(cause=cause.kind, figures=cause.figures, text=text, **common)
+    return replace(
+        result,
+        causes=tuple(one.changed(text=cause_in_words(one, lost_us)) for one in result.causes),
+        remedies=tuple(replace(one, text=remedy_in_words(one)) for one in result.remedies),
+        verdict=verdict_in_words(result),
+    )
 
 
 def verdict_in_words(result: WhatifResult) -> str:
@@ -249,7 +204,7 @@ def _part(result: WhatifResult, sort: str, part: str, saved_us: float, slowdown:
     return Part(sort, part, saved_us, saved, hours, slowdown)
 
 
-def _headline(result: WhatifInWords) -> str:
+def _headline(result: WhatifResult) -> str:
     return result.verdict
 
 
@@ -271,9 +226,9 @@ _FIXES = (
 )
 
 _REMEDIES = (
-    Column[RemedyInWords]("text", "remedy", lambda row: row.text, align="left", weight=9),
-    Column[RemedyInWords]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
-    Column[RemedyInWords]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
+    Column[Remedy]("text", "remedy", lambda row: row.text, align="left", weight=9),
+    Column[Remedy]("step_time_us", "step", lambda row: duration(row.step_time_us), weight=8),
+    Column[Remedy]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
 )
 
 
@@ -300,7 +255,7 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     page.line()
 
 
-def _facts(result: WhatifInWords, page: Page) -> None:
+def _facts(result: WhatifResult, page: Page) -> None:
     inexact = result.simulation_error > ERROR_GATE
     if inexact:
         page.line(simulation_in_words(result), ALARM)
@@ -327,7 +282,7 @@ def _facts(result: WhatifInWords, page: Page) -> None:
     page.line()
 
 
-def _body(result: WhatifInWords, page: Page) -> None:
+def _body(result: WhatifResult, page: Page) -> None:
     _facts(result, page)
     for sort, parts in parts_of(result).items():
         if sort != "data-parallel rank":
@@ -351,7 +306,7 @@ def _body(result: WhatifInWords, page: Page) -> None:
     page.table(columns, result.per_step, limit=_SHOWN)
 
 
-def _standing_still(result: WhatifInWords, page: Page) -> None:
+def _standing_still(result: WhatifResult, page: Page) -> None:
     """What threads did not do, as far as that is known."""
     stops = result.host_stops
     if stops is None:
@@ -438,7 +393,7 @@ def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, 
     page.line()
 
 
-def _tree(result: WhatifInWords, page: Page) -> None:
+def _tree(result: WhatifResult, page: Page) -> None:
     def grow(root: Branch, safe: Callable[[Cell], Any]) -> None:
         for sort, parts in parts_of(result).items():
             if not parts:
@@ -462,7 +417,7 @@ def _tree(result: WhatifInWords, page: Page) -> None:
     page.tree(Styled(f"a step takes {_times(result)}", ALARM if result.pattern != "none" else ""), grow)
 
 
-VIEW = View[WhatifInWords, StepPrice](
+VIEW = View[WhatifResult, StepPrice](
     main="per_step",
     columns=COLUMNS,
     headline=_headline,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from kair.app.candidates import Candidate, candidates
 from kair_engine.results.triage import Finding
-from kair_engine.results.whatif import Fix, FixPrice
+from kair_engine.results.whatif import Fix, FixPrice, WhatifResult
 from kair_tui.render.units import percent, spans
-from kair_tui.render.whatif import WhatifInWords
 from kair_tui.tui.widgets.fix_list import ListedFix, in_order, short
 
 Fixes = tuple[Fix, ...]
@@ -17,13 +16,13 @@ class FixSelection:
     """What the engine proposes, what was typed, and what was chosen of both."""
 
     def __init__(self) -> None:
-        self._result: WhatifInWords | None = None
+        self._result: WhatifResult | None = None
         self._findings: Sequence[Finding] = ()
         self._typed: Fixes = ()
         self._prices: dict[Fix, FixPrice] = {}
         self.chosen: tuple[Fixes, ...] = ()
 
-    def about(self, result: WhatifInWords) -> None:
+    def about(self, result: WhatifResult) -> None:
         """The analysis that tells what costs most."""
         self._result = result
 

@@ -57,7 +57,7 @@ def test_spec_describes_every_command_and_its_options() -> None:
     }
     assert options["method"]["choices"] == ["robust", "paper"]
     assert options["method"]["default"] == "robust"
-    assert commands["triage"]["result"] == "TriageInWords"
+    assert commands["triage"]["result"] == "TriageResult"
     assert [argument["name"] for argument in commands["triage"]["arguments"]] == ["job", "files"]
     assert all(command["examples"] for command in commands.values())
 

@@ -6,13 +6,13 @@ from typing import Any
 from support.cli_samples import whatif
 from support.kept_cases import assert_kept
 
-from kair_engine.results.whatif import HostStops, LackOfCores
+from kair_engine.results.whatif import HostStops, LackOfCores, WhatifResult
 from kair_tui.render.answer import PageOptions
 from kair_tui.render.page import Page
-from kair_tui.render.whatif import VIEW, WhatifInWords
+from kair_tui.render.whatif import VIEW
 
 
-def shown(result: WhatifInWords, **look: Any) -> list[str]:  # noqa: ANN401
+def shown(result: WhatifResult, **look: Any) -> list[str]:  # noqa: ANN401
     page = Page(PageOptions(width=80, ascii_only=True, **look))
     assert VIEW.body is not None
     VIEW.body(result, page)
@@ -21,7 +21,7 @@ def shown(result: WhatifInWords, **look: Any) -> list[str]:  # noqa: ANN401
     return lines
 
 
-def with_slowdowns(*rows: tuple[float, ...]) -> WhatifInWords:
+def with_slowdowns(*rows: tuple[float, ...]) -> WhatifResult:
     """S_w of stages × data-parallel ranks."""
     by_rank = dict(enumerate(one for row in rows for one in row))
     return replace(whatif(), heatmap=rows, by_rank=by_rank, by_dp_rank=dict.fromkeys(range(len(rows[0])), 1.0))
@@ -32,7 +32,7 @@ NONE = dict.fromkeys(READY, 0.0)
 CORES = LackOfCores(READY, dict.fromkeys(READY, 60e3), READY, NONE, NONE, throttled=0.0, halted=0.0)
 
 
-def measured(**changed: Any) -> WhatifInWords:  # noqa: ANN401
+def measured(**changed: Any) -> WhatifResult:  # noqa: ANN401
     """Of threads that do not look as if they stopped, what the kernel measured."""
     cores = replace(CORES, **changed)
     return replace(whatif(), host_stops=HostStops(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, {}, cores=cores))

@@ -27,7 +27,7 @@ from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_mitigate.draining import drain_commands, drain_template
 from kair_tui.render.oneline import oneline
 from kair_tui.render.ticket import ticket_of, ticket_text
-from kair_tui.render.triage import TriageInWords, suggestion_of, triage_in_words
+from kair_tui.render.triage import suggestion_of, triage_in_words
 
 SAMPLE = SAMPLES / "slow_operator"
 recorded = pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
@@ -37,7 +37,7 @@ EVIL = f"{HOSTILE} {HTML} {MARKS}\ud800"
 DEVICE = "node7 GPU 3, GPU-5f3e0000-1111-2222-3333-444455556666, 0000:1b:00.0"
 
 
-def found(**changed: Any) -> TriageInWords:  # noqa: ANN401
+def found(**changed: Any) -> TriageResult:  # noqa: ANN401
     """A triage that accuses rank 16 on node7, its finding changed so."""
     told = (Excess(41_000.0, 0.12, ranks=(Rank(16),), about="compute"),)
     finding = Finding("compute", "persistent", (16,), ("node7",), None, None, (1, 2, 3), 1e-9, 41_000.0, 1.14, told)
@@ -69,7 +69,7 @@ def ask(*words: str) -> str:
     return shlex.join(["kair", *words])
 
 
-def handed_over(triage: TriageInWords) -> TicketResult:
+def handed_over(triage: TriageResult) -> TicketResult:
     """The ticket of its first finding."""
     told = cli_samples.ticket()
     return ticket_of(triage, 1, ask, told.fingerprint, told.timeline)
@@ -101,7 +101,7 @@ def configured(place: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("KAIR_CONFIG", str(place / "kair.toml"))
 
 
-def drained(monkeypatch: pytest.MonkeyPatch, triage: TriageInWords, *options: str, job: str = "job123") -> Outcome:
+def drained(monkeypatch: pytest.MonkeyPatch, triage: TriageResult, *options: str, job: str = "job123") -> Outcome:
     """`kair ticket --drain` of a job whose triage is known."""
     trace = cli_samples.trace(job)
     device = RankIdentity(16, "node7", device=DeviceIdentity(pci="0000:1b:00.0", index=3))
@@ -172,14 +172,14 @@ def test_a_healthy_job_has_a_ticket_that_says_so() -> None:
     assert (refused.status, "no rank is accused" in refused.err) == (2, True)
 
 
-def hostile() -> TriageInWords:
+def hostile() -> TriageResult:
     """Every text that a trace, telemetry or a log can hold is hostile."""
     bare = cli_samples.triage(EVIL)
     excluded, unseen = (explained(EVIL, word=word, part=EVIL) for word in ("excluded", "not_observed"))
     finding = replace(bare.findings[0], devices=(EVIL,), explanations=(explained(EVIL, rank=Rank(1)), excluded, unseen))
     differs = Difference(EVIL, (Rank(1),), (EVIL,), EVIL, EVIL, 2, "job", EVIL)
     happened = Happening(0, 5, "xid", 63.0, EVIL, EVIL, EVIL, (Rank(1),), True, 0, 2.0, True, 1)
-    hostile_one: TriageInWords = replace(bare, findings=(finding,), differences=(differs,), happenings=(happened,))
+    hostile_one: TriageResult = replace(bare, findings=(finding,), differences=(differs,), happenings=(happened,))
     return hostile_one
 
 

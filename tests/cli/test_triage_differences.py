@@ -10,13 +10,14 @@ from kair.app.question import Given
 from kair_engine.baselines import Baselines
 from kair_engine.comparison.profile import profile_of
 from kair_engine.results.localize import ChosenBaseline
+from kair_engine.results.triage import TriageResult
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.identity_file import identity_json
 from kair_engine.trace.model import Trace
-from kair_tui.render.triage import TriageInWords, beside_lines, triage_in_words
+from kair_tui.render.triage import beside_lines, triage_in_words
 
 
-def run(trace: Trace, baseline: ChosenBaseline | None = None) -> TriageInWords:
+def run(trace: Trace, baseline: ChosenBaseline | None = None) -> TriageResult:
     return triage_in_words(triage(Given(trace, baseline))[0])
 
 

@@ -9,14 +9,14 @@ from support.trace_builder import trace
 
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.localize import LocalizeResult, RankScore
 from kair_engine.results.pinpoint import Outlier, PinpointResult
-from kair_engine.results.triage import RankedRank
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import FrequencyResult
 from kair_engine.trace.model import Trace
 from kair_engine.views.frequency import frequency
 from kair_engine.views.overview import info, steps
-from kair_tui.render.triage import EvidenceInWords, FindingInWords, TriageInWords
 
 
 def regular(folder: Path, rank_3: str) -> Trace:
@@ -127,11 +127,10 @@ def test_info_counts_operators_when_asked(tmp_path: Path) -> None:
 
 
 PROMISED = {
-    EvidenceInWords: "sentence command figures",
-    FindingInWords: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence "
-    "suggestion",
+    Evidence: "sentence command figures",
+    Finding: "cause pattern ranks hosts operator edge steps p_value time_lost_us_per_step slowdown evidence suggestion",
     RankedRank: "rank host role score flagged self_time_excess_us wait_imposed_us",
-    TriageInWords: "verdict summary findings ranking",
+    TriageResult: "verdict summary findings ranking",
     LocalizeResult: "method scores",
     RankScore: "rank host role score p_value flagged",
     PinpointResult: "rank method outliers",

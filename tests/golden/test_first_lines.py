@@ -6,8 +6,9 @@ import pytest
 from support.answers import recorded, triaged
 from support.places import CASES
 
+from kair_engine.results.triage import TriageResult
 from kair_tui.render.bar import drawn
-from kair_tui.render.triage import TriageInWords, triage_in_words, triage_totals
+from kair_tui.render.triage import triage_in_words, triage_totals
 from kair_tui.render.units import percent
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ INPUTS = [
 ]
 
 
-def answered(source: Path) -> TriageInWords:
+def answered(source: Path) -> TriageResult:
     recorded(source)
     return triage_in_words(triaged(source))
 

@@ -13,12 +13,12 @@ import pytest
 from support.answers import once, recorded, triaged
 from support.places import CASES, SAMPLES
 
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_engine.views.overview import steps
 from kair_tui.cli.fail_on import parse_conditions
-from kair_tui.render.triage import TriageInWords, triage_in_words
+from kair_tui.render.triage import triage_in_words
 from kair_tui.render.units import percent
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.warnings import warnings_in_words
@@ -57,7 +57,7 @@ class Answer:
     """All that is said of one recording."""
 
     trace: Trace
-    triage: TriageInWords
+    triage: TriageResult
     steps: StepsResult | None
 
     @property

@@ -10,7 +10,7 @@ from kinds import triage as run
 from support.places import CASES2
 
 from kair_engine.recording.opening import open_trace
-from kair_tui.render.triage import TriageInWords
+from kair_engine.results.triage import TriageResult
 
 pytestmark = pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")
 
@@ -130,7 +130,7 @@ def test_a_step_in_the_middle_is_read(tmp_path: Path) -> None:
     assert 19 in run(trace).steps
 
 
-def _cost_ms(result: TriageInWords) -> float:
+def _cost_ms(result: TriageResult) -> float:
     accusing = [finding for finding in result.findings if finding.ranks]
     if len(accusing) > 1 and result.together is not None:
         return result.together.saved_us / 1e3

@@ -73,10 +73,10 @@ from kair_engine.results.views import (
 )
 from kair_engine.results.whatif import FixPrice, PartEffect, Remedy, SlowWorkers, StepPrice, WhatifResult
 from kair_engine.trace.model import Job, KairWarning, Layout, StepTimes, Trace
-from kair_tui.render.sensitivity import SensitivityInWords, sensitivity_in_words
+from kair_tui.render.sensitivity import sensitivity_in_words
 from kair_tui.render.ticket import ticket_of
-from kair_tui.render.triage import TriageInWords, triage_in_words
-from kair_tui.render.whatif import WhatifInWords, whatif_in_words
+from kair_tui.render.triage import triage_in_words
+from kair_tui.render.whatif import whatif_in_words
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]evil[/red] \u202egnp.exe\x9b31m\r\n:smile:"
 KERNEL = "void at::native::elementwise_kernel<128, 4, at::native::Add<float, float> >(int, at::native::Add<float>)"
@@ -271,7 +271,7 @@ def info(name: str = "node1") -> InfoResult:
     )
 
 
-def triage(name: str = KERNEL) -> TriageInWords:
+def triage(name: str = KERNEL) -> TriageResult:
     finding = Finding(
         cause="compute",
         pattern="persistent",
@@ -321,7 +321,7 @@ def ticket(name: str = KERNEL) -> TicketResult:
     return replace(made, drain=(drain,))
 
 
-def sensitivity(name: str = KERNEL) -> SensitivityInWords:
+def sensitivity(name: str = KERNEL) -> SensitivityResult:
     longer = (LongerRecording(6, 3000.0, 0.03, None), LongerRecording(15, 2000.0, 0.02, None))
     stalls = (LongerRecording(6, 12_500.0, 0.125, 3), LongerRecording(15, None, None, None))
     slower = DetectableFault(
@@ -352,7 +352,7 @@ def sensitivity(name: str = KERNEL) -> SensitivityInWords:
     return sensitivity_in_words(result)
 
 
-def whatif(name: str = "forward-compute") -> WhatifInWords:
+def whatif(name: str = "forward-compute") -> WhatifResult:
     step = StepPrice(
         40,
         105_000.0,

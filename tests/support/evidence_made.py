@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import RootCause
 from kair_engine.results.evidence_kinds import KINDS, Evidence, ShownBy
@@ -20,8 +18,7 @@ def evidence_of(
 ) -> Evidence:
     """Make it; figures that it must have and that nobody gives are 0."""
     of, given = KINDS[kind], dict(figures or {})
-    names = {field.name: field.name.rstrip("_") for field in msgspec.structs.fields(of) if field.required}
-    values = {name: given.pop(figure, 0) for name, figure in names.items()}
+    values = {name: given.pop(of.figure_names[name], 0) for name in of.required()}
     if "ranks" in given:
         given["ranks_"] = given.pop("ranks")
     return of(**values, **given, shown_by=shown_by, ranks=ranks, about=about, root_causes=root_causes)

@@ -9,8 +9,9 @@ from support.places import SAMPLES
 from support.screen_text import assert_says, go, opened, played, screen_lines, screen_text, type_line, until
 
 from kair_engine.ranks import Rank
+from kair_engine.results.triage import TriageResult
 from kair_tui.render.terminal import Look
-from kair_tui.render.triage import TriageInWords, triage_in_words
+from kair_tui.render.triage import triage_in_words
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.frame.output import help_lines
 from kair_tui.tui.screens.overview import OverviewScreen
@@ -104,7 +105,7 @@ async def test_below_the_smallest_size_only_that_is_said() -> None:
         await until(pilot, lambda: "straggler: rank 2" in screen_text(app))
 
 
-def nobodys_fault() -> TriageInWords:
+def nobodys_fault() -> TriageResult:
     """The triage of a job whose only finding is seen on two ranks and accuses none."""
     result = triaged(SAMPLES / "slow_operator")
     seen = replace(result.findings[0], cause="contention", pattern="job_wide", ranks=(), seen_on=(Rank(0), Rank(1)))

@@ -5,7 +5,7 @@ import pytest
 from support.places import SAMPLES
 from support.screen_text import go, opened, played, screen_lines, screen_text, until
 
-from kair_tui.render.blame_graph import Awaited, rank_graph
+from kair_tui.render.blame_graph import rank_graph
 from kair_tui.tui.screens.blame import BlameScreen
 from kair_tui.tui.widgets.rank_graph import RankGraph
 
@@ -37,21 +37,17 @@ def of_many_ranks() -> nx.DiGraph:
 def test_lesser_ranks_are_put_together_by_who_made_them_late_and_nothing_is_lost() -> None:
     graph = of_many_ranks()
     lines = rank_graph(graph)
-    assert [one.rank for one in lines if one.rank is not None] == [FIRST, 1, 2, 3]
-    (made,) = (one for one in lines if one.rank is None and one.by_rank == LINK_RANK)
+    assert [one.rank for one in lines if one.role == "awaited"] == [FIRST, 1, 2, 3]
+    (made,) = (one for one in lines if one.role == "several" and one.rank == LINK_RANK)
     assert made.text == "17 ranks, late mostly because of rank 200"
     assert lines[-1].text == "30 other ranks, each under 1 %"
     assert sum(one.time_us for one in lines) == pytest.approx(600 + 10 * MEMBERS + LESSER)
-
-    def members(one: Awaited) -> int:
-        return max(len(one.members), 1)
-
-    assert sum(map(members, lines)) == 1 + MEMBERS + LESSER
+    assert sum(len(one.ranks) for one in lines) == 1 + MEMBERS + LESSER
     # What stands under a rank adds up: who waited for it, and what made it late.
-    for one in (*(one for one in lines if one.rank is not None), *made.members):
-        for role in ("waited", "late"):
-            assert sum(edge.time_us for edge in one.edges if edge.role == role) == pytest.approx(one.time_us)
-    assert made.members[0].edges[1].text == "late because of rank 200's idle before send (communication)"
+    for one in (*(one for one in lines if one.role == "awaited"), *made.below):
+        for role in ("waited", "because"):
+            assert sum(edge.time_us for edge in one.below if edge.role == role) == pytest.approx(one.time_us)
+    assert made.below[0].below[1].text == "late because of rank 200's idle before send (communication)"
 
 
 @pytest.mark.slow
@@ -73,11 +69,11 @@ async def test_the_graph_of_all_ranks_is_read_followed_and_left() -> None:
         assert all("of its own" in line or "lesser" in line for line in accused.split("\n") if "▲" in line)
         await pilot.press("down", "right")
         line = graph.chosen
-        assert line is not None and line.edge is None and line.of.rank == 3
+        assert line is not None and line.role == "awaited" and line.rank == 3
         await pilot.press("z", "z", "space", "left")
         folded = graph.chosen
         # Rank 3 is one of "2 other ranks, each under 1 %": what it lies in is chosen.
-        assert folded is not None and folded.of.rank is None and folded.of.detail == "ranks 2-3"
+        assert folded is not None and folded.role == "several" and folded.detail == "ranks 2-3"
         assert isinstance(app.screen, BlameScreen) and app.screen.commands()[-1].endswith("-o dot")
         await pilot.press("v")
         assert "root causes" in screen_text(app) and "▾ " in screen_text(app)

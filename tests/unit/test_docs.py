@@ -170,7 +170,7 @@ def fields_of(schema: dict[str, Any], part: dict[str, Any]) -> set[str]:
         ("triage", "OpenItem", {name: kind.description() for name, kind in KINDS.items()}, OpenKind),
         (
             "sensitivity",
-            "ReasonInWords",
+            "Reason",
             {name: kind.description() for name, kind in Reason.kinds.items()},
             ReasonKind,
         ),

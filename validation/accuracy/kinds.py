@@ -27,9 +27,9 @@ from kind_situations import KINDS, Truth, draw
 from kair.app import investigate
 from kair.app.question import Given
 from kair_engine.recording.opening import open_trace
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import Trace
-from kair_tui.render.triage import TriageInWords, absorbed_lines, facts, part_lines, sentences, title, triage_in_words
+from kair_tui.render.triage import absorbed_lines, facts, part_lines, sentences, title, triage_in_words
 from kair_tui.render.warnings import warnings_in_words
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     print(*table(scored), "", *wrong(scored, options.keep), sep="\n")
 
 
-def triage(trace: Trace) -> TriageInWords:
+def triage(trace: Trace) -> TriageResult:
     """Return the whole investigation of a trace, in words."""
     return triage_in_words(investigate.triage(Given(trace))[0])
 
@@ -101,7 +101,7 @@ def answer(kind: str, seed: int, take: int, keep: Path | None) -> Scored:
         return score(kind, name, truth, result, time.perf_counter() - begin)
 
 
-def score(kind: str, name: str, truth: Truth, result: TriageInWords, seconds: float = 0.0) -> Scored:
+def score(kind: str, name: str, truth: Truth, result: TriageResult, seconds: float = 0.0) -> Scored:
     """Compares the answer with the truth."""
     accusing = [one for one in result.findings if one.ranks and one.pattern != "job_wide"]
     accused = sorted({rank for one in accusing for rank in one.ranks})
@@ -135,7 +135,7 @@ def score(kind: str, name: str, truth: Truth, result: TriageInWords, seconds: fl
     )
 
 
-def in_words(result: TriageInWords) -> str:
+def in_words(result: TriageResult) -> str:
     """All that a user reads but the table of ranks."""
     lines = [result.summary, *absorbed_lines(result), *(one.message for one in warnings_in_words(result.warnings))]
     for finding in result.findings:
@@ -203,7 +203,7 @@ def _fits(finding: Finding, truth: Truth) -> bool:
     )
 
 
-def _price_ms(result: TriageInWords, fitting: Sequence[Finding]) -> float:
+def _price_ms(result: TriageResult, fitting: Sequence[Finding]) -> float:
     """Of all that fits at once."""
     if len(fitting) > 1 and result.together is not None:
         return result.together.saved_us / 1e3

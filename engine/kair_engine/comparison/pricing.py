@@ -8,7 +8,7 @@ Finds the parts of two runs' steps that are the same, and what each would take i
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
@@ -25,10 +25,7 @@ from kair_engine.whatif.model import Baseline, Model, Parts, Transplanted
 
 HOST: Final = (None, "host")
 """The operator that has no name: what hosts spend."""
-_CHANGE_KINDS: Final[Mapping[str, ChangeKind]] = {
-    **{"compute": "compute", "input": "input", "communication": "communication"},
-    **{"host": "host", "gc": "host"},
-}
+_CHANGE_KINDS: Final[Mapping[str, ChangeKind]] = {kind: kind for kind in get_args(ChangeKind)} | {"gc": "host"}
 _ALIKE: Final = 0.5
 """Of what the other run spends on an operator so much must be in calls that are here, too; else all calls here are as
 much shorter or longer."""

@@ -1,6 +1,6 @@
 """Kinds of evidence: a class each, with its figures, its description and its sentence.
 
-The engine makes them, kept answers hold them as a tagged union, `kair schema` prints what they mean, and
+The engine makes them, kept answers and JSON hold their names and figures, `kair schema` prints what they mean, and
 `kair_tui/render/sentences.py` fills their templates. A new kind is a class here. The first lines of a class's docstring
 are its description, to which `description` adds the names of the figures. Units are in the figures' names, shares are
 of 1, and counts that are whole stay so, so that what was kept reads as it was.
@@ -12,7 +12,8 @@ chooses them.
 
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Union
+from dataclasses import field
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
@@ -52,13 +53,25 @@ class ShownBy:
     """Of `whatif`, made together; none for its answer without any."""
 
 
-class Evidence(Kind, frozen=True, kw_only=True):
+class Evidence(Kind, kw_only=True):
     """One thing that speaks for a finding."""
 
+    kind: "EvidenceKind" = field(init=False)
+    """What the figures are."""
+    figures: dict[str, Number] = field(init=False, hash=False)
+    """Units are in their names; shares are of 1."""
     shown_by: ShownBy | None = None
+    """None where there is no figure to look up."""
     ranks: tuple[Rank, ...] = ()
+    """Who it is about; empty where that is nobody."""
     about: str | None = None
+    """The cause, operator, process group, pipeline edge, stage, two hosts or file that it is of."""
     root_causes: tuple[RootCause, ...] = ()
+    """What made the ranks late, of the kind `made_late`."""
+    sentence: str = ""
+    """The figures in words, for people."""
+    command: str | None = None
+    """Shows the same figures; null where there is none to look up."""
 
     @property
     def spends_on(self) -> str:
@@ -69,7 +82,7 @@ class Evidence(Kind, frozen=True, kw_only=True):
 _COST: Final = "{excess_us_per_step:duration} a step ({share_of_step:percent})"
 
 
-class Excess(Evidence, frozen=True):
+class Excess(Evidence):
     """More of its self time than the role's median, or than the others of the role, where half of it is slow.
 
     About: class of time.
@@ -88,7 +101,7 @@ class Excess(Evidence, frozen=True):
         return f"{{ranks:who}} each spend {_COST} more on {{spends_on}} than {than}, in the mean"
 
 
-class SlowOperator(Evidence, frozen=True):
+class SlowOperator(Evidence):
     """More time in one operator than the role's median. About: operator."""
 
     template = f"{{ranks:who}} {{ranks:?spends|spend}} {_COST} more in {{about:name}} than {{ranks:its}} role's median"
@@ -96,7 +109,7 @@ class SlowOperator(Evidence, frozen=True):
     share_of_step: float
 
 
-class LargeDelays(Evidence, frozen=True):
+class LargeDelays(Evidence):
     """How many of all large delays fell on it. About: class of time."""
 
     template = (
@@ -107,7 +120,7 @@ class LargeDelays(Evidence, frozen=True):
     steps: Number
 
 
-class Periodic(Evidence, frozen=True):
+class Periodic(Evidence):
     """Its large delays come every so many steps."""
 
     template = "{ranks:who}'s {events:count} large delays come at equal distances, every {every:count} steps"
@@ -115,7 +128,7 @@ class Periodic(Evidence, frozen=True):
     events: Number
 
 
-class HostPauses(Evidence, frozen=True):
+class HostPauses(Evidence):
     """How many of all host pauses fell on it, in one or two steps. About: class of time."""
 
     template = (
@@ -127,7 +140,7 @@ class HostPauses(Evidence, frozen=True):
     steps: Number
 
 
-class CameLast(Evidence, frozen=True):
+class CameLast(Evidence):
     """Who waited for it."""
 
     template = (
@@ -140,7 +153,7 @@ class CameLast(Evidence, frozen=True):
     share_of_waiting: float
 
 
-class MadeLate(Evidence, frozen=True):
+class MadeLate(Evidence):
     """The root causes of its lateness."""
 
     blamed_us: float
@@ -160,13 +173,13 @@ class MadeLate(Evidence, frozen=True):
         return f"{name}{where} ({{{at}.blamed_us:duration}} over {{{at}.synchronisations:plural collective}})"
 
 
-class OperatorBehind(Evidence, frozen=True):
+class OperatorBehind(Evidence):
     """The operator that cost most, where blame found none. About: operator."""
 
     template = "the operator behind it: {about:name}"
 
 
-class SlowLink(Evidence, frozen=True):
+class SlowLink(Evidence):
     """A link against its siblings. About: link."""
 
     self_us: float
@@ -183,20 +196,20 @@ class SlowLink(Evidence, frozen=True):
         )
 
 
-class LinksInCommon(Evidence, frozen=True):
+class LinksInCommon(Evidence):
     """Slow links that share these ranks."""
 
     template = "{links:count} slow links have {ranks:who} in common"
     links: Number
 
 
-class GroupNotRank(Evidence, frozen=True):
+class GroupNotRank(Evidence):
     """Why a process group is named, and no rank in it."""
 
     template = "all members of a ring see the same duration, so this names the group and no rank in it"
 
 
-class UnevenStages(Evidence, frozen=True):
+class UnevenStages(Evidence):
     """A stage against the mean of the stages. About: the slowest stage."""
 
     template = (
@@ -214,7 +227,7 @@ class UnevenStages(Evidence, frozen=True):
         return self.self_us / self.mean_us
 
 
-class UnevenBatches(Evidence, frozen=True):
+class UnevenBatches(Evidence):
     """Forward and backward vary together."""
 
     template = (
@@ -225,14 +238,14 @@ class UnevenBatches(Evidence, frozen=True):
     variation: float
 
 
-class LongestBatch(Evidence, frozen=True):
+class LongestBatch(Evidence):
     """What waiting for it costs."""
 
     template = "the longest batch of a step takes {share_of_step:percent} of it more than the usual one"
     share_of_step: float
 
 
-class DelaysOnChangingRanks(Evidence, frozen=True):
+class DelaysOnChangingRanks(Evidence):
     """Delays that no rank has more often than chance. About: cause."""
 
     template = (
@@ -250,26 +263,20 @@ class DelaysOnChangingRanks(Evidence, frozen=True):
         return CAUSES[self.about or "unknown"].spends_on.format(their="their")
 
 
-class LongestDelays(Evidence, frozen=True):
+class LongestDelays(Evidence):
     """What the longest of each step costs."""
 
     template = "the longest of each step costs {share_of_step:percent} of the step"
     share_of_step: float
 
 
-class UnevenPositions(Evidence, frozen=True):
+class UnevenPositions(Evidence):
     """What ranks at each position of a process group spend on an operator, a family of kernels, or all their own work.
 
     About: that; process group. Figures: one for each position, in µs per step; share_of_step.
     """
 
-    by_position_us: dict[str, float]
     share_of_step: float
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Return what each position spends, and what the longest of them costs."""
-        return {**self.by_position_us, "share_of_step": self.share_of_step}
 
     @property
     def what(self) -> str:
@@ -284,7 +291,7 @@ class UnevenPositions(Evidence, frozen=True):
     @property
     def spent(self) -> list[float]:
         """Return what each position spends, the first one first."""
-        return list(self.by_position_us.values())
+        return [us for name, us in self.figures.items() if name != "share_of_step"]
 
     def wording(self) -> str:
         """Name what is computed, and where."""
@@ -296,7 +303,7 @@ class UnevenPositions(Evidence, frozen=True):
         return f"{takes} {{spent:durations}} a step on {positions}, in every step"
 
 
-class LongestChanges(Evidence, frozen=True):
+class LongestChanges(Evidence):
     """Another rank has most work each time."""
 
     template = (
@@ -309,7 +316,7 @@ class LongestChanges(Evidence, frozen=True):
     share_of_step: float
 
 
-class AtStepEnd(Evidence, frozen=True):
+class AtStepEnd(Evidence):
     """Idle after a step's last operation, until it ends."""
 
     template = (
@@ -320,7 +327,7 @@ class AtStepEnd(Evidence, frozen=True):
     peers_us: float
 
 
-class AllPause(Evidence, frozen=True):
+class AllPause(Evidence):
     """All ranks pause in the same steps."""
 
     delays: Number
@@ -335,7 +342,7 @@ class AllPause(Evidence, frozen=True):
         return f"{paused}{when}: {{share_of_step:percent}} of the step in the mean"
 
 
-class HostStops(Evidence, frozen=True):
+class HostStops(Evidence):
     """Threads stand still in the middle of operations.
 
     Together is 1 where ranks do so at moments of their own, more where they do so together.
@@ -365,7 +372,7 @@ class HostStops(Evidence, frozen=True):
         return f"threads of the mean rank stand still {self.of_ranks(self.together)}"
 
 
-class Ticks(Evidence, frozen=True):
+class Ticks(Evidence):
     """Operations end with the scheduler's ticks: their threads wait for others that have no core.
 
     What is as long as a tick is so much of the mean rank's step.
@@ -389,7 +396,7 @@ def _looked_at(hit_steps: Number | None) -> str:
     return "each of these {hit_steps:plural step}" if hit_steps > 1 else "this step"
 
 
-class NoCore(Evidence, frozen=True):
+class NoCore(Evidence):
     """Measured by the kernel: how long threads that train were ready and had no core.
 
     With a GPU, of all ranks: or those that communicate, whichever lacked one for longer. Of the mean rank, the least
@@ -418,7 +425,7 @@ class NoCore(Evidence, frozen=True):
         return f"measured by the kernel: {had_none} {_looked_at(self.hit_steps)}, {_PEERS_FOR}"
 
 
-class _Stopped(Evidence, frozen=True):
+class _Stopped(Evidence):
     """How often something stopped the mean rank's process; or theirs, next to their median peer's."""
 
     what: ClassVar[str]
@@ -439,19 +446,19 @@ class _Stopped(Evidence, frozen=True):
         return f"{self.what} stopped {process}, {{ranks:its}} median peer's {peers}"
 
 
-class Throttled(_Stopped, frozen=True):
+class Throttled(_Stopped):
     """How often a quota of CPU time stopped the mean rank's process; or theirs, next to their median peer's."""
 
     what = "a quota of CPU time"
 
 
-class Halted(_Stopped, frozen=True):
+class Halted(_Stopped):
     """How often a signal (SIGSTOP) stopped the mean rank's process; or theirs, next to their median peer's."""
 
     what = "signals (SIGSTOP)"
 
 
-class LowerPriority(Evidence, frozen=True):
+class LowerPriority(Evidence):
     """Its nice level, next to its median peer's."""
 
     template = (
@@ -462,7 +469,7 @@ class LowerPriority(Evidence, frozen=True):
     peers_nice: Number
 
 
-class SmallerQuota(Evidence, frozen=True):
+class SmallerQuota(Evidence):
     """Its quota of CPU time, in cores; its median peer's, if that has one."""
 
     cores: Number
@@ -474,7 +481,7 @@ class SmallerQuota(Evidence, frozen=True):
         return f"{{ranks:who}} {{ranks:?has|have}} a quota of {{cores:significant}} cores, {peers}"
 
 
-class FewerCores(Evidence, frozen=True):
+class FewerCores(Evidence):
     """How many cores it may run on, next to its median peer."""
 
     template = "{ranks:who} may run on {cores:plural core}, peers on {peers_cores:count}"
@@ -482,7 +489,7 @@ class FewerCores(Evidence, frozen=True):
     peers_cores: Number
 
 
-class Crowded(Evidence, frozen=True):
+class Crowded(Evidence):
     """These ranks of one host may only run on the same cores, fewer than they are."""
 
     ranks_: Number
@@ -494,7 +501,7 @@ class Crowded(Evidence, frozen=True):
         return f"{{ranks:who}} may only run on the same {where}"
 
 
-class OwnThreads(Evidence, frozen=True):
+class OwnThreads(Evidence):
     """Ranks lack cores mostly for threads of their own.
 
     CPU time of the mean rank's threads besides the training one; how much of its cores the ranks of the fullest host
@@ -513,7 +520,7 @@ class OwnThreads(Evidence, frozen=True):
     ranks_: Number
 
 
-class _OnTheWay(Evidence, frozen=True):
+class _OnTheWay(Evidence):
     """What the kernel measured of transfers between hosts."""
 
     @property
@@ -526,7 +533,7 @@ class _OnTheWay(Evidence, frozen=True):
         return shown + (again if figures["retransmitted_per_step"] >= 1 else "")
 
 
-class SlowNetwork(_OnTheWay, frozen=True):
+class SlowNetwork(_OnTheWay):
     """Measured by the kernel: what its host sends to other hosts (or receives, where receives is 1), and how fast.
 
     Next to what others send; how long it takes in a step; TCP segments that are sent again; for how long it waits in
@@ -551,7 +558,7 @@ class SlowNetwork(_OnTheWay, frozen=True):
         )
 
 
-class Network(_OnTheWay, frozen=True):
+class Network(_OnTheWay):
     """Measured by the kernel, where all hosts are as slow: what a host sends another whose transfers take longest.
 
     How fast that is delivered and how long it takes in a step; the fastest transfers; segments that are sent again; for
@@ -574,7 +581,7 @@ class Network(_OnTheWay, frozen=True):
         )
 
 
-class ComputesMore(Evidence, frozen=True):
+class ComputesMore(Evidence):
     """Measured by the kernel: how long its thread computed, next to its peers'.
 
     In the hit_steps steps of an intermittent finding.
@@ -591,7 +598,7 @@ class ComputesMore(Evidence, frozen=True):
         return f"measured by the kernel: {computed} {_looked_at(self.hit_steps)}, {_PEERS_FOR}"
 
 
-class Asleep(Evidence, frozen=True):
+class Asleep(Evidence):
     """Measured by the kernel: how long its thread neither computed nor was ready to, though it waited for nobody.
 
     Next to its peers'.
@@ -606,7 +613,7 @@ class Asleep(Evidence, frozen=True):
     peers_most_us: float
 
 
-class MoreCalls(Evidence, frozen=True):
+class MoreCalls(Evidence):
     """It runs this oftener than its peers. About: operator."""
 
     template = (
@@ -618,7 +625,7 @@ class MoreCalls(Evidence, frozen=True):
     excess_us_per_step: float
 
 
-class LaunchesMore(Evidence, frozen=True):
+class LaunchesMore(Evidence):
     """It runs an operator that launches work oftener than its peers, and how much longer its device idles for it.
 
     About: operator.
@@ -634,7 +641,7 @@ class LaunchesMore(Evidence, frozen=True):
     excess_us_per_step: float
 
 
-class SlowerLaunches(Evidence, frozen=True):
+class SlowerLaunches(Evidence):
     """How long its device idles between launches that follow one another, next to its peers'."""
 
     template = (
@@ -645,7 +652,7 @@ class SlowerLaunches(Evidence, frozen=True):
     peers_us_per_step: float
 
 
-class InCalls(Evidence, frozen=True):
+class InCalls(Evidence):
     """How long its device idles while its host compiles or allocates memory, next to its peers'.
 
     Without a device, how long its thread does. About: cause.
@@ -662,7 +669,7 @@ class InCalls(Evidence, frozen=True):
         return f"{{ranks:who}} {{ranks:?loses|lose}} {{idle_us_per_step:duration}} a step while {hosts}"
 
 
-class UnmarkedInput(Evidence, frozen=True):
+class UnmarkedInput(Evidence):
     """How long it is idle in the median step where a batch is fetched, next to its peers."""
 
     template = (
@@ -673,7 +680,7 @@ class UnmarkedInput(Evidence, frozen=True):
     peers_us_per_step: float
 
 
-class LongerBatches(Evidence, frozen=True):
+class LongerBatches(Evidence):
     """Its passes take longer than its peers', its optimizer does not."""
 
     template = (
@@ -685,7 +692,7 @@ class LongerBatches(Evidence, frozen=True):
     optimizer_share: float
 
 
-class LargerInputs(Evidence, frozen=True):
+class LargerInputs(Evidence):
     """By how much more it is given, and what that costs.
 
     The dimension that differs most (axis of its tensor, from 0) in the mean of the calls, its peers', and what a unit
@@ -720,7 +727,7 @@ class LargerInputs(Evidence, frozen=True):
         )
 
 
-class LargerBatch(Evidence, frozen=True):
+class LargerBatch(Evidence):
     """What it gives its model in a step, and its median peer; by what share that is more."""
 
     template = (
@@ -732,7 +739,7 @@ class LargerBatch(Evidence, frozen=True):
     larger_share: float
 
 
-class SampleTime(Evidence, frozen=True):
+class SampleTime(Evidence):
     """How many samples the job gives it in a step, and its median peer; what one takes in the median step."""
 
     template = (
@@ -745,7 +752,7 @@ class SampleTime(Evidence, frozen=True):
     usual_us_per_sample: float
 
 
-class SameInputs(Evidence, frozen=True):
+class SameInputs(Evidence):
     """What it spends longer on inputs as large as its peers'."""
 
     template = (
@@ -755,7 +762,7 @@ class SameInputs(Evidence, frozen=True):
     excess_us_per_step: float
 
 
-class _AsLong(Evidence, frozen=True):
+class _AsLong(Evidence):
     """How many times as long as their peers ranks compute, whatever they compute."""
 
     as_long: ClassVar[str] = "{ranks:?computes|compute} {ratio:ratio} as long as {ranks:its} {peers:some peer}"
@@ -766,7 +773,7 @@ class _AsLong(Evidence, frozen=True):
     most_ratio: float | None = None
 
 
-class WholeDevice(_AsLong, frozen=True):
+class WholeDevice(_AsLong):
     """It computes longer than its peers by the same ratio in nearly all kernels.
 
     Of the mean step, and of the kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels (so
@@ -781,7 +788,7 @@ class WholeDevice(_AsLong, frozen=True):
     )
 
 
-class DeviceModels(_AsLong, frozen=True):
+class DeviceModels(_AsLong):
     """The same, where all of its ranks and none of its peers have another model of device.
 
     About: the models. Figures: as of whole_device.
@@ -803,7 +810,7 @@ _SLOW_PART: Final = {
 """Family → what is slow there; of the others it is not the device."""
 
 
-class _InPart(Evidence, frozen=True):
+class _InPart(Evidence):
     """What ranks are slower in alone."""
 
     excess_us_per_step: float
@@ -821,7 +828,7 @@ class _InPart(Evidence, frozen=True):
         )
 
 
-class OneFamily(_InPart, frozen=True):
+class OneFamily(_InPart):
     """It is slower in one family of kernels, and takes as long as its peers, or nearly, for all others.
 
     The families are attention, experts, lookups, selections, matrix_products, copies, or all that arithmetic or memory
@@ -829,11 +836,11 @@ class OneFamily(_InPart, frozen=True):
     """
 
 
-class OneKernel(_InPart, frozen=True):
+class OneKernel(_InPart):
     """The same of a single kernel. About: operator."""
 
 
-class Stopped(Evidence, frozen=True):
+class Stopped(Evidence):
     """Its threads stand still in the middle of operations (and between them where between is 1), next to its peers'."""
 
     stopped_us_per_step: float
@@ -847,7 +854,7 @@ class Stopped(Evidence, frozen=True):
         return f"threads of {{ranks:who}} {still} {where}, those of peers for {{peers_us_per_step:duration}}"
 
 
-class Profiler(Evidence, frozen=True):
+class Profiler(Evidence):
     """How long the profiler's own work holds up launches: of the median rank, or theirs next to their peers'."""
 
     held_us_per_step: float
@@ -862,7 +869,7 @@ class Profiler(Evidence, frozen=True):
         return f"{work} launches of {{ranks:who}} for {{held_us_per_step:duration}} a step, {peers}"
 
 
-class DeviceIdle(Evidence, frozen=True):
+class DeviceIdle(Evidence):
     """How long the median rank's device waits for its host to launch."""
 
     template = (
@@ -873,7 +880,7 @@ class DeviceIdle(Evidence, frozen=True):
     share_of_step: float
 
 
-class OneByOne(Evidence, frozen=True):
+class OneByOne(Evidence):
     """How long the median rank's device idles between launches that follow one another."""
 
     template = (
@@ -884,7 +891,7 @@ class OneByOne(Evidence, frozen=True):
     share_of_step: float
 
 
-class DeviceTaken(Evidence, frozen=True):
+class DeviceTaken(Evidence):
     """How long what is launched waits for a device that runs nothing of its rank."""
 
     template = (
@@ -895,7 +902,7 @@ class DeviceTaken(Evidence, frozen=True):
     share_of_step: float
 
 
-class PriceRange(Evidence, frozen=True):
+class PriceRange(Evidence):
     """The least and the most that a step would be shorter by.
 
     Of a slow network one is the replay's, the other how long its transfers take. About: perhaps network.
@@ -912,7 +919,7 @@ class PriceRange(Evidence, frozen=True):
         return f"a step loses {{least_us:duration}} to {{most_us:duration}} to it: {ends}"
 
 
-class Exposed(Evidence, frozen=True):
+class Exposed(Evidence):
     """Of one rank alone: communication that no compute hides, waiting included."""
 
     template = (
@@ -923,7 +930,7 @@ class Exposed(Evidence, frozen=True):
     share_of_step: float
 
 
-class Since(Evidence, frozen=True):
+class Since(Evidence):
     """What it had more than its peers before the step of its onset, and from then on."""
 
     template = (
@@ -935,7 +942,7 @@ class Since(Evidence, frozen=True):
     after_us: float
 
 
-class ThanBefore(Evidence, frozen=True):
+class ThanBefore(Evidence):
     """What a link, or ranks, take in the steps in which they are slow, and in the others.
 
     About: the link, or the part of the step.
@@ -958,13 +965,13 @@ class ThanBefore(Evidence, frozen=True):
         return f"{{about}} takes {{after_us:duration}} a step from {since}, {others}"
 
 
-class QueuedBehind(Evidence, frozen=True):
+class QueuedBehind(Evidence):
     """Transfers next to a slow link that are slow in one direction only. About: them."""
 
     template = "{about} became slow at the same time, in one direction only: it queues behind this link"
 
 
-class WhileSlow(Evidence, frozen=True):
+class WhileSlow(Evidence):
     """What a step costs in which it is slow, by a replay with what it took in the others."""
 
     template = (
@@ -976,13 +983,13 @@ class WhileSlow(Evidence, frozen=True):
     of_steps: Number
 
 
-class RankByOrder(Evidence, frozen=True):
+class RankByOrder(Evidence):
     """Which file it is: files do not say their ranks, and are numbered in the order of their names. About: the file."""
 
     template = "{ranks:who} is {about}: no file says its rank, and they are numbered in the order of their names"
 
 
-class Replayed(Evidence, frozen=True):
+class Replayed(Evidence):
     """The step with and without the finding, of its ranks; how far off that is at most in 95 of 100 samples.
 
     And whether that is with the other findings fixed. About: cause. Figures: before_us, after_us; of a sample of the
@@ -1012,7 +1019,7 @@ class Replayed(Evidence, frozen=True):
         return f"replayed {undone}, a step {{self:takes instead}}{once}{{self:why as long}}{of_sample}"
 
 
-class OthersNearlyAsLate(Evidence, frozen=True):
+class OthersNearlyAsLate(Evidence):
     """Why the price is little. Figures: saved_together_us where there are several findings."""
 
     saved_together_us: float | None = None
@@ -1024,7 +1031,7 @@ class OthersNearlyAsLate(Evidence, frozen=True):
         return little + ("" if self.saved_together_us is None else together)
 
 
-class Estimated(Evidence, frozen=True):
+class Estimated(Evidence):
     """The step with and without the finding, where no replay can tell."""
 
     template = "without that the step would take about {after_us:duration} instead of {before_us:duration}"
@@ -1038,7 +1045,7 @@ _HAVE: Final = "{ranks:who} {ranks:?has|have}"
 _WAIT: Final = "{waiting:plural rank} {waiting:?waits|wait}"
 
 
-class _OfCall(Evidence, frozen=True):
+class _OfCall(Evidence):
     """What is about a call in a process group."""
 
     @property
@@ -1052,7 +1059,7 @@ class _OfCall(Evidence, frozen=True):
         return str(self.about).partition(_PROCESS_GROUP)[2]
 
 
-class NotArrived(_OfCall, frozen=True):
+class NotArrived(_OfCall):
     """Of a hang: who has not called it, and how many wait in it. About: collective and process group."""
 
     template = (
@@ -1063,7 +1070,7 @@ class NotArrived(_OfCall, frozen=True):
     members: float
 
 
-class NoDump(_OfCall, frozen=True):
+class NoDump(_OfCall):
     """Members that left no dump. About: collective and process group. Figures: sequence, waiting, members."""
 
     sequence: float | None = None
@@ -1077,7 +1084,7 @@ class NoDump(_OfCall, frozen=True):
         return left if self.waiting is None else f"{left}; {_WAIT} in {_CALL} ({lost})"
 
 
-class OtherCall(Evidence, frozen=True):
+class OtherCall(Evidence):
     """Who called something else under that number. About: both operations and the process group."""
 
     template = "{ranks:who}, as collective number {sequence:count}, called {about}"
@@ -1085,7 +1092,7 @@ class OtherCall(Evidence, frozen=True):
     others: float
 
 
-class AllArrived(_OfCall, frozen=True):
+class AllArrived(_OfCall):
     """All members are in it, and none leaves it. About: collective and process group."""
 
     template = f"all {{members:count}} members have called {_CALL}, and nobody is through with it"
@@ -1093,7 +1100,7 @@ class AllArrived(_OfCall, frozen=True):
     members: float
 
 
-class LastCompleted(Evidence, frozen=True):
+class LastCompleted(Evidence):
     """The last one of that group that all were through with. About: collective."""
 
     sequence: float
@@ -1104,13 +1111,13 @@ class LastCompleted(Evidence, frozen=True):
         return f"the last collective of that group that all were through with is number {{sequence:count}}{named}"
 
 
-class WaitsElsewhere(Evidence, frozen=True):
+class WaitsElsewhere(Evidence):
     """Who waits in another process group meanwhile, which the others call later."""
 
     template = "{ranks:who} {ranks:?waits|wait} in another process group: groups are called in another order there"
 
 
-class HeldUp(_OfCall, frozen=True):
+class HeldUp(_OfCall):
     """Who has not called it either, since it waits itself. About: collective and process group."""
 
     template = f"{_HAVE} not called {_CALL} either, as {{ranks:?it waits itself|they wait themselves}}; {_WAIT} in that"
@@ -1123,7 +1130,7 @@ def _numbered(sequence: float | None) -> str:
     return "" if sequence is None else " number {sequence:count}"
 
 
-class InNoCall(Evidence, frozen=True):
+class InNoCall(Evidence):
     """Who is waited for and waits for nothing. About: what it called last, and at where in the program."""
 
     sequence: float | None = None
@@ -1145,7 +1152,7 @@ class InNoCall(Evidence, frozen=True):
         return f"{{ranks:who}} {{ranks:?waits|wait}} in no call; {last}{_numbered(self.sequence)}{at}"
 
 
-class CalledAt(Evidence, frozen=True):
+class CalledAt(Evidence):
     """Where in the program ranks made a call. About: file, line and function."""
 
     sequence: float | None = None
@@ -1155,7 +1162,7 @@ class CalledAt(Evidence, frozen=True):
         return f"{{ranks:who}} called{_numbered(self.sequence) or ' that'} at {{about}}"
 
 
-class WaitsFor(_OfCall, frozen=True, kw_only=True):
+class WaitsFor(_OfCall, kw_only=True):
     """Who waits in a transfer, and its other end (−1 where that is unknown).
 
     About: send or recv and process group.
@@ -1172,19 +1179,19 @@ class WaitsFor(_OfCall, frozen=True, kw_only=True):
         return f"{{ranks:who}} {{ranks:?waits|wait}} in {end} {known} ({number}of process group {{group:name}})"
 
 
-class WaitCircle(Evidence, frozen=True):
+class WaitCircle(Evidence):
     """Ranks that wait for each other."""
 
     template = "{ranks:who} wait for each other: the order of their calls differs"
 
 
-class TransfersMet(Evidence, frozen=True):
+class TransfersMet(Evidence):
     """Ranks that are in sends and receives which answer each other."""
 
     template = "{ranks:who} are in sends and receives that answer each other, and none is over"
 
 
-class NoMajority(Evidence, frozen=True):
+class NoMajority(Evidence):
     """Members called different things, none of them more than half."""
 
     template = (
@@ -1195,7 +1202,7 @@ class NoMajority(Evidence, frozen=True):
     members: float
 
 
-class Called(Evidence, frozen=True):
+class Called(Evidence):
     """Of these: who called what. About: what, and the process group."""
 
     template = "{ranks:who} called {call} as number {sequence:count} of process group {group:name}"
@@ -1212,7 +1219,7 @@ class Called(Evidence, frozen=True):
         return str(self.about).rpartition(_PROCESS_GROUP)[2]
 
 
-class NoReport(_OfCall, frozen=True):
+class NoReport(_OfCall):
     """As no_dump, of a log: ranks that reported no time-out. About: collective and process group."""
 
     template = f"{{ranks:who}} reported no time-out; {_WAIT} in {_CALL}"
@@ -1221,13 +1228,13 @@ class NoReport(_OfCall, frozen=True):
     members: float
 
 
-class Unreachable(Evidence, frozen=True):
+class Unreachable(Evidence):
     """Ranks whose process did not answer NCCL's RAS."""
 
     template = "{ranks:who}: NCCL's RAS gets no answer from {ranks:?its process|their processes}"
 
 
-class Died(Evidence, frozen=True):
+class Died(Evidence):
     """How a rank's process ended, otherwise than in order: neither signal nor exit_status where nobody saw it.
 
     out_of_memory is 1 where the kernel's count of such kills rose. About: its exception.
@@ -1258,14 +1265,14 @@ class Died(Evidence, frozen=True):
         return f"{{ranks:who}} died{step}, and left no trace of how: {likeliest}"
 
 
-class EndedEarly(Evidence, frozen=True):
+class EndedEarly(Evidence):
     """A rank ended in order, and others wait for it."""
 
     template = "{ranks:who} ended in order, before the others"
     step: float | None = None
 
 
-class Unheard(Evidence, frozen=True):
+class Unheard(Evidence):
     """A rank is on a host that is not heard. About: the host."""
 
     step: float | None = None
@@ -1275,7 +1282,7 @@ class Unheard(Evidence, frozen=True):
         return "{ranks:who}: the host is not heard" + (" ({about})" if self.about else "")
 
 
-class StandsAt(Evidence, frozen=True):
+class StandsAt(Evidence):
     """Where ranks of a job that stands still are, by their stacks; was is 1 of one that died there.
 
     About: the place.
@@ -1294,7 +1301,7 @@ def _in_step(step: float | None) -> str:
     return "" if step is None else " in step {step:count}"
 
 
-class EveryStep(Evidence, frozen=True):
+class EveryStep(Evidence):
     """By the history of steps, sampled or not, it takes longer by itself than its peers, beyond what it did before.
 
     About: part of the step, perhaps.
@@ -1312,7 +1319,7 @@ class EveryStep(Evidence, frozen=True):
         return f"in the history of {{steps:plural step}} {{ranks:who}} {takes}{where}"
 
 
-class CollectsGarbage(Evidence, frozen=True):
+class CollectsGarbage(Evidence):
     """By the history of steps it collects garbage for longer than its peers."""
 
     template = (
@@ -1323,7 +1330,7 @@ class CollectsGarbage(Evidence, frozen=True):
     peers_most_us: float
 
 
-class Noticed(Evidence, frozen=True):
+class Noticed(Evidence):
     """While the job ran, the watch noticed it."""
 
     template = "the watch of the running job noticed {ranks:them} by step {step:whole}"
@@ -1332,12 +1339,6 @@ class Noticed(Evidence, frozen=True):
 
 KINDS: Final = Evidence.kinds
 """Every kind, by its name."""
-
-if TYPE_CHECKING:
-    AnyEvidence = Evidence
-else:
-    AnyEvidence = Union[tuple(KINDS.values())]  # noqa: UP007 - it is not known while this is written
-"""Evidence of any kind, as what was kept is read."""
 
 if TYPE_CHECKING:
     EvidenceKind = str

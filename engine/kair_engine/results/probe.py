@@ -131,3 +131,5 @@ class ProbeResult:
     verdict: ProbeVerdict | None = None
     """Null where nothing was compared."""
     warnings: tuple[KairWarning, ...] = ()
+    summary: str | None = None
+    """Whether the accusation is confirmed; null where nothing was compared."""

@@ -1,6 +1,6 @@
 """The smallest faults that a recording can show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kair_engine.causes import Cause
@@ -30,17 +30,23 @@ class LongerRecording:
     """In how many steps a rank has to stall to be found; null for other faults."""
 
 
-class Reason(Kind, frozen=True, kw_only=True):
-    """What limits the smallest fault, or why no size is found; templates may name `what` differs, ranks or links."""
+class Reason(Kind, kw_only=True):
+    """What limits the smallest fault, or why no size is found. Units are in the figures' names; shares are of 1."""
+
+    # Templates may name `what` differs, ranks or links.
+    kind: "ReasonKind" = field(init=False)
+    """What limits it."""
+    figures: dict[str, float] = field(init=False, hash=False)
+    """By name; units are in the names, shares are of 1."""
 
 
-class OneRank(Reason, frozen=True):
+class OneRank(Reason):
     """There is no peer."""
 
     template = "one rank only: there is no peer to compare it with"
 
 
-class FewSteps(Reason, frozen=True):
+class FewSteps(Reason):
     """So few steps do not separate a slow rank from a slow moment."""
 
     template = (
@@ -51,13 +57,13 @@ class FewSteps(Reason, frozen=True):
     fewest_steps: int
 
 
-class NoCompute(Reason, frozen=True):
+class NoCompute(Reason):
     """No compute operations were recorded."""
 
     template = "the recording has no compute operations"
 
 
-class NoOperator(Reason, frozen=True):
+class NoOperator(Reason):
     """None in which ranks differ by as much."""
 
     template = (
@@ -67,20 +73,20 @@ class NoOperator(Reason, frozen=True):
     differing_share_of_step: float
 
 
-class NoInput(Reason, frozen=True):
+class NoInput(Reason):
     """No input fetches were recorded."""
 
     template = "the recording has no input fetches"
 
 
-class NoSiblings(Reason, frozen=True):
+class NoSiblings(Reason):
     """No link has as many."""
 
     template = "no process group or pipeline edge has {siblings:plural sibling} with the same transfers"
     siblings: int
 
 
-class MoreSteps(Reason, frozen=True):
+class MoreSteps(Reason):
     """With so many steps this much is found. Figures: steps, recorded_steps, and share_of_step; of stalls
     stalled_steps, recorded_stalled_steps."""
 
@@ -110,7 +116,7 @@ class MoreSteps(Reason, frozen=True):
         return (self.recorded_stalled_steps or 0) / self.recorded_steps
 
 
-class SmallestReported(Reason, frozen=True):
+class SmallestReported(Reason):
     """It is found almost as soon as it is reported at all. Figures: share_of_step; of a link also
     share_of_self_time."""
 
@@ -124,32 +130,32 @@ class SmallestReported(Reason, frozen=True):
         return found + of_self + "{share_of_step:whole percent} of the step on"
 
 
-class NoPeer(Reason, frozen=True):
+class NoPeer(Reason):
     """Most ranks are alone in their role."""
 
     template = "most ranks are alone in their role: there is no peer to compare them with"
 
 
-class OnePeer(Reason, frozen=True):
+class OnePeer(Reason):
     """The only peer could as well be the fast one."""
 
     template = "one peer only, which could as well be the fast one: more ranks of the same role would help"
 
 
-class TooDifferent(Reason, frozen=True):
+class TooDifferent(Reason):
     """It is found at no size."""
 
     template = "found at no size: the {what} differ too much already, or are too few"
 
 
-class SpreadUnknown(Reason, frozen=True):
+class SpreadUnknown(Reason):
     """How much so many healthy ranks differ is little known."""
 
     template = "more steps do not help, more {what} would: how much {healthy:count} healthy ones differ is little known"
     healthy: int
 
 
-class Spread(Reason, frozen=True):
+class Spread(Reason):
     """Ranks differ for good."""
 
     template = (
@@ -194,6 +200,8 @@ class DetectableFault:
     """What keeps a smaller one from being found; null where no size is."""
     because: Reason
     """What limits it, or why no size is found, and what would help."""
+    reason: str = ""
+    """The same as a sentence."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,7 @@ class SensitivityResult:
     """What a recording can show: the smallest faults that triage would find in it."""
 
     faults: tuple[DetectableFault, ...]
+    """The smallest of each kind."""
     probability: float
     """With which the smallest fault is found."""
     false_alarm_rate: float

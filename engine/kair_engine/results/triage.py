@@ -10,7 +10,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.evidence import Difference, Explanation, Happening
-from kair_engine.results.evidence_kinds import AnyEvidence
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.step_bar import StepBar
@@ -117,7 +117,8 @@ class Finding:
     """What a step would be shorter by without this culprit alone, with all others as they are."""
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
-    evidence: tuple[AnyEvidence, ...]
+    evidence: tuple[Evidence, ...]
+    """What speaks for it, in the order in which it is told."""
     throughput_gain: float = 0.0
     """Steps per time without this culprit, over those with it, less 1."""
     gpu_hours_per_day: float = 0.0
@@ -261,6 +262,7 @@ class TriageResult:
     verdict: Verdict
     """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     findings: tuple[Finding, ...]
+    """Culprits, and what slows the job though nobody is to blame; the costliest first."""
     ranking: tuple[RankedRank, ...]
     """Every rank, the most suspicious first."""
     step_time_us: float

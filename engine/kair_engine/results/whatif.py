@@ -29,17 +29,29 @@ ERROR_GATE = 0.05
 """Of the measured step: the paper discards jobs whose simulation is further off [W]."""
 
 
-class SlowdownCause(Kind, frozen=True, kw_only=True):
-    """What the figures speak for as a cause of the slowdown; templates may name the `cause` itself, and its `price`."""
+class SlowdownCause(Kind, named="cause", kw_only=True):
+    """What the figures speak for as a cause of the slowdown. Units are in the figures' names; shares are of 1."""
 
+    # Templates may name the `cause` itself, and its `price`.
+    cause: "CauseName" = field(init=False)
+    """Why the time is lost."""
     ranks: tuple[int, ...] = ()
+    """Where it is: of a slow stage none."""
     share: float | None = None
+    """Of the slowdown, what goes away without it; null where no scenario removes it alone."""
+    figures: dict[str, int | float] = field(init=False, hash=False)
+    """What speaks for it besides."""
     host: str | None = None
+    """Where all ranks of one are slow together."""
     operation_types: tuple[str, ...] = ()
+    """Of the transfers that flap."""
     or_slow_ranks: tuple[int, ...] = ()
+    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
+    text: str = ""
+    """A sentence for people."""
 
 
-class SlowWorkers(SlowdownCause, frozen=True):
+class SlowWorkers(SlowdownCause):
     """Some ranks, or all of a host."""
 
     def wording(self) -> str:
@@ -49,7 +61,7 @@ class SlowWorkers(SlowdownCause, frozen=True):
         return "{cause.ranks:?rank|ranks} {cause.ranks:first ranks} {cause.ranks:?costs|cost} {price}"
 
 
-class SequenceImbalance(SlowdownCause, frozen=True):
+class SequenceImbalance(SlowdownCause):
     """Microbatches of different length."""
 
     forward_backward_correlation: float
@@ -67,13 +79,13 @@ class SequenceImbalance(SlowdownCause, frozen=True):
         )
 
 
-class StageImbalance(SlowdownCause, frozen=True):
+class StageImbalance(SlowdownCause):
     """A last pipeline stage that computes longer than the others."""
 
     template = "stage imbalance (an ideal last stage saves {price})"
 
 
-class GarbageCollection(SlowdownCause, frozen=True):
+class GarbageCollection(SlowdownCause):
     """Forward computations that pause now and then."""
 
     paused_forwards: int
@@ -88,7 +100,7 @@ class GarbageCollection(SlowdownCause, frozen=True):
         )
 
 
-class CommunicationFlapping(SlowdownCause, frozen=True):
+class CommunicationFlapping(SlowdownCause):
     """Transfers that take far longer now and then."""
 
     flapping_transfers: int
@@ -266,6 +278,8 @@ class Remedy:
     """Of what each stage computes, the share to add (or, negative, to take away); empty where layers stay."""
     dp_ranks: int | None = None
     """To how many data-parallel ranks microbatches are dealt; None where they stay."""
+    text: str = ""
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +358,7 @@ class WhatifResult:
     fixes: tuple[FixPrice, ...] = ()
     """The price of each fix that was asked for, then of all together."""
     remedies: tuple[Remedy, ...] = ()
+    """What would help and is no fix of an operation."""
     per_step: tuple[StepPrice, ...]
     """Every step by itself."""
     steps: tuple[int, ...]
@@ -373,6 +388,8 @@ class WhatifResult:
     """Fixes were priced and nothing else: that there are no causes says nothing."""
     absorbed: tuple[AbsorbedFix, ...] = ()
     """Fixes of single ranks' hosts that save nothing, as these run ahead of their devices."""
+    verdict: str = ""
+    """The answer in one sentence."""
 
     @property
     def is_staged(self) -> bool:

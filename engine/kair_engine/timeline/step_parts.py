@@ -4,7 +4,7 @@ Whose times the steps of a job have.
 """
 
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.model import Job, Trace
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, SCOPE, Operations, latest_ended, nest
 
-PARTS: Final[tuple[StepPart, ...]] = ("compute", "communication", "waiting", "input", "host", "rest")
+PARTS: Final[tuple[StepPart, ...]] = get_args(StepPart)
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST, UNKNOWN = range(len(PARTS) + 1)
 """UNKNOWN, the row after PARTS: communication whose other members are not recorded.
 

@@ -109,7 +109,8 @@ def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tu
     if pattern.cause == "position_imbalance":
         what = "" if pattern.operator is None else carried_together(pattern.operator)
         about = "; ".join((what, pattern.group or ""))
-        return (kinds.UnevenPositions(dict(figures), share, shown_by=_LOCALIZE, ranks=ranks, about=about),)
+        uneven = kinds.UnevenPositions(share, shown_by=_LOCALIZE, ranks=ranks, about=about)
+        return (uneven.changed(figures=figures | uneven.figures),)
     if "every" in figures:
         return (kinds.AllPause(figures["delays"], figures["every"], steps, share, shown_by=_LOCALIZE, ranks=ranks),)
     if "rate" not in figures:

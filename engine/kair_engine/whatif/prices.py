@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from msgspec import structs
 
 from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
@@ -263,7 +262,7 @@ def causes_of(  # noqa: PLR0917 (one call)
     if of_slowest >= MIN_EXPLAINED and (uneven is None or steps >= FEW_STEPS):
         first.append(_at_its_price(SlowWorkers(ranks=result.slowest_ranks, share=of_slowest), result))
     elif uneven is not None:
-        first.append(structs.replace(uneven, or_slow_ranks=result.slowest_ranks if of_slowest >= MIN_EXPLAINED else ()))
+        first.append(uneven.changed(or_slow_ranks=result.slowest_ranks if of_slowest >= MIN_EXPLAINED else ()))
     if of_last >= MIN_EXPLAINED and (excess is None or excess >= LONGER_STAGE):
         rest.append(StageImbalance(share=of_last))
     rest += [one for one in symptoms.irregular if one.share is not None and one.share >= MIN_NAMED]
@@ -286,7 +285,7 @@ def _at_its_price(cause: SlowdownCause, result: WhatifResult) -> SlowdownCause:
     price = None if cause.host is None else result.saved_by_host_us.get(cause.host)
     if len(cause.ranks) == 1:
         price = result.saved_by_rank_us.get(cause.ranks[0])
-    return cause if price is None or lost_us <= 0 else structs.replace(cause, share=price / lost_us)
+    return cause if price is None or lost_us <= 0 else cause.changed(share=price / lost_us)
 
 
 STEADY_ERROR_GATE = 0.02

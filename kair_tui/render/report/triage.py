@@ -6,10 +6,11 @@ from typing import Final
 
 from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
+from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import Finding, TriageResult
-from kair_engine.results.whatif import FixPrice
+from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.answer import Column, JobInfo
 from kair_tui.render.blame import stop_text, symptom
 from kair_tui.render.blame_paths import blame_headline, cause_operator, each, key_of, paths_by_cause, stops
@@ -33,9 +34,6 @@ from kair_tui.render.report.pictures import around_delay, before_and_after, comp
 from kair_tui.render.triage import COLUMNS as RANKING
 from kair_tui.render.triage import (
     PART_COLUMNS,
-    EvidenceInWords,
-    FindingInWords,
-    TriageInWords,
     absorbed_lines,
     beside_lines,
     facts,
@@ -48,7 +46,7 @@ from kair_tui.render.triage import (
 from kair_tui.render.units import duration, gain, one_decimal, percent, plural, signed_duration, slowdown, spans
 from kair_tui.render.verdict import costs, money_text, verdict_in_words
 from kair_tui.render.warnings import WarningInWords
-from kair_tui.render.whatif import Part, WhatifInWords, parts_of
+from kair_tui.render.whatif import Part, parts_of
 
 _RANKS: Final = 16
 _CAUSES, _PATHS, _PARTS = 6, 2, 6
@@ -68,11 +66,11 @@ class Found:
     """What the report is made of. A text stands for an answer that there is none of, and says why."""
 
     job: JobInfo
-    triage: TriageInWords
+    triage: TriageResult
     profiles: tuple[RankProfileResult, ...]
     """Of the ranks that are accused, or else of the most suspicious one."""
     blame: BlameResult | str
-    whatif: WhatifInWords | str
+    whatif: WhatifResult | str
     warnings: tuple[WarningInWords, ...]
     timeline: TimelineResult | None = None
     """Around the delay of the first that is accused, or that was waited for longest; None where nothing is found."""
@@ -145,7 +143,7 @@ def _facts(found: Found) -> Facts:
     return Facts(tuple(pairs))
 
 
-def _saved_in_words(triage: TriageInWords) -> str:
+def _saved_in_words(triage: TriageResult) -> str:
     """The price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
     if (joint := joint_of(triage)) is not None:
         hours = f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
@@ -186,7 +184,7 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
         yield Section("What to know about the recording", (Tree(tuple(Node(one.message) for one in found.warnings)),))
 
 
-def _finding(finding: FindingInWords, ask: Ask) -> Iterator[Block]:
+def _finding(finding: Finding, ask: Ask) -> Iterator[Block]:
     for fact in facts(finding):
         yield Text(fact)
     if told := part_lines(finding, wide=True):
@@ -197,11 +195,11 @@ def _finding(finding: FindingInWords, ask: Ask) -> Iterator[Block]:
         yield Text(finding.suggestion)
 
 
-def _shown_by(one: EvidenceInWords, ask: Ask) -> str | None:
+def _shown_by(one: Evidence, ask: Ask) -> str | None:
     return None if one.shown_by is None else ask(one.shown_by.analysis, *options_of(one.shown_by))
 
 
-def _every_rank(triage: TriageInWords, ask: Ask) -> Iterator[Block]:
+def _every_rank(triage: TriageResult, ask: Ask) -> Iterator[Block]:
     if triage.parts:
         yield table(PART_COLUMNS, triage.parts, _RANKS)
     elif triage.ranking:
@@ -213,7 +211,7 @@ def _every_rank(triage: TriageInWords, ask: Ask) -> Iterator[Block]:
         yield Command(ask("localize"))
 
 
-def _timeline(result: TimelineResult, triage: TriageInWords, ask: Ask) -> Section:
+def _timeline(result: TimelineResult, triage: TriageResult, ask: Ask) -> Section:
     accused = around(triage)
     words = [] if accused is None else ["--around", str(accused)]
     return Section("Around the delay", (around_delay(result), Command(ask("timeline", *words))))
@@ -294,7 +292,7 @@ def _price(number: int, finding: Finding) -> _Price:
     )
 
 
-def _parts(whatif: WhatifInWords) -> Iterator[Part]:
+def _parts(whatif: WhatifResult) -> Iterator[Part]:
     """Of each sort the costliest parts, those that cost something."""
     for parts in parts_of(whatif).values():
         yield from (part for part in parts[:_PARTS] if part.is_worth_a_line)

@@ -18,9 +18,9 @@ from kair_tui.tui.frame.view import ViewScreen
 if TYPE_CHECKING:
     from textual.app import App
 
+    from kair_engine.results.triage import TriageResult
     from kair_engine.results.watch import WatchResult
     from kair_engine.trace.model import Trace
-    from kair_tui.render.triage import TriageInWords
     from kair_tui.tui.frame.screen import Program
     from kair_tui.tui.session import Session
 
@@ -159,7 +159,7 @@ class Watch:
             return
         question = session.question("triage")
         known = session.known(question)
-        before: TriageInWords | None = None if known is None else known.result
+        before: TriageResult | None = None if known is None else known.result
         session.renew(trace, state)
         self.changed = ""
         for screen in self._kair.framed_screens:
@@ -168,12 +168,12 @@ class Watch:
         self._kair.framed.show_header()
         self._in_thread(partial(self._compare, session, before))
 
-    def _compare(self, session: "Session", before: "TriageInWords | None") -> Callable[[], None]:
+    def _compare(self, session: "Session", before: "TriageResult | None") -> Callable[[], None]:
         """In a thread: what was shown before with what is to be shown now."""
         from kair_tui.render.verdict_changes import difference
 
         try:
-            after: TriageInWords = session.ask(session.question("triage")).result
+            after: TriageResult = session.ask(session.question("triage")).result
         except Exception as error:
             return partial(self._failed, error)
         lines = () if before is None else difference(before, after)

@@ -11,6 +11,7 @@ from textual.geometry import Size
 
 from kair.app.question import Question
 from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, RootCause
+from kair_engine.results.triage import TriageResult
 from kair_tui.render.blame import COLUMNS
 from kair_tui.render.blame_paths import (
     Key,
@@ -24,7 +25,6 @@ from kair_tui.render.blame_paths import (
     stops,
 )
 from kair_tui.render.text import short_name
-from kair_tui.render.triage import TriageInWords
 from kair_tui.render.units import count, duration, plural
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.screens.who_waited import (
@@ -32,7 +32,6 @@ from kair_tui.tui.screens.who_waited import (
     about_answer,
     about_cause,
     about_line,
-    about_neighbour,
     about_stop,
 )
 from kair_tui.tui.session import Place, Session
@@ -112,7 +111,7 @@ class BlameScreen(ViewScreen):
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._blame: BlameResult | None = None
-        self._triage: TriageInWords | None = None
+        self._triage: TriageResult | None = None
         self._paths: Mapping[Key, Sequence[BlamePath]] = {}
         self._every_path = self._one_by_one = False
         self._below: Below = "paths"
@@ -327,10 +326,9 @@ class BlameScreen(ViewScreen):
         """Of the stop where the keyboard is with the paths, else of the root cause."""
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.rank
-        if self._who_waited.neighbours.has_focus and self._who_waited.neighbours.chosen is not None:
-            return self._who_waited.neighbours.chosen.rank
-        if self._who_waited.ranks.has_focus and self._who_waited.ranks.chosen is not None:
-            return self._who_waited.ranks.chosen.rank
+        around = self._who_waited.lines
+        if around.has_focus and around.chosen is not None:
+            return around.chosen.rank
         cause = self._causes.chosen
         return self.place.rank if cause is None else cause.rank
 
@@ -365,24 +363,17 @@ class BlameScreen(ViewScreen):
         """Say what is under the cursor of the part that has the keyboard."""
         if self._tree.has_focus:
             return self.dotted(*about_stop(self._tree.path, self._tree.node))
-        if self._who_waited.neighbours.has_focus:
-            return self.dotted(*about_neighbour(self._who_waited.neighbours.chosen))
-        if self._who_waited.ranks.has_focus:
-            return self.dotted(*about_line(self._who_waited.ranks.chosen))
+        if self._who_waited.lines.has_focus:
+            return self.dotted(*about_line(self._who_waited.lines.chosen))
         return self.dotted(*about_cause(self._causes.chosen))
 
     def copied(self) -> str:
         """Return the sum, what is under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
-        if self._below == "ranks":
-            lines = self._who_waited.ranks.items
-            said += [f"{'  ' * (line.edge is not None)}{line.text} ({duration(line.time_us)})" for line in lines]
-        elif self._below == "cause":
-            said += [
-                f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})"
-                for line in self._who_waited.neighbours.items
-            ]
+        if self._below in ("ranks", "cause"):
+            lines = self._who_waited.lines.items
+            said += [f"{'  ' * len(line.is_last)}{line.text} ({duration(line.time_us)})" for line in lines]
         elif path is not None:
             nodes = (path.symptom, *stops(path))
             said += [f"{'  ' * depth}rank {node.rank} {node.operator}" for depth, node in enumerate(nodes)]

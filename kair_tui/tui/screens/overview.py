@@ -16,12 +16,12 @@ from textual.worker import Worker, get_current_worker
 from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
 from kair_engine.results.lateness import Lateness
-from kair_engine.results.triage import RankedRank
+from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.open_items import open_lines
-from kair_tui.render.triage import FindingInWords, TriageInWords, absorbed_lines, gain_in_words, triage_totals
+from kair_tui.render.triage import absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
@@ -75,7 +75,7 @@ class OverviewScreen(ViewScreen):
     SORTS = ("rank", "score")
     FIRST = "#grid"
 
-    _triage: TriageInWords | None = None
+    _triage: TriageResult | None = None
     _by_position = False
     _worst_first = False
     _kept: frozenset[int] | None = None
@@ -128,7 +128,7 @@ class OverviewScreen(ViewScreen):
         else:
             self._show_triage(result)
 
-    def _show_triage(self, result: TriageInWords) -> None:
+    def _show_triage(self, result: TriageResult) -> None:
         is_first, self._triage = self._triage is None, result
         self.query_one(StepBarLine).show(result.bar)
         self._say_verdict()
@@ -187,7 +187,7 @@ class OverviewScreen(ViewScreen):
     # The rank under the cursor.
 
     @property
-    def _finding(self) -> FindingInWords | None:
+    def _finding(self) -> Finding | None:
         """Return the one under the cursor, where the keyboard is with them."""
         return self._findings.finding if self._findings.has_focus else None
 

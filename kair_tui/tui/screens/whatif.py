@@ -13,13 +13,14 @@ from kair.app.candidates import MIN_COST, Worker, workers, workers_alone
 from kair.app.question import Answer, Question
 from kair_engine.errors import KairError
 from kair_engine.results.mitigate import SimulatedPolicy
+from kair_engine.results.triage import TriageResult
 from kair_engine.results.whatif import ERROR_GATE, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.mitigate import replayed_columns, savings_in_words
-from kair_tui.render.triage import TriageInWords, fix_option, gain_in_words, title
+from kair_tui.render.triage import fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.render.whatif import WhatifInWords, absorbed_lines, darker_from, simulation_in_words, sorts_of
+from kair_tui.render.whatif import absorbed_lines, darker_from, simulation_in_words, sorts_of
 from kair_tui.tui.filtering import Filter
 from kair_tui.tui.fix_selection import in_words
 from kair_tui.tui.frame.view import ViewScreen
@@ -84,7 +85,7 @@ class WhatifScreen(ViewScreen):
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
-        self._result: WhatifInWords | None = None
+        self._result: WhatifResult | None = None
         self._fixes = session.fixes
         """They stay chosen when the screen is left."""
         self._together: tuple[Fix, ...] = ()
@@ -190,7 +191,7 @@ class WhatifScreen(ViewScreen):
     def _wanted(self) -> tuple[Fix, ...]:
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
-    def _show_known(self, triage: TriageInWords) -> None:
+    def _show_known(self, triage: TriageResult) -> None:
         """What triage tells already, while the replay that prices every fix is under way."""
         if self._result is not None:
             return

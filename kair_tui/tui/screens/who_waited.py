@@ -12,7 +12,7 @@ from textual.containers import Vertical
 
 from kair.app.waiting_graph import cause_id
 from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
-from kair_tui.render.blame_graph import Neighbour, neighbourhood, rank_graph
+from kair_tui.render.blame_graph import WaitingLine, neighbourhood, rank_graph
 from kair_tui.render.blame_paths import blame_headline, blame_totals, cause_operator, path_end
 from kair_tui.render.terminal import Look
 from kair_tui.render.text import spaced
@@ -22,7 +22,7 @@ from kair_tui.tui.frame.screen import BaseScreen
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.drawn import CursorMoved
 from kair_tui.tui.widgets.lines import Heading, Paragraph
-from kair_tui.tui.widgets.rank_graph import SHARE, TIME, GraphLine, Neighbours, RankGraph
+from kair_tui.tui.widgets.rank_graph import SHARE, TIME, Neighbours, RankGraph
 from kair_tui.tui.widgets.styles import styles_of
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class WhoWaited(Vertical):
         """Of the answer, from when it is first needed."""
         self._drawn: BlameResult | None = None
         """The answer of which all ranks are listed."""
+
+    @property
+    def lines(self) -> Neighbours | RankGraph:
+        """Return the list that is shown."""
+        return self.ranks if self.has_class("-ranks") else self.neighbours
 
     def compose(self) -> ComposeResult:
         """The lines under their heading."""
@@ -171,17 +176,11 @@ def about_stop(path: BlamePath | None, node: PathNode | None) -> tuple[str, ...]
     )
 
 
-def about_neighbour(line: Neighbour | None) -> tuple[str, ...]:
-    """Return what there is to say of somebody around a root cause."""
+def about_line(line: WaitingLine | None) -> tuple[str, ...]:
+    """Return what there is to say of a line about waiting."""
     if line is None:
         return ()
-    said = (line.detail,) if line.role == "waited" else (line.text, line.detail)
-    return (*said, f"{duration(line.time_us)}, {percent(line.share)} of all waiting")
-
-
-def about_line(line: GraphLine | None) -> tuple[str, ...]:
-    """Return what there is to say of a rank that was waited for, or of an edge of it."""
-    if line is None:
-        return ()
-    who = "" if line.edge is not None or line.of.rank is None else f"rank {line.of.rank}"
-    return (who, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting")
+    first = f"rank {line.rank}" if line.role == "awaited" else ""
+    if line.role in ("cause", "late", "also"):
+        first = line.text
+    return (first, line.detail, f"{duration(line.time_us)}, {percent(line.share)} of all waiting")

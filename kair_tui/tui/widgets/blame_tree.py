@@ -11,8 +11,8 @@ from kair_engine.results.blame import BlamePath, PathNode
 from kair_tui.render.blame_paths import (
     MergedPath,
     end_of,
-    folded_stops,
     hops_in_words,
+    listed_stops,
     part_in_words,
     path_end,
     short_operator,
@@ -102,15 +102,9 @@ class BlameTree(Choices[_Line]):
         """Return a path's lines from the symptom to its end, each one step further in than the one before."""
         if at in self._folded:
             return [_Line(at)]
-        path = self._paths[at].path
-        away = range(0) if at in self._whole else folded_stops(path)
-        found = [_Line(at)]
-        for place in range(len(stops(path))):
-            if place == away.start and away:
-                found.append(_Line(at, place + 1, len(found), len(away)))
-            elif place not in away:
-                found.append(_Line(at, place + 1, len(found)))
-        return found
+        listed = listed_stops(self._paths[at].path, whole=at in self._whole)
+        below = (_Line(at, place + 1, indent, hops) for indent, (place, hops) in enumerate(listed, 1))
+        return [_Line(at), *below]
 
     def _all_lines(self) -> list[_Line]:
         return [line for at in range(len(self._paths)) for line in self._lines_of(at)]

@@ -12,8 +12,9 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 
 from kair_engine.results.store import ListedJob
+from kair_engine.results.triage import Finding
 from kair_tui.render.store import minute
-from kair_tui.render.triage import FindingInWords, facts, part_lines, sentences, title
+from kair_tui.render.triage import facts, part_lines, sentences, title
 from kair_tui.render.units import plural
 from kair_tui.render.verdict import cause_text, hours_text, money_text, share_text
 from kair_tui.render.warnings import WarningInWords
@@ -238,7 +239,7 @@ class ListedFinding:
     """A finding with its number, or something else to be read there."""
 
     number: int
-    finding: FindingInWords | None
+    finding: Finding | None
     text: str = ""
 
 
@@ -249,7 +250,7 @@ class Findings(LongChoices[ListedFinding]):
 
     def show_findings(
         self,
-        findings: tuple[tuple[int, FindingInWords], ...],
+        findings: tuple[tuple[int, Finding], ...],
         warnings: tuple[WarningInWords, ...],
         beside: Sequence[str] = (),
     ) -> None:
@@ -259,7 +260,7 @@ class Findings(LongChoices[ListedFinding]):
         self.show([*listed, *(ListedFinding(0, None, text) for text in told)])
 
     @property
-    def finding(self) -> FindingInWords | None:
+    def finding(self) -> Finding | None:
         """Return the one under the cursor."""
         return self.chosen.finding if self.chosen else None
 

@@ -4,17 +4,16 @@ The neighbourhood of a root cause as a tree: whom it made late, and under each w
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.style import Style
 from textual.binding import Binding, BindingType
 
-from kair_tui.render.blame_graph import Awaited, Edge, Neighbour
+from kair_tui.render.blame_graph import WaitingLine
 from kair_tui.render.drawing import bar
 from kair_tui.render.units import duration, percent
 from kair_tui.tui.widgets.lines import Piece, fitted
-from kair_tui.tui.widgets.lists import Choices, Item
+from kair_tui.tui.widgets.lists import Choices
 
 TIME, SHARE = 9, 9
 """Columns of the figures at the end of a line."""
@@ -26,43 +25,7 @@ _UNFOLDED: Final = 3
 """Ranks that show by whom they were waited for from the beginning."""
 
 
-@dataclass(frozen=True)
-class GraphLine:
-    """A rank that was waited for, or an edge under it."""
-
-    of: Awaited
-    edge: Edge | None = None
-    is_last: bool = False
-
-    @property
-    def time_us(self) -> float:
-        """Return how long was waited."""
-        return self.of.time_us if self.edge is None else self.edge.time_us
-
-    @property
-    def share(self) -> float:
-        """Of all waiting."""
-        return self.of.share if self.edge is None else self.edge.share
-
-    @property
-    def rank(self) -> int | None:
-        """Return where it leads."""
-        return (self.of.rank if self.of.rank is not None else self.of.by_rank) if self.edge is None else self.edge.rank
-
-    @property
-    def text(self) -> str:
-        """Return what it says, the figures left out."""
-        if self.edge is not None:
-            return self.edge.text
-        return self.of.text if self.of.rank is None else f"rank {self.of.rank} {self.of.text}"
-
-    @property
-    def detail(self) -> str:
-        """Return what more there is to know."""
-        return self.of.detail if self.edge is None else self.edge.detail
-
-
-class Accusing(Choices[Item]):
+class _Waiting(Choices[WaitingLine]):
     """A list that marks the ranks that a test of triage accuses, and only those."""
 
     accused: frozenset[int] = frozenset()
@@ -71,8 +34,14 @@ class Accusing(Choices[Item]):
         """Set them, before anything is shown."""
         self.accused = ranks
 
+    def marked(self, rank: int | None, text: str, otherwise: Style) -> Piece:
+        """Return the text, marked where the rank is accused."""
+        if rank not in self.accused:
+            return (text, otherwise)
+        return (f"{self.look.glyphs.alarm} {text}", self.text_styles.alarm)
 
-class RankGraph(Accusing[GraphLine]):
+
+class RankGraph(_Waiting):
     """Ranks in the order of how long others waited for them, the first of them unfolded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -83,80 +52,80 @@ class RankGraph(Accusing[GraphLine]):
         Binding("z", "fold_all", "fold all", show=False),
     ]
 
-    _graph: Sequence[Awaited] = ()
-    _unfolded: frozenset[Awaited] = frozenset()
+    _graph: Sequence[WaitingLine] = ()
+    _unfolded: frozenset[WaitingLine] = frozenset()
 
-    def show_graph(self, graph: Sequence[Awaited]) -> None:
+    def show_graph(self, graph: Sequence[WaitingLine]) -> None:
         """Replace it."""
         self._graph = graph
-        self._unfolded = frozenset([one for one in graph if one.rank is not None][:_UNFOLDED])
-        self.show(tuple(self._all_lines()))
+        self._unfolded = frozenset([one for one in graph if one.role == "awaited"][:_UNFOLDED])
+        self.show(tuple(self._lines_of(graph)))
 
     @property
     def awaited(self) -> int:
         """Return how many ranks were waited for."""
-        return sum(max(len(one.members), 1) for one in self._graph)
+        return sum(len(one.ranks) for one in self._graph)
 
-    def _all_lines(self) -> Iterator[GraphLine]:
-        for one in self._graph:
-            yield from self._with_edges(one)
+    def _lines_of(self, listed: Sequence[WaitingLine]) -> Iterator[WaitingLine]:
+        for one in listed:
+            yield one
             if one in self._unfolded:
-                yield from (line for member in one.members for line in self._with_edges(member))
+                yield from self._lines_of(one.below)
 
-    def _with_edges(self, one: Awaited) -> Iterator[GraphLine]:
-        yield GraphLine(one)
-        if one in self._unfolded:
-            yield from (GraphLine(one, edge, edge is one.edges[-1]) for edge in one.edges)
+    @property
+    def _folds(self) -> WaitingLine | None:
+        """Return the ranks under the cursor, or what the edge there stands under."""
+        return next((one for one in reversed(self.items[: self.at + 1]) if not one.is_last), None)
 
     # Folding, and along edges.
 
     def action_fold(self) -> None:
         """Show by whom the rank under the cursor was waited for, or that no more."""
-        if self.chosen is not None:
-            self._fold_to(self._unfolded ^ {self.chosen.of}, self.chosen.of)
+        if (of := self._folds) is not None:
+            self._fold_to(self._unfolded ^ {of}, of)
 
     def action_fold_all(self) -> None:
         """Fold all ranks, or unfold them where all are folded."""
-        every = frozenset(one for one in self._graph if one.rank is not None)
-        if self.chosen is not None:
-            self._fold_to(frozenset() if self._unfolded else every, self.chosen.of)
+        every = frozenset(one for one in self._graph if one.role == "awaited")
+        if (of := self._folds) is not None:
+            self._fold_to(frozenset() if self._unfolded else every, of)
 
     def action_follow(self) -> None:
         """Unfold the rank under the cursor; from an edge goes to the rank at its other end, if it was waited for."""
         line = self.chosen
         if line is None:
             return
-        if line.edge is None:
-            self._fold_to(self._unfolded | {line.of}, line.of)
+        if not line.is_last:
+            self._fold_to(self._unfolded | {line}, line)
             return
-        many = next((one for one in self._graph if any(member.rank == line.rank for member in one.members)), None)
-        listed = self._graph if many is None else many.members
-        to = next((one for one in listed if one.rank == line.rank), None)
+        many = next((one for one in self._graph if one.role == "several" and line.rank in one.ranks), None)
+        listed = self._graph if many is None else many.below
+        to = next((one for one in listed if one.role == "awaited" and one.rank == line.rank), None)
         if to is not None:
             self._fold_to(self._unfolded | {to} | ({many} if many is not None else set()), to)
 
     def action_back(self) -> None:
         """From an edge to its rank; from there folds."""
-        line = self.chosen
-        if line is not None and line.edge is not None:
-            self._go_to(line.of)
-        elif line is not None and line.of in self._unfolded:
+        line, of = self.chosen, self._folds
+        if line is not of and of is not None:
+            self._go_to(of)
+        elif line in self._unfolded:
             self.action_fold()
 
-    def _fold_to(self, unfolded: frozenset[Awaited], to: Awaited) -> None:
+    def _fold_to(self, unfolded: frozenset[WaitingLine], to: WaitingLine) -> None:
         """The cursor is on `to` then, or on what that is folded into."""
         self._unfolded = unfolded
-        self.show(tuple(self._all_lines()))
+        self.show(tuple(self._lines_of(self._graph)))
         self._go_to(to)
 
-    def _go_to(self, to: Awaited) -> None:
-        at = {line.of: at for at, line in reversed(list(enumerate(self.items))) if line.edge is None}
-        many = next((one for one in self._graph if to in one.members), to)
+    def _go_to(self, to: WaitingLine) -> None:
+        at = {line: at for at, line in reversed(list(enumerate(self.items)))}
+        many = next((one for one in self._graph if to in one.below), to)
         self.move_to(at.get(to, at.get(many, 0)))
 
     # Drawing.
 
-    def line_of(self, item: GraphLine, width: int) -> list[Piece]:  # noqa: ARG002
+    def line_of(self, item: WaitingLine, width: int) -> list[Piece]:  # noqa: ARG002
         """Return what it says, a bar and its figures."""
         styles = self.text_styles
         # The last column is the scroll bar's, or blank.
@@ -169,48 +138,39 @@ class RankGraph(Accusing[GraphLine]):
         room = whole - len(figures) - columns - 1
         strip = fitted(self._text(item), room, styles.base, self.look)
         text = [(segment.text, segment.style or styles.base) for segment in strip]
-        of_bar = styles.levels[1] if item.edge is not None else styles.levels[2]
+        of_bar = styles.levels[1] if item.is_last else styles.levels[2]
         return [*text, (" ", styles.base), (drawn, of_bar), (figures, styles.base)]
 
     @property
     def _peak(self) -> float:
         """Return the share that the longest bar stands for: what is left over is no rank's."""
-        named = [one.share for one in self._graph if one.rank is not None or one.by_rank is not None]
+        named = [one.share for one in self._graph if one.rank is not None]
         return max(named, default=1.0)
 
-    def _text(self, line: GraphLine) -> list[Piece]:
+    def _text(self, line: WaitingLine) -> list[Piece]:
         styles, glyphs = self.text_styles, self.look.glyphs
-        if line.edge is not None:
-            guide = glyphs.last_branch if line.is_last else glyphs.branch
-            accused = line.edge.role == "late" and line.edge.rank in self.accused
-            style = styles.alarm if accused else styles.base
-            return [(f"    {guide}", styles.dim), (f"{self._sign(accused)}{self.safe(line.text)}", style)]
-        fold = glyphs.unfolded if line.of in self._unfolded else glyphs.folded
-        if line.of.rank is None:
-            accused = line.of.by_rank in self.accused
-            style = styles.alarm if accused else styles.base
-            return [(f"{fold} {glyphs.hops} ", styles.base), (f"{self._sign(accused)}{self.safe(line.text)}", style)]
-        accused = line.of.rank in self.accused
-        of_rank = styles.alarm if accused else styles.strong
-        return [
-            (f"{fold} ", styles.base),
-            (f"{self._sign(accused)}rank {line.of.rank}", of_rank),
-            (f" {self.safe(line.of.text)}", styles.base),
-        ]
-
-    def _sign(self, accused: bool) -> str:
-        return f"{self.look.glyphs.alarm} " if accused else ""
+        text = self.safe(line.text)
+        if line.is_last:
+            guide = glyphs.last_branch if line.is_last[-1] else glyphs.branch
+            blamed = line.rank if line.role == "because" else None
+            return [(f"    {guide}", styles.dim), self.marked(blamed, text, styles.base)]
+        fold = glyphs.unfolded if line in self._unfolded else glyphs.folded
+        if line.role == "several":
+            return [(f"{fold} {glyphs.hops} ", styles.base), self.marked(line.rank, text, styles.base)]
+        who = f"rank {line.rank}"
+        named = self.marked(line.rank, who, styles.strong)
+        return [(f"{fold} ", styles.base), named, (text.removeprefix(who), styles.base)]
 
 
 _SHORTEST: Final = 12
 
 
-class Neighbours(Accusing[Neighbour]):
+class Neighbours(_Waiting):
     """Lines of the tree, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
-    def line_of(self, item: Neighbour, width: int) -> list[Piece]:  # noqa: ARG002
+    def line_of(self, item: WaitingLine, width: int) -> list[Piece]:  # noqa: ARG002
         """Return what it says, and its figures."""
         styles = self.text_styles
         figures = f"{self.safe(duration(item.time_us)):>{TIME}}{percent(item.share):>{SHARE}}"
@@ -218,20 +178,16 @@ class Neighbours(Accusing[Neighbour]):
         room = max(self.size.width - 1 - len(figures), _SHORTEST)
         strip = fitted(self._text(item), room, styles.base, self.look)
         text = [(segment.text, segment.style or styles.base) for segment in strip]
-        return [*text, (figures, self._style_of_cause(item) if item.role == "cause" else styles.base)]
+        of_cause = styles.alarm if item.rank in self.accused else styles.strong
+        return [*text, (figures, of_cause if item.role == "cause" else styles.base)]
 
-    def _style_of_cause(self, line: Neighbour) -> Style:
-        styles = self.text_styles
-        return styles.alarm if line.rank in self.accused else styles.strong
-
-    def _text(self, line: Neighbour) -> list[Piece]:
+    def _text(self, line: WaitingLine) -> list[Piece]:
         styles, glyphs = self.text_styles, self.look.glyphs
         text = self.safe(line.text)
         if line.role == "cause":
-            sign = f"{glyphs.alarm} " if line.rank in self.accused else ""
-            return [(f"{sign}rank {line.rank} {text}", self._style_of_cause(line))]
+            return [self.marked(line.rank, f"rank {line.rank} {text}", styles.strong)]
         *above, is_last = line.is_last
         guides = "".join(" " * len(glyphs.trunk) if over else glyphs.trunk for over in above)
         guides += glyphs.last_branch if is_last else glyphs.branch
-        style = {"late": styles.strong, "waited": styles.base, "also": styles.dim}[line.role]
+        style = {"late": styles.strong, "also": styles.dim}.get(line.role, styles.base)
         return [(f"  {guides}", styles.dim), (text, style)]
