@@ -5,8 +5,8 @@
 Jobs of three ranks (gloo, DistributedDataParallel) run under `kair capture run` with a coordinator. In step 40
 something happens to one rank. `kair watch` is asked until it names somebody, then `kair triage` is. Seconds are counted
 from the detection: for a hang from when the job counts as one that stands still, for a death from when step 39 was seen
-to be over. A rank that leaves out a collective is named only where it alone came farther. Two situations need root: `oom` (a memory group) and `host` (a network namespace, whose link goes down
-before all in it is killed).
+to be over. A rank that leaves out a collective is named only where it alone came farther. Two situations need root:
+`oom` (a memory group) and `host` (a network namespace, whose link goes down before all in it is killed).
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _straggler(result: TriageResult) -> str:
     shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
     if shared is None:
         return told
-    if shared.time_lost_us_per_step > lost:
+    if shared.time_lost_us_per_step > lost and not any(map(stands_still, accused)):
         more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
         return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
     return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"

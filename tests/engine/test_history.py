@@ -255,3 +255,11 @@ def test_a_hang_is_told_beside_what_was_proved_before_and_never_in_its_place() -
     ended = beside(standing_verdict(Trace(job(), (), ()), ends), slow)
     assert (ended.verdict, ended.findings) == ("straggler", slow.findings)
     assert triage_in_words(ended).summary.endswith("; the job was ended from outside (SIGTERM on all ranks)")
+
+
+def test_nothing_costs_more_than_a_hang() -> None:
+    slow = triage_of_rows(history(self=3000), job())
+    shared = replace(slow.findings[0], ranks=(), pattern="job_wide", cause="contention")
+    died = standing_verdict(Trace(job(), (), ()), [StandingRank(0, "vm", "died", 60, signal=signal.SIGSEGV)])
+    summary = triage_in_words(beside(died, replace(slow, findings=(shared,)))).summary
+    assert "; no rank's fault: CPU contention" in summary
