@@ -475,6 +475,8 @@ def test_before_the_first_step_triage_says_so_and_where_ranks_are(tmp_path: Path
     assert triage.status == 0
     assert "no step has ended yet: rank" in triage.out
     assert "in step 0" in triage.out
+    write_status(tmp_path, replace(STATUS, state="waiting", step=-1, ranks=ranks[:3], alerts=(), hang=None))
+    assert "; 1 of 4 ranks did not begin one" in kair("triage", "job123", "--store", str(tmp_path)).out
     assert has_steps or "the job was ended from outside (SIGTERM on all ranks)" in triage.out
 
 

@@ -135,6 +135,8 @@ def without_steps(job: Job) -> TriageResult:
         f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}{host} {'are' if len(ranks) > 1 else 'is'} in step {step}"
         for (host, step), ranks in sorted(there.items())
     ]
+    if (absent := status.world_size - len(status.ranks)) > 0:
+        places.append(f"{absent} of {status.world_size} ranks did not begin one")
     return nothing_known(job, (short_warning("no_step_yet", f"no step has ended yet: {'; '.join(places)}"),))
 
 
