@@ -1,12 +1,12 @@
-"""Who is named when a job stands still or a rank dies, where, and how soon? Ten situations of real jobs.
+"""Who is named when a job stands still, a rank dies or somebody ends it? Fourteen situations of real jobs.
 
     python validation/hangs.py [--only forward segv] [--stalled-after 30] [--keep DIR] [--write]
 
 Jobs of three ranks (gloo, DistributedDataParallel) run under `kair capture run` with a coordinator. In step 40
 something happens to one rank. `kair watch` is asked until it names somebody, then `kair triage` is. Seconds are counted
 from the detection: for a hang from when the job counts as one that stands still, for a death from when step 39 was seen
-to be over. Two situations need root: `oom` (a memory group) and `host` (a network namespace, whose link goes down
-before all in it is killed).
+to be over. A rank that leaves out a collective is named only where it alone came farther. Two situations need root:
+`oom` (a memory group) and `host` (a network namespace, whose link goes down before all in it is killed).
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ SITUATIONS = {
     "oom": "out of memory",
     "exception": "exception in one rank",
     "host": "host is dead",
+    "leave": "leaves with os._exit(0)",
+    "skip": "leaves out a collective",
+    "cancel": "slow; SIGTERM to the launcher",
+    "interrupt": "slow; SIGINT to the launcher",
 }
 EXPECTED = {
     "before": "hangs_job.py:",
@@ -51,9 +55,16 @@ EXPECTED = {
     "oom": "SIGKILL, as memory ran out",
     "exception": "ValueError: the batch is empty",
     "host": "host that is not heard",
+    "leave": "ended in order",
+    "skip": "rank 0",
+    "cancel": "the job was ended from outside (SIGTERM on all ranks)",
+    "interrupt": "the job was ended from outside (SIGINT on all ranks)",
 }
 """What the answer has to say of where, or how."""
-DEATHS = ("segv", "kill", "oom", "exception")
+DEATHS = ("segv", "kill", "oom", "exception", "leave", "skip")
+ENDED = {"cancel": signal.SIGTERM, "interrupt": signal.SIGINT}
+"""What the launcher is ended by, after enough steps to prove that the victim is slow: triage names it."""
+SLOW_STEPS = 120
 NAMESPACE, NEAR, FAR = "kair-hang", "10.213.7.1", "10.213.7.2"
 
 
@@ -74,7 +85,10 @@ class Outcome:
     def is_right(self) -> bool:
         """The right rank, and where, in both."""
         named = (VICTIM,) if self.situation != "host" else (RANKS - 1,)
-        return self.watch == self.triage == named and EXPECTED[self.situation] in self.told
+        if self.situation in ENDED:
+            return (self.watch, self.triage) == ((), named) and EXPECTED[self.situation] in self.told
+        right = (named, ()) if self.situation == "skip" else (named,)  # others may be a step farther with it
+        return self.watch == self.triage in right and EXPECTED[self.situation] in self.told
 
 
 def run(situation: str, folder: Path, stalled_after_s: float) -> Outcome:
@@ -136,7 +150,10 @@ class Job:
             self._start_ranks("far", 1, [*near, "1"], own)
         if self._situation == "oom":
             (self._group / self._limit).write_text(str(2 << 30), encoding="ascii")
-        self._until(lambda: self._step() >= STEP - 1)
+        last = SLOW_STEPS if self._situation in ENDED else STEP - 1
+        self._until(lambda: self._step() >= last)
+        if (number := ENDED.get(self._situation)) is not None:
+            os.killpg(self._ranks_process.pid, number)
         if self._situation == "host":
             subprocess.run(["ip", "link", "set", "kair-a", "down"], check=True)
             subprocess.run(f"kill -9 $(ip netns pids {NAMESPACE})", shell=True, check=True)
@@ -144,7 +161,7 @@ class Job:
 
     def named(self, begun: float) -> dict[str, Any]:
         """What `kair watch` tells once it names somebody."""
-        detected = begun + (0 if self._situation in DEATHS else self._stalled_after_s)
+        detected = begun + (0 if self._situation in (*DEATHS, *ENDED) else self._stalled_after_s)
 
         def is_named() -> bool:
             return (self._status().get("hang") or {}).get("told", "") != ""
@@ -167,12 +184,13 @@ class Job:
         folders = {"KAIR_RUN_DIR": f"{self._folder}/run-{host}", "KAIR_SPOOL_DIR": f"{self._folder}/spool-{host}"}
         inside = ["ip", "netns", "exec", NAMESPACE] if host == "far" else []
         command = [*inside, *KAIR, "capture", "run", "--job", "hang", "--", *torchrun, *script]
-        self._start(command, {"KAIR_HOST": host, **folders, **(own or {})})
+        self._ranks_process = self._start(command, {"KAIR_HOST": host, **folders, **(own or {})})
 
-    def _start(self, command: list[str], own: dict[str, str] | None = None) -> None:
+    def _start(self, command: list[str], own: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         environment = {**self._environment, **(own or {})}
         process = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True)
         self._stack.callback(_end, process)
+        return process
 
     def _make_namespace(self) -> None:
         for command in (

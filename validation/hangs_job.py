@@ -54,6 +54,8 @@ def happen_in_forward(what: str) -> None:
     """In the middle of the model."""
     if what == "forward":
         wait_for_ever()
+    if what == "leave":
+        os._exit(0)
     if what == "segv":
         ctypes.string_at(0)
     if what == "kill":
@@ -80,7 +82,7 @@ def main(what: str, victim: int, at: int) -> None:
     net = Net()
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    seen, second = torch.zeros(1), dist.new_group()
+    seen, second = torch.zeros(16), dist.new_group()
     for step in range(100_000):
         due = what if step == at and rank == victim else ""
         happen_before(due)
@@ -94,9 +96,9 @@ def main(what: str, victim: int, at: int) -> None:
             dist.broadcast(seen, 0)
         elif due == "collective":
             dist.all_reduce(seen, group=second)
-        else:
+        elif due != "skip":
             dist.all_reduce(seen)
-        time.sleep(0.02)
+        time.sleep(0.035 if what in ("cancel", "interrupt") and rank == victim else 0.02)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ def held_up_at(finding: Finding) -> str:
 def nobody_to_blame(finding: Finding) -> str:
     """Why nobody is accused though the job stands still, and what to look at."""
     kinds = finding.shows
+    if "died" in kinds:
+        return "a failure of any other rank causes that as well: read the last lines of each rank's log"
     if "no_majority" in kinds:
         return "they called different things, and which is right is not told: compare their code paths"
     if "wait_circle" in kinds:
@@ -32,6 +34,13 @@ def nobody_to_blame(finding: Finding) -> str:
 
 
 _TO_DO: Final = {
+    "other_step": (
+        "Look at which collective {who} left out, or called once more than the others: a branch of the code that not "
+        "every rank takes."
+    ),
+    "ended_early": (
+        "Look at why {who} left: a return, sys.exit or os._exit that not every rank takes, or fewer batches there."
+    ),
     "died": (
         "Look at why {who} died: the last lines of its log, the stacks of hangs/ in the job's folder, the kernel's log "
         "(dmesg: killed process, segfault, XID), and the launcher's, which may have ended it."
@@ -67,7 +76,7 @@ def what_to_do(finding: Finding) -> str | None:
 
 
 def how_it_ended(finding: Finding) -> str | None:
-    """Return how ranks died, or that their host is not heard, in one sentence; None of other findings."""
-    ends = (one for one in finding.evidence if one.kind in ("died", "ended_early", "unheard"))
-    first = next((one for one in ends if set(one.ranks) <= set(finding.ranks)), None)
+    """Return how ranks died, left or differed then, in one sentence; None of other findings."""
+    ends = (one for one in finding.evidence if one.kind in ("other_step", "died", "ended_early", "unheard"))
+    first = next((one for one in ends if set(one.ranks) <= set(finding.ranks or finding.seen_on)), None)
     return None if first is None else getattr(first, "sentence", None) or sentence_of(first)

@@ -307,7 +307,8 @@ def gained_in_words(without: Finding | FixPrice) -> str:
 def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
     if not result.steps:
-        return "recordings of calls: how far each rank came, and no times"
+        is_live = any(one.code in ("no_step_yet", "ended_from_outside") for one in result.warnings)
+        return "no step's times are known" if is_live else "recordings of calls: how far each rank came, and no times"
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
     if result.bar is None or result.bar.waiting_is_known:
         waits += (

@@ -36,6 +36,7 @@ _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
 """Codes of warnings that say why a recording cannot tell: they come before how much is open."""
 _OPEN_HANGS = (
+    "no_step_yet",
     "ranks_untold",
     "who_is_missing",
     "group_untold",
@@ -44,11 +45,16 @@ _OPEN_HANGS = (
     "dumps_missing",
     "completion_untold",
 )
-"""The same of recordings of calls."""
+"""The same of recordings of calls, and of jobs before their first step."""
 
 
 def summary(result: TriageResult) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence; of a job that somebody ended, that as well."""
+    ended = _first(result.warnings, ("ended_from_outside",))
+    return _verdict(result) + (f"; {ended}" if ended else "")
+
+
+def _verdict(result: TriageResult) -> str:
     scope = f"{plural(len(result.ranking), 'rank')}, {_steps(result)}"
     if not result.steps and not result.findings:
         return _no_hang(result)
@@ -186,7 +192,7 @@ def _straggler(result: TriageResult) -> str:
     shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
     if shared is None:
         return told
-    if shared.time_lost_us_per_step > lost:
+    if shared.time_lost_us_per_step > lost and not any(map(stands_still, accused)):
         more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
         return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
     return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
@@ -239,7 +245,7 @@ def _some(told: Sequence[str]) -> str:
 def _job_wide(result: TriageResult) -> str:
     first, *others = result.findings
     if stands_still(first):
-        where = f"{_cost_alone(first)} {_seen_on(first, result)}"
+        where = how_it_ended(first) or f"{_cost_alone(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
     when = when_in_words(first)
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]

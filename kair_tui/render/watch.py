@@ -64,12 +64,12 @@ def _headline(result: WatchResult) -> str:
         parts.append(f"step {result.step}")
     if result.step_time_us is not None:
         parts.append(f"{duration(result.step_time_us)} a step")
-    if result.hang is not None and not result.hang.over and result.hang.told:
-        return f"{', '.join(parts)}: {result.hang.told}"
     slow = tuple(row.rank for row in result.ranks if row.slow)
     if slow:
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
-    return ", ".join(parts)
+    hang = result.hang
+    stands = f": {hang.told}" if hang is not None and not hang.over and hang.told else ""
+    return ", ".join(parts) + stands
 
 
 def _excess(row: WatchedRank) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,11 +25,14 @@ from kair_capture.agent.ring_reader import Trainer
 from kair_capture.coordinator.alert_text import in_words
 from kair_capture.coordinator.endpoint import Hosts
 from kair_capture.coordinator.hangs import Hangs
-from kair_capture.coordinator.step_table import StepTable
+from kair_capture.coordinator.sampling import Budget, Sampler
+from kair_capture.coordinator.status import Remembered, status_of
+from kair_capture.coordinator.step_table import Roles, StepTable
+from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.wire import BadMessageError, Beat, Host, Standing
 from kair_engine.results.watch import Alert, Hang, StandingRank
-from kair_engine.triage.hangs.standing import first_died
+from kair_engine.triage.hangs.ending import ending_of
 
 TRAINS = """
 import ctypes, os, sys
@@ -349,7 +353,58 @@ DIED = StandingRank(1, "node-1", "died", 40, at_ns=10**18)
 )
 def test_of_several_ends_the_one_that_others_follow_from(others: list[StandingRank], named: int) -> None:
     one = replace(DIED, error="ValueError: bad", exit_status=1, known_by="kernel")
-    assert [found.rank for found in first_died([*others, one])] == [named]
+    assert [found.rank for found in ending_of([*others, one]).ranks] == [named]
+
+
+def test_a_job_that_somebody_ends_is_told_without_an_alert(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    for rank in range(3):
+        job.dies(rank, rank, signal=signal.SIGTERM)
+    assert job.hangs.is_undecided
+    hang = job.named()
+    assert (hang.kind, hang.missing) == ("ended", ())
+    assert hang.told == "the job was ended from outside (SIGTERM on all ranks)"
+    assert job.hangs.is_open and not job.hangs.is_undecided
+    watching = Watching(job.table, job.hosts, Sampler(Budget(0.01)), Roles(()))
+    watching.tell_hang(hang)
+    assert not watching.alerts
+
+
+def test_a_rank_that_leaves_is_named_though_all_others_died_of_it(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    job.dies(1, 90, exit_status=0)  # it is seen to be gone later than the others' exceptions
+    for rank in (0, 2):
+        job.dies(rank, rank, exit_status=1, error="RuntimeError: Read error: Connection reset by peer")
+    hang = job.named()
+    assert (hang.kind, hang.missing) == ("rank_died", (1,))
+    assert hang.told == "rank 1 on node-1 ended in order in step 40, before the others"
+
+
+def test_nobody_reports_the_job_over_before_it_is_known_who_died(tmp_path: Path) -> None:
+    """Followers of `kair watch` leave once it is over."""
+    job = Watched(tmp_path)
+    watching, memory = Watching(job.table, job.hosts, sampler := Sampler(Budget(0.01)), Roles(())), Remembered()
+    job.hosts.hear(7, Beat(ranks=3), 99.0)
+    job.hosts.hear(7, Beat(ranks=0), 100.0)
+
+    def state() -> str:
+        known = {"hang": job.hangs.last, "is_undecided": job.hangs.is_undecided}
+        return status_of(
+            "job", job.table, job.hosts, watching, sampler=sampler, memory=memory, refused={}, now=100.0, **known
+        ).state
+
+    assert state() == "over"
+    job.dies(1, signal=signal.SIGSEGV, known_by="kernel")
+    assert state() == "stalled"  # the coordinator has not turned yet
+    assert job.hangs.turn(100.0, is_stalled=False) is None
+    assert state() == "stalled"
+    for rank in (0, 2):
+        job.dies(rank, 5, exit_status=1, error="RuntimeError: Connection reset by peer")
+    hang = job.hangs.turn(103.0, is_stalled=False)
+    while hang is None:
+        time.sleep(0.01)
+        hang = job.hangs.turn(103.0, is_stalled=False)
+    assert (hang.missing, state()) == ((1,), "failed")
 
 
 def test_all_that_end_in_order_are_no_hang_however_long_the_last_evaluation_took(tmp_path: Path) -> None:
@@ -387,12 +442,15 @@ def test_watch_and_triage_say_who_died_where_and_by_what(tmp_path: Path) -> None
     first = watch.out.splitlines()[0]
     assert first.startswith("job123: it has ended, and not in order, step 150")
     assert first.endswith(HANG.told)
-    assert f"step 150: rank 2 on node-1 died: {HANG.told}" in watch.out
+    assert f"step 150: a rank died: {HANG.told}" in watch.out
     assert kair("watch", "job123", "--once", "--fail-on", "rank_died", "--store", str(tmp_path)).status == 10
     triage = kair("triage", "job123", "--store", str(tmp_path), "--fail-on", "straggler")
     assert triage.status == 10
     assert "straggler: rank 2 (hang, rank 2 died in step 151 of SIGSEGV)" in triage.out
     told = " ".join(triage.out.split())
+    oneline = kair("triage", "job123", "-o", "oneline", "--store", str(tmp_path)).out
+    ticket = kair("ticket", "job123", "--store", str(tmp_path)).out
+    assert all("rank 2 died in step 151 of SIGSEGV" in one for one in (oneline, ticket))
     assert "rank 2 was in step 151, in forward, at train.py:3 f" in told
     assert "ranks 0-1, 3 stand in step 151, in collective, at train.py:9 main" in told
 
@@ -402,8 +460,28 @@ def test_an_alert_that_is_over_says_so() -> None:
     assert in_words(alert) == "step 160: rank 2 trains again"
 
 
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_before_the_first_step_triage_says_so_and_where_ranks_are(tmp_path: Path, has_steps: bool) -> None:
+    ranks = tuple(replace(one, step=-1) for one in STATUS.ranks)
+    write_status(tmp_path, replace(STATUS, state="waiting", step=-1, ranks=ranks, alerts=(), hang=None))
+    if has_steps:
+        JobPlaces(tmp_path, "job123").steps.mkdir(parents=True)
+    else:
+        hang = replace(
+            HANG, kind="ended", missing=(), told="", ranks=tuple(replace(HANG.ranks[3], signal=15) for _ in "ab")
+        )
+        write_status(tmp_path, replace(STATUS, state="waiting", step=-1, ranks=ranks, alerts=(), hang=hang))
+    triage = kair("triage", "job123", "--store", str(tmp_path))
+    assert triage.status == 0
+    assert "no step has ended yet: rank" in triage.out
+    assert "in step 0" in triage.out
+    write_status(tmp_path, replace(STATUS, state="waiting", step=-1, ranks=ranks[:3], alerts=(), hang=None))
+    assert "; 1 of 4 ranks did not begin one" in kair("triage", "job123", "--store", str(tmp_path)).out
+    assert has_steps or "the job was ended from outside (SIGTERM on all ranks)" in triage.out
+
+
 @pytest.mark.live
-@pytest.mark.parametrize("situation", ["forward", "kill"])
+@pytest.mark.parametrize("situation", ["forward", "kill", "leave", "skip", "cancel", "interrupt"])
 def test_in_real_jobs_the_right_rank_is_named_within_15_seconds(tmp_path: Path, situation: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2] / "validation"))
     import hangs

@@ -1,5 +1,6 @@
 """Triage by the history of steps: tables of three ranks that take 10 ms by themselves of a step of 14 ms."""
 
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 
 from kair_engine.arrays import Floats
 from kair_engine.results.triage import Finding
+from kair_engine.results.watch import StandingRank
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.trace.model import Job, StepTimes
+from kair_engine.trace.model import Job, StepTimes, Trace
+from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, StepHistory, step_history
 from kair_tui.render.triage import suggestion_of, triage_in_words
@@ -231,3 +234,32 @@ def test_a_slow_device_is_named_though_its_host_is_far_ahead() -> None:
     columns = {name: of.ravel() for name, of in {**table, **alike, "device": told}.items()}
     found = the_finding(step_history(of_rank.ravel(), step.ravel(), columns, host_of=job().hosts))
     assert (found.ranks, found.cause, found.scope) == ((1,), "compute", "device")
+
+
+def test_nothing_is_judged_before_the_first_step() -> None:
+    none = np.zeros(0, np.int64)
+    found = triage_of_rows(step_history(none, none, {}), job())
+    assert (found.verdict, found.findings, found.history_steps) == ("inconclusive", (), 0)
+
+
+def test_a_hang_is_told_beside_what_was_proved_before_and_never_in_its_place() -> None:
+    slow = triage_of_rows(history(self=3000), job())
+    ends = [StandingRank(rank, "vm", "died", 60, signal=signal.SIGTERM) for rank in range(RANKS)]
+    segv = replace(ends[2], signal=signal.SIGSEGV)
+    found = beside(standing_verdict(Trace(job(), (), ()), [*ends[:2], segv]), slow)
+    assert [(one.cause, one.ranks) for one in found.findings] == [("hang", (2,)), ("host", (1,))]
+    assert {one.rank for one in found.ranking if one.flagged} == {1, 2}
+    assert found.history_steps == slow.history_steps
+    summary = triage_in_words(found).summary
+    assert summary.startswith("straggler: rank 2 (hang, rank 2 died in step 60 of SIGSEGV); then rank 1 (host")
+    ended = beside(standing_verdict(Trace(job(), (), ()), ends), slow)
+    assert (ended.verdict, ended.findings) == ("straggler", slow.findings)
+    assert triage_in_words(ended).summary.endswith("; the job was ended from outside (SIGTERM on all ranks)")
+
+
+def test_nothing_costs_more_than_a_hang() -> None:
+    slow = triage_of_rows(history(self=3000), job())
+    shared = replace(slow.findings[0], ranks=(), pattern="job_wide", cause="contention")
+    died = standing_verdict(Trace(job(), (), ()), [StandingRank(0, "vm", "died", 60, signal=signal.SIGSEGV)])
+    summary = triage_in_words(beside(died, replace(slow, findings=(shared,)))).summary
+    assert "; no rank's fault: CPU contention" in summary

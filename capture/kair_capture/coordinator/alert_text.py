@@ -1,9 +1,8 @@
 """Alerts in words: a line each, for logs and for `kair watch`."""
 
-import signal
-from contextlib import suppress
 from typing import Final
 
+from kair_engine.results.evidence_kinds import signal_name
 from kair_engine.results.watch import Alert, StandingRank
 
 _UNKNOWN_END: Final = "died (by SIGKILL or for want of memory: it left no trace of anything else)"
@@ -20,7 +19,9 @@ def in_words(alert: Alert) -> str:
         "longer_steps": "the job's steps became longer",
         "stalled": "no step ends any more" if not alert.over else "steps end again",
         "high_slowdown": "uneven ranks slow the sampled steps" if not alert.over else "S is no longer high",
-        "rank_died": f"{who}{where} died" if not alert.over else f"{who} trains again",
+        "rank_died": ("a rank died" if alert.told else f"{who}{where} died")
+        if not alert.over
+        else f"{who} trains again",
         "silent_host": f"{', '.join(alert.hosts)} is not heard"
         if not alert.over
         else f"{', '.join(alert.hosts)} is back",
@@ -66,10 +67,3 @@ def _end_in_words(one: StandingRank) -> str:
     if one.error:
         return f"died of {one.error}"
     return _UNKNOWN_END if one.exit_status is None else f"ended with exit status {one.exit_status}"
-
-
-def signal_name(number: int) -> str:
-    """`SIGSEGV`."""
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

@@ -459,6 +459,7 @@ class Coordinator:
             unwritten_since=self._unwritten_since,
             hang=self._hangs.last,
             priced=self._pricing.windows,
+            is_undecided=self._hangs.is_undecided,
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
         try:

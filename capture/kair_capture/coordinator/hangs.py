@@ -23,10 +23,11 @@ from kair_capture.wire import Standing
 from kair_engine.ranks import Rank
 from kair_engine.readers.flight_recorder import progress_of
 from kair_engine.results.triage import TriageResult
-from kair_engine.results.watch import Hang, StandingKind, StandingRank
+from kair_engine.results.watch import Hang, HangKind, StandingKind, StandingRank
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.files import make_folder, read_kept, write_whole
 from kair_engine.trace.model import Job, StepTimes, Trace
+from kair_engine.triage.hangs.ending import ending_of
 from kair_engine.triage.hangs.standing import standing_verdict
 
 _ANSWERS_S: Final = 9.0
@@ -59,6 +60,11 @@ class Hangs:
     def is_open(self) -> bool:
         """Whether the job stood still, or lost a rank, and has not gone on since."""
         return self._open is not None or (self.last is not None and not self.last.over)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the job stood still, or lost a rank, and it is not told yet why."""
+        return self._open is not None or (bool(self._died) and not self.is_open)
 
     def hear(self, told: Standing) -> None:
         """Where a rank stands, or how it ended; what an earlier coordinator knew already is passed over."""
@@ -166,10 +172,11 @@ def hang_of(places: JobPlaces, asked: Hang) -> Hang:
         make_folder(folder)
         write_whole(folder / "ranks.json", msgspec.json.encode(asked.ranks))
     # One that is noticed first by the steps that no longer end may be a death: a process can take long to go.
-    has_died = any(one.state == "died" and one.rank in named for one in asked.ranks)
-    kind: Literal["stalled", "rank_died"] = "rank_died" if has_died else "stalled"
+    ending = ending_of(asked.ranks)
+    has_died = any(one.state == "died" for one in asked.ranks)
+    kind: HangKind = "ended" if ending.is_from_outside else "rank_died" if has_died else "stalled"
     missing = tuple(sorted(int(rank) for rank in named))
-    return replace(asked, kind=kind, missing=missing, told=_in_words(asked.ranks, named, found))
+    return replace(asked, kind=kind, missing=missing, told=ending.in_words or _in_words(asked.ranks, named, found))
 
 
 def verdict_of(places: JobPlaces, known: Hang) -> TriageResult:

@@ -231,13 +231,18 @@ def status_of(
     unwritten_since: str | None = None,
     hang: Hang | None = None,
     priced: tuple[PricedWindow, ...] = (),
+    is_undecided: bool = False,
 ) -> WatchResult:
-    """The document; `now` is monotonic, s."""
+    """Return the document; `now` is monotonic, s.
+
+    `is_undecided`: ranks died, or stand still, and who is to blame is not known yet: who follows the job waits for it.
+    """
     ranks = _ranks(table, hosts, watching)
+    state = _state(table, hosts, watching, now, has_failed=hang is not None and not hang.over)
     return WatchResult(
         job=job,
         updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        state=_state(table, hosts, watching, now, has_failed=hang is not None and not hang.over),
+        state="stalled" if is_undecided and state in ("over", "failed") else state,
         step=table.last_common_step,
         step_time_us=watching.step_us,
         usual_step_time_us=watching.usual_us,

@@ -271,7 +271,12 @@ class Watching:
             self._is_stalled = True
 
     def tell_hang(self, hang: Hang) -> None:
-        """Who is missing where the job stands still, or who died; or that it goes on."""
+        """Who is missing where the job stands still, or who died; or that it goes on.
+
+        That somebody ended the job is no alert.
+        """
+        if hang.kind == "ended":
+            return
         hosts = tuple(sorted({one.host for one in hang.ranks if one.host is not None and one.rank in hang.missing}))
         ranks = hang.missing[:_MOST_NAMED]
         told = Alert(_now(), hang.kind, hang.step, ranks, hosts, None, None, over=hang.over, told=hang.told)

@@ -34,21 +34,23 @@ def triage(
     """
     from kair.app.explaining import with_evidence
     from kair.app.step_history import hang_of, history_of
+    from kair_engine.triage.hangs.standing import beside
 
     given.require_rank(only_rank)
     trace, baseline = given.trace, given.baseline
     folder, key = _kept_under(trace, baseline, gpu_cost)
     is_whole = trace.steps == trace.job.steps
     stands = hang_of(trace.job) if is_whole else None
-    history = history_of(trace.job) if is_whole and stands is None else None
-    judged = stands or _known(folder, key)
+    history = history_of(trace.job) if is_whole else None
+    judged = _known(folder, key)
     if judged is None:
         judged = _judged(trace, history, gpu_cost)
     if baseline is not None and trace.steps and judged.against_baseline is None:
         from kair_engine.comparison.analysis import with_baseline
 
         judged = with_baseline(judged, trace, baseline)
-    found = with_evidence(trace, _with_devices(judged, trace), evidence)
+    whole = judged if stands is None else beside(stands, judged)
+    found = with_evidence(trace, _with_devices(whole, trace), evidence)
     found = _with_differences(found, trace, baseline)
     found = replace(found, confirmed=_confirmed(trace, found))
     found, put_down = _with_ledger(trace, found, history)
@@ -137,13 +139,15 @@ def _known(folder: Path | None, key: str | None) -> TriageResult | None:
 
 def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | None) -> TriageResult:
     """What the sampled steps say together with all others; of chosen steps alone, what these say."""
-    from kair.app.step_history import UNSAMPLED
+    from kair.app.step_history import UNSAMPLED, without_steps
     from kair_engine.triage.analysis import triage as judge
     from kair_engine.triage.history.analysis import joined, triage_of_rows
     from kair_engine.whatif.prices import require_cost
 
-    if trace.job.format == UNSAMPLED and history is not None:
+    if trace.job.format == UNSAMPLED:
         require_cost(gpu_cost)
+        if history is None or not len(history.steps):
+            return without_steps(trace.job)
         return triage_of_rows(history, trace.job, gpu_cost)
     found = judge(trace, gpu_cost=gpu_cost)
     if history is not None and not trace.job.progress:

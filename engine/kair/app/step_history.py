@@ -34,7 +34,7 @@ def unsampled(folder: Path) -> Trace | None:
     places = JobPlaces(folder.parent, folder.name)
     status = _status(places.status)
     ranks = () if status is None else tuple(Rank(one.rank) for one in status.ranks)
-    if status is None or not ranks or not (places.steps.is_dir() or status.hang is not None):
+    if status is None or not ranks or not (status.step < 0 or places.steps.is_dir() or status.hang is not None):
         return None
     job = Job(
         name=folder.name,
@@ -116,6 +116,28 @@ def course_of_job(job: Job) -> "Course | None":
     begin, length = (np.asarray(rows[f"{name}_us"], np.int64) * 1000 for name in ("begin", "step"))
     rank, step = (np.asarray(rows[name], np.int64) for name in ("rank", "step"))
     return course_of(rank, step, begin, length, own_us=us["self"], spent_us=spent)
+
+
+def without_steps(job: Job) -> TriageResult:
+    """Return what is known of a job of which no step's times are: where its ranks are before its first step."""
+    from kair_capture.places import JobPlaces
+    from kair_engine.trace.model import listed, short_warning
+    from kair_engine.triage.hangs.analysis import nothing_known
+
+    folder = Path(job.source)
+    status = _status(JobPlaces(folder.parent, folder.name).status)
+    if status is None or status.step >= 0:
+        return nothing_known(job)
+    there: dict[tuple[str, int], list[int]] = {}
+    for one in status.ranks:
+        there.setdefault((f" on {one.host}" if one.host else "", one.step + 1), []).append(one.rank)
+    places = [
+        f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks)}{host} {'are' if len(ranks) > 1 else 'is'} in step {step}"
+        for (host, step), ranks in sorted(there.items())
+    ]
+    if (absent := status.world_size - len(status.ranks)) > 0:
+        places.append(f"{absent} of {status.world_size} ranks did not begin one")
+    return nothing_known(job, (short_warning("no_step_yet", f"no step has ended yet: {'; '.join(places)}"),))
 
 
 def hang_of(job: Job) -> TriageResult | None:

@@ -1247,10 +1247,8 @@ class Died(Evidence):
 
     @property
     def signal_name(self) -> str:
-        """Return `SIGKILL`; of a number that is no signal here, that."""
-        with suppress(ValueError):
-            return signal.Signals(int(self.signal or 0)).name
-        return f"signal {int(self.signal or 0)}"
+        """Return the name of its signal."""
+        return signal_name(int(self.signal or 0))
 
     def wording(self) -> str:
         """Say by what, and in which step."""
@@ -1265,11 +1263,25 @@ class Died(Evidence):
         return f"{{ranks:who}} died{step}, and left no trace of how: {likeliest}"
 
 
+class OtherStep(Evidence):
+    """A rank was in another step than the others when one of them aborted: their calls did not match."""
+
+    template = (
+        "{ranks:who} {ranks:?was|were} in step {step:count} when the others were in step {others_step:count}: their "
+        "calls did not match"
+    )
+    step: float
+    others_step: float
+
+
 class EndedEarly(Evidence):
     """A rank ended in order, and others wait for it."""
 
-    template = "{ranks:who} ended in order, before the others"
     step: float | None = None
+
+    def wording(self) -> str:
+        """Say in which step."""
+        return f"{{ranks:who}} ended in order{_in_step(self.step)}, before the others"
 
 
 class Unheard(Evidence):
@@ -1295,6 +1307,13 @@ class StandsAt(Evidence):
         """Say in which step, and where."""
         stand = "{ranks:?stands|stand}" if self.was is None else "{ranks:?was|were}"
         return f"{{ranks:who}} {stand}{_in_step(self.step)}" + (", {about}" if self.about else "")
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL`; of a number that is no signal here, that."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
 
 
 def _in_step(step: float | None) -> str:

@@ -14,6 +14,8 @@ FRESH_S = 10.0
 """The status of 10,000 ranks is written every 5 s: an older one may not be written any more."""
 AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died", "high_slowdown"]
 """What is noticed; `high_slowdown` only where sampled windows are priced."""
+HangKind = Literal["stalled", "rank_died", "ended"]
+"""`ended`: the job was ended from outside, which is no alert."""
 StandingKind = Literal["lives", "ended", "died", "unheard", "untold"]
 """`ended`: in order; `unheard`: its host is not heard; `untold`: it did not say where it is."""
 EndKnownBy = Literal["", "kernel", "fault", "itself", "out_of_memory"]
@@ -60,8 +62,8 @@ class Hang:
     """Counts a job's; what ranks answered is in the folder of that number, `hangs/` in the job's."""
     at: str
     """UTC, ISO 8601: when it was noticed."""
-    kind: Literal["stalled", "rank_died"]
-    """As the alert's."""
+    kind: HangKind
+    """As the alert's; `ended` where the same signal ended all ranks, of which there is none."""
     step: int
     """The last that nine in ten of the ranks reached."""
     missing: tuple[int, ...]

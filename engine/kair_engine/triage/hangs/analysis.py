@@ -14,7 +14,7 @@ from kair_engine.ranks import Rank, in_order
 from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.triage import Finding, RankedRank, TriageResult, Verdict
-from kair_engine.trace.model import Job, Trace
+from kair_engine.trace.model import Job, KairWarning, Trace
 from kair_engine.triage.hangs import evidence as told
 from kair_engine.triage.hangs.groups import Mismatch, mismatch_in
 from kair_engine.triage.hangs.recordings import Sound, sound_recordings
@@ -58,6 +58,11 @@ def hang(trace: Trace) -> TriageResult:
         steps=(),
         warnings=(*sound.warnings, *questions),
     )
+
+
+def nothing_known(job: Job, warnings: tuple[KairWarning, ...] = ()) -> TriageResult:
+    """Return that nobody is known to be to blame."""
+    return TriageResult("inconclusive", (), ranked(job, (), Counter()), 0.0, 0.0, 0.0, (), warnings)
 
 
 def _verdict(findings: Sequence[Finding], *, is_open: bool) -> Verdict:

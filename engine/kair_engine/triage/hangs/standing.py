@@ -1,94 +1,86 @@
 """The verdict on a job that stands still, from where its ranks stand and how those ended that did.
 
-In this order: who died first; of whom nothing is heard, as their host is not; who ended while others wait; then what
-calls tell (analysis.py); and, where no calls are recorded, who is in none while others wait in one.
+In this order: whose end the others' follow from (ending.py); then what recorded calls show (analysis.py); and, where
+none are recorded, who is in no call while others wait in one.
 """
 
-import re
-import signal
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from kair_engine.ranks import Rank, in_order
-from kair_engine.results.evidence_kinds import Died, EndedEarly, Evidence, StandsAt, Unheard
+from kair_engine.results.evidence_kinds import Died, EndedEarly, Evidence, OtherStep, StandsAt, Unheard
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.watch import StandingRank
-from kair_engine.trace.model import Trace
-from kair_engine.triage.hangs.analysis import finding_of, hang, ranked
+from kair_engine.trace.model import Trace, short_warning
+from kair_engine.triage.hangs.analysis import finding_of, hang, nothing_known
+from kair_engine.triage.hangs.ending import Ending, ending_of
 
-_TOGETHER_NS: Final = 2 * 10**9
-"""A process that dies ends its peers' connections at once: they end by an exception in less."""
-_SENT: Final = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-"""Launchers end the other ranks by these."""
-_OF_OTHERS: Final = re.compile(
-    r"connection (was )?(reset|closed|refused)|broken pipe|remote process (has )?(exited|terminated)|"
-    r"econnreset|socket (timeout|error)|timed out waiting|ncclremoteerror|peer",
-    re.IGNORECASE,
-)
-"""What an exception says that others' ends brought about."""
 _MOST_TOLD: Final = 16
 
 
 def standing_verdict(trace: Trace, ranks: Sequence[StandingRank]) -> TriageResult:
-    """`straggler` where somebody is named. `trace.job.progress`: recorded calls of those that answered; may be empty.
+    """Return `straggler` where somebody is named. `trace.job.progress`: recorded calls of those that answered.
 
-    A finding's evidence tells where its ranks stand, or how they ended, and where the others do.
+    A finding's evidence shows where its ranks stand, or how they ended, and where the others do. Of a job that was
+    ended from outside there is none, and a warning says so.
     """
-    found = hang(trace) if trace.job.progress else _nothing(trace)
-    named, operator = _named(ranks, found)
+    ending = ending_of(ranks)
+    if ending.is_from_outside:
+        return nothing_known(trace.job, (short_warning("ended_from_outside", ending.in_words),))
+    found = hang(trace) if trace.job.progress else nothing_known(trace.job)
+    named, operator = _named(ranks, found, ending)
     facts = tuple(fact for finding in found.findings for fact in finding.evidence)
     if named and not any(set(named) == set(finding.ranks) for finding in found.findings):
-        mine = (*(_ended(one) for one in ranks if one.rank in named and one.state != "lives"), *_places(ranks, named))
-        finding = finding_of(trace.job, named, operator, (*mine, *facts))
-        return _with(found, (finding,))
-    told = (*_places(ranks, named or tuple(one.rank for one in ranks)),)
+        mine = (*_ends(ranks, named, ending), *_places(ranks, named))
+        return _with(found, (finding_of(trace.job, named, operator, (*mine, *facts)),))
+    if ending.first is not None and not found.findings:
+        died = ending.first
+        places = _places(ranks, (died.rank,))
+        return _with(found, (finding_of(trace.job, (), None, (_ended(died), *places), seen_on=(died.rank,)),))
+    shown = (*_places(ranks, named or tuple(one.rank for one in ranks)),)
     ends = tuple(_ended(one) for one in ranks if one.rank in named and one.state in ("died", "ended", "unheard"))
-    findings = tuple(replace(one, evidence=(*ends, *one.evidence, *told)) for one in found.findings)
+    findings = tuple(replace(one, evidence=(*ends, *one.evidence, *shown)) for one in found.findings)
     return _with(found, findings)
 
 
-def first_died(ranks: Sequence[StandingRank]) -> tuple[StandingRank, ...]:
-    """Whose death brought about the others'; empty where nobody died, or only of what others' ends bring about.
-
-    Of those that ended within 2 s of the first: by a signal that no launcher sends; else the first one that ended by an
-    exception or exit status of its own.
-    """
-    died = sorted((one for one in ranks if one.state == "died"), key=lambda one: one.at_ns)
-    first = [one for one in died if one.at_ns - died[0].at_ns <= _TOGETHER_NS]
-    violent = [one for one in first if one.signal not in (*_SENT, 0, signal.SIGABRT) or _left_no_trace(one)]
-    # A C++ exception of a lost connection aborts, too.
-    own = [one for one in first if one.signal not in _SENT and not _OF_OTHERS.search(one.error)]
-    aborted = [one for one in own if one.signal == signal.SIGABRT]
-    return tuple(violent) or tuple(one for one in own if one not in aborted)[:1] or tuple(own)[:1]
-
-
-def _left_no_trace(one: StandingRank) -> bool:
-    """As a process that SIGKILL ends, where the system does not tell it."""
-    return not one.signal and one.exit_status is None
+def beside(stands: TriageResult, judged: TriageResult) -> TriageResult:
+    """Return what was proved of the steps before, with the verdict on the job that stands still or ended."""
+    findings = (*stands.findings, *judged.findings)
+    accused = {rank for finding in findings for rank in finding.ranks}
+    is_named = "straggler" in (stands.verdict, judged.verdict)
+    ranking = tuple(replace(one, flagged=one.rank in accused) for one in judged.ranking or stands.ranking)
+    return replace(
+        judged,
+        verdict="straggler" if is_named else "job_wide" if stands.findings else judged.verdict,
+        findings=findings,
+        ranking=tuple(sorted(ranking, key=lambda one: not one.flagged)),
+        warnings=(*stands.warnings, *judged.warnings),
+    )
 
 
-def _named(ranks: Sequence[StandingRank], found: TriageResult) -> tuple[tuple[int, ...], str | None]:
+def _named(ranks: Sequence[StandingRank], found: TriageResult, ending: Ending) -> tuple[tuple[int, ...], str | None]:
     """Who is to blame, and what others wait in for them."""
-    accusing = [one for one in found.findings if one.ranks]
+    accusing = tuple(dict.fromkeys(int(rank) for one in found.findings for rank in one.ranks))
     operator = next((one.operator for one in found.findings), None)
-    for some in (
-        [one.rank for one in first_died(ranks)],
-        [one.rank for one in ranks if one.state == "unheard"],
-        [one.rank for one in ranks if one.state == "ended" and any(other.state == "lives" for other in ranks)],
-        [] if accusing else [one.rank for one in sorted(ranks, key=lambda one: one.at_ns) if one.state == "died"][:1],
-    ):
-        if some:
-            return tuple(some), operator
-    if accusing:
-        return tuple(dict.fromkeys(rank for one in accusing for rank in one.ranks)), operator
-    if found.findings:
-        return (), operator
+    # Recorded calls show more than steps do.
+    of_ends = () if ending.is_by_step and found.findings else tuple(one.rank for one in ending.ranks)
+    if of_ends or accusing or found.findings or ending.first is not None:
+        return of_ends or accusing, operator
     waiting = [one for one in ranks if one.phase == "collective"]
     others = [one for one in ranks if one.state in ("lives", "untold") and one not in waiting]
     are_few = waiting and 2 * len(others) <= len(ranks)
     return tuple(one.rank for one in others) if are_few else (), operator
+
+
+def _ends(ranks: Sequence[StandingRank], named: Sequence[int], ending: Ending) -> list[Evidence]:
+    """How those that are named stand apart, or ended; and who aborted because of them."""
+    ends = [_ended(one) for one in ranks if one.rank in named and one.state != "lives"]
+    if not ending.is_by_step or ending.first is None:
+        return ends
+    usual = float(ending.usual_step)
+    apart = [OtherStep(float(one.step), usual, ranks=(Rank(one.rank),)) for one in ending.ranks if one.rank in named]
+    return [*apart, *ends, *([] if ending.first.rank in named else [_ended(ending.first)])]
 
 
 def _ended(one: StandingRank) -> Evidence:
@@ -129,10 +121,6 @@ def _place(one: StandingRank) -> Evidence:
 def _at(phase: str, where: str, step: int, ranks: Sequence[int], *, was: bool = False) -> Evidence:
     parts = (f"in {phase}" if phase else "", f"at {where}" if where else "")
     return StandsAt(_known(step), 1.0 if was else None, ranks=in_order(ranks), about=", ".join(filter(None, parts)))
-
-
-def _nothing(trace: Trace) -> TriageResult:
-    return TriageResult("inconclusive", (), ranked(trace.job, (), Counter()), 0.0, 0.0, 0.0, (), ())
 
 
 def _with(found: TriageResult, findings: tuple[Finding, ...]) -> TriageResult:

@@ -185,7 +185,7 @@ def step_history(
     role_names = sorted(set(names))
     hosts = [(host_of or {}).get(int(one), "") for one in kept]
     host = None if "" in hosts or not hosts else np.array([sorted(set(hosts)).index(one) for one in hosts])
-    if us["device"].any(axis=0).all():
+    if len(kept) and us["device"].any(axis=0).all():
         us["device"] = us["self"] = told_last(us["device"])
     elif not us["waited"].any():
         # Nobody is seen to wait, as where a model is compiled: ranks of a job wait for gradients in backward.
