@@ -15,7 +15,7 @@ Cause = str
 """The name of a row of CAUSES."""
 FixKind = Literal["compute", "communication", "input", "host", "gc", "stops"]
 """What a part of a step's time can be, and a fix take away; delays that are nobody's are none of these."""
-RemedyName = Literal["even_stages", "sorted_microbatches"]
+RemedyName = Literal["even_stages", "sorted_microbatches", "planned_gc"]
 """What evens out the work of a job whose ranks are not at fault."""
 
 PROFILER_OVERHEADS = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")

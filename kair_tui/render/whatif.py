@@ -138,6 +138,9 @@ def remedy_in_words(remedy: Remedy) -> str:
     if remedy.remedy == "sorted_microbatches":
         ranks = f"the {remedy.dp_ranks} data-parallel ranks"
         return f"deal the microbatches of a step to {ranks} by their length, longest first"
+    if remedy.collection_us is not None:
+        how = f"every {remedy.every_steps} steps (assumed), {duration(remedy.collection_us)} each"
+        return f"plan garbage collection: all ranks collect at one common step, {how}"
     changes = [of_stage for of_stage in remedy.compute_change_by_stage.items() if abs(of_stage[1]) >= _WORTH_MOVING]
     moves = ", ".join(f"stage {stage} {signed_whole_percent(change)}" for stage, change in changes)
     return f"even out what the stages compute, by moving layers: {moves} of its compute"

@@ -100,6 +100,9 @@ def test_a_remedy_is_told_with_its_figures() -> None:
     assert remedy_in_words(even) == (
         "even out what the stages compute, by moving layers: stage 0 +10 %, stage 2 -33 % of its compute"
     )
+    assert remedy_in_words(Remedy("planned_gc", 1.0, 1.0, collection_us=42_000.0, every_steps=500)) == (
+        "plan garbage collection: all ranks collect at one common step, every 500 steps (assumed), 42.0 ms each"
+    )
     assert remedy_in_words(Remedy("sorted_microbatches", 1.0, 1.0, dp_ranks=4)) == (
         "deal the microbatches of a step to the 4 data-parallel ranks by their length, longest first"
     )

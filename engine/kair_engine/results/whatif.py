@@ -266,6 +266,10 @@ class Remedy:
     """Of what each stage computes, the share to add (or, negative, to take away); empty where layers stay."""
     dp_ranks: int | None = None
     """To how many data-parallel ranks microbatches are dealt; None where they stay."""
+    collection_us: float | None = None
+    """How long a planned garbage collection takes: as long as the longest recorded. None of other remedies."""
+    every_steps: int | None = None
+    """All ranks collect garbage once in so many steps. None of other remedies."""
 
 
 @dataclass(frozen=True, kw_only=True)
