@@ -7,6 +7,7 @@ from msgspec import structs
 from support.cli_samples import whatif
 
 from kair_engine.results.whatif import (
+    CheckedRemedy,
     CommunicationFlapping,
     GarbageCollection,
     Remedy,
@@ -15,7 +16,7 @@ from kair_engine.results.whatif import (
     SlowWorkers,
     StageImbalance,
 )
-from kair_tui.render.whatif import cause_in_words, remedy_in_words, verdict_in_words
+from kair_tui.render.whatif import cause_in_words, price_in_words, remedy_in_words, verdict_in_words
 
 UNEVEN = SequenceImbalance(forward_backward_correlation=0.987, forward_variation_share=0.219, steps=2)
 CAUSES = {
@@ -93,6 +94,31 @@ def test_the_verdict_tells_all_causes() -> None:
 def test_where_only_fixes_were_priced_there_is_no_cause_to_tell() -> None:
     verdict = verdict_in_words(replace(whatif(), pattern="unknown", causes=(), only_fixes=True))
     assert verdict == "1.25 times slower than without any straggler; only fixes were priced"
+
+
+@pytest.mark.parametrize(
+    ("checked", "words"),
+    [
+        (None, "never compared with measurements"),
+        (
+            CheckedRemedy(11, 0.06, 0.94),
+            "predicted steps were 6 % off on 11 public runs, rank correlation of savings +0.94",
+        ),
+        (
+            CheckedRemedy(11, 0.16, 0.32),
+            "not to be trusted: predicted steps were 16 % off on 11 public runs, rank correlation of savings +0.32",
+        ),
+    ],
+)
+def test_a_published_remedy_says_how_far_to_trust_it(checked: CheckedRemedy | None, words: str) -> None:
+    priced = Remedy(
+        "zb_2p", 1.0, 2_000.0, saved_range_us=(1_000.0, 3_000.0), source="a paper", assumed=("half",), checked=checked
+    )
+    assert price_in_words(priced) == [
+        f"zb-2p: saves +1.00 ms to +3.00 ms a step; {words}",
+        "  assumed: half",
+        "  source: a paper",
+    ]
 
 
 def test_a_remedy_is_told_with_its_figures() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
+from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix, HostStops, Remedy
 from kair_engine.trace.model import Job, KairWarning
@@ -270,6 +271,12 @@ class Model(ABC):
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """What speaks for a cause; `replayed` are the baselines."""
         return Symptoms()
+
+    def price_remedies(self, names: Sequence[RemedyName]) -> tuple[Remedy, ...]:
+        """Price published remedies by name. Raises UsageError where the recording cannot carry one."""
+        if names:
+            raise UsageError("published remedies need pipeline stages and operation types, which the recording lacks")
+        return ()
 
     @abstractmethod
     def waits_if_ideal(self) -> Mapping[int, float]:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from kair_engine.arrays import Floats, Ints
-from kair_engine.causes import FixKind
+from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.whatif import Fix, Remedy
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import KairWarning, Trace
@@ -180,6 +180,15 @@ class PipelineModel(Model):
         """(the mean step without garbage collections, the longest of them), ns; infinite where there was none."""
         durations, longest = without_collections(self._times, self._pauses)
         return (float(self._times.steps_with(durations).mean()), longest) if longest > 0 else (math.inf, math.inf)
+
+    def price_remedies(self, names: Sequence[RemedyName]) -> tuple[Remedy, ...]:
+        """Price published remedies by name. Raises UsageError where the recording cannot carry one."""
+        if not names:
+            return ()
+        from kair_engine.whatif.pipeline.schedules import PUBLISHED  # few ask for it
+
+        now_ns = float(self.replay([Baseline.RECORDED]).times[0].mean())
+        return tuple(PUBLISHED[name](name, self._times, now_ns) for name in names)
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should."""
