@@ -152,7 +152,7 @@ def price_in_words(remedy: Remedy) -> list[str]:
     """Return how far a remedy's price can be trusted: its range, how it did on public runs, and what it assumes."""
     if remedy.saved_range_us is None:
         return []
-    low, high = (signed_duration(of) for of in remedy.saved_range_us)
+    saved = " to ".join(dict.fromkeys(signed_duration(of) for of in remedy.saved_range_us))
     checked = "never compared with measurements"
     if (of := remedy.checked) is not None:
         checked = (
@@ -161,7 +161,7 @@ def price_in_words(remedy: Remedy) -> list[str]:
         )
         checked = checked if of.rank_correlation >= _BEYOND_CHANCE else f"not to be trusted: {checked}"
     return [
-        f"{remedy.remedy.replace('_', '-')}: saves {low} to {high} a step; {checked}",
+        f"{remedy.remedy.replace('_', '-')}: saves {saved} a step; {checked}",
         *(f"  assumed: {text}" for text in remedy.assumed),
         f"  source: {remedy.source}",
     ]
