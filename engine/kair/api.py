@@ -257,10 +257,12 @@ class Job:
         *,
         fix: Sequence[str] = (),
         scale: Sequence[str] = (),
+        remedy: Sequence[str] = (),
         gpu_cost: float | None = None,
     ) -> Whatif:
         """Replay the job without its stragglers, and price fixes such as `rank=16` or `kind=input`."""
-        return self._made(Whatif, "whatif", step, fix=tuple(fix), scale=tuple(scale), gpu_cost=gpu_cost)
+        asked = {"fix": tuple(fix), "scale": tuple(scale), "remedy": tuple(remedy)}
+        return self._made(Whatif, "whatif", step, **asked, gpu_cost=gpu_cost)
 
     def mitigation(
         self,

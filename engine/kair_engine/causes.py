@@ -7,7 +7,7 @@ remedy that applies follow from the row.
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kair_engine.frozen import dataclass
 
@@ -15,8 +15,21 @@ Cause = str
 """The name of a row of CAUSES."""
 FixKind = Literal["compute", "communication", "input", "host", "gc", "stops"]
 """What a part of a step's time can be, and a fix take away; delays that are nobody's are none of these."""
-RemedyName = Literal["even_stages", "sorted_microbatches"]
-"""What evens out the work of a job whose ranks are not at fault."""
+RemedyName = Literal[
+    "even_stages",
+    "sorted_microbatches",
+    "planned_gc",
+    "zb_h1",
+    "zb_2p",
+    "zb_cpu",
+    "reschedule",
+    "larger_microbatches",
+    "redealt_microbatches",
+    "partial_collectives",
+]
+"""What helps a job whose ranks are not at fault: three are offered by themselves, the others when asked for."""
+ASKED_REMEDIES: Final[tuple[RemedyName, ...]] = get_args(RemedyName)[3:]
+"""What `kair whatif --remedy` prices."""
 
 PROFILER_OVERHEADS = ("Activity Buffer Request", "Buffer Flush", "Instrumentation", "Resource")
 """CUPTI's own work, as Kineto calls it. Modules and functions, which it also records, a job has to load without it."""

@@ -47,6 +47,15 @@ def run(
     only_fixes: Annotated[
         bool, Option("--only-fixes", "Price the fixes and nothing else: faster on large jobs.")
     ] = False,
+    remedy: Annotated[
+        Sequence[str],
+        Option(
+            "--remedy",
+            "Price a published remedy: zb-h1, zb-2p, zb-cpu, reschedule, larger-microbatches, redealt-microbatches or "
+            "partial-collectives. Can be repeated.",
+            metavar="NAME",
+        ),
+    ] = (),
     timeline: Annotated[
         Path | None,
         Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),

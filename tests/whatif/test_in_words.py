@@ -6,6 +6,7 @@ import pytest
 from support.cli_samples import whatif
 
 from kair_engine.results.whatif import (
+    CheckedRemedy,
     CommunicationFlapping,
     GarbageCollection,
     Remedy,
@@ -14,7 +15,7 @@ from kair_engine.results.whatif import (
     SlowWorkers,
     StageImbalance,
 )
-from kair_tui.render.whatif import cause_in_words, remedy_in_words, verdict_in_words
+from kair_tui.render.whatif import cause_in_words, price_in_words, remedy_in_words, verdict_in_words
 
 UNEVEN = SequenceImbalance(forward_backward_correlation=0.987, forward_variation_share=0.219, steps=2)
 CAUSES = {
@@ -94,10 +95,38 @@ def test_where_only_fixes_were_priced_there_is_no_cause_to_tell() -> None:
     assert verdict == "1.25 times slower than without any straggler; only fixes were priced"
 
 
+@pytest.mark.parametrize(
+    ("checked", "words"),
+    [
+        (None, "never compared with measurements"),
+        (
+            CheckedRemedy(11, 0.06, 0.94),
+            "predicted steps were 6 % off on 11 public runs, rank correlation of savings +0.94",
+        ),
+        (
+            CheckedRemedy(11, 0.16, 0.32),
+            "not to be trusted: predicted steps were 16 % off on 11 public runs, rank correlation of savings +0.32",
+        ),
+    ],
+)
+def test_a_published_remedy_says_how_far_to_trust_it(checked: CheckedRemedy | None, words: str) -> None:
+    priced = Remedy(
+        "zb_2p", 1.0, 2_000.0, saved_range_us=(1_000.0, 3_000.0), source="a paper", assumed=("half",), checked=checked
+    )
+    assert price_in_words(priced) == [
+        f"zb-2p: saves +1.00 ms to +3.00 ms a step; {words}",
+        "  assumed: half",
+        "  source: a paper",
+    ]
+
+
 def test_a_remedy_is_told_with_its_figures() -> None:
     even = Remedy("even_stages", 1.0, 1.0, {0: 0.104, 1: 0.002, 2: -0.331})
     assert remedy_in_words(even) == (
         "even out what the stages compute, by moving layers: stage 0 +10 %, stage 2 -33 % of its compute"
+    )
+    assert remedy_in_words(Remedy("planned_gc", 1.0, 1.0, collection_us=42_000.0, every_steps=500)) == (
+        "plan garbage collection: all ranks collect at one common step, every 500 steps (assumed), 42.0 ms each"
     )
     assert remedy_in_words(Remedy("sorted_microbatches", 1.0, 1.0, dp_ranks=4)) == (
         "deal the microbatches of a step to the 4 data-parallel ranks by their length, longest first"

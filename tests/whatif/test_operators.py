@@ -11,6 +11,7 @@ from support.trace_builder import Row, build, trace
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.whatif import Fix
 from kair_engine.trace.model import Layout, Trace
+from kair_engine.whatif.analysis import whatif
 
 
 def step_times(made: Trace, *fixes: Fix) -> list[float]:
@@ -164,8 +165,13 @@ def test_a_pause_of_the_host_has_its_price_and_garbage_collection_its_own(tmp_pa
         """
     host, garbage = Fix(ranks=(1,), kinds=("host",)), Fix(ranks=(1,), kinds=("gc",))
     assert step_times(trace(tmp_path / "pause", table.format(pause="")), host, garbage) == [78, 100]
-    collected = table.format(pause="python_gc 2+40 :gc |")
-    assert step_times(trace(tmp_path / "gc", collected), host, garbage) == [78, 78]
+    collected = trace(tmp_path / "gc", table.format(pause="python_gc 2+40 :gc |"))
+    assert step_times(collected, host, garbage) == [78, 78]
+    # The 40 µs of the collection come back once in 500 steps: 100 - 78 - 40 / 500.
+    (planned,) = whatif(collected).remedies
+    assert (planned.remedy, planned.collection_us, planned.every_steps) == ("planned_gc", 40, 500)
+    assert planned.saved_us == pytest.approx(21.92)
+    assert whatif(trace(tmp_path / "none", table.format(pause=""))).remedies == ()
 
 
 def test_another_kernel_in_place_of_the_peers_is_not_taken_for_an_excess(tmp_path: Path) -> None:

@@ -265,6 +265,18 @@ class HostStops:
 
 
 @dataclass(frozen=True)
+class CheckedRemedy:
+    """Prices of a remedy compared with what others measured with it."""
+
+    runs: int
+    """Public runs, each with and without the remedy."""
+    median_error: float
+    """Of the predicted step time, |predicted / measured - 1|, the median of the runs."""
+    rank_correlation: float
+    """Spearman's, of predicted and measured savings over the runs; below 0.54 chance explains it."""
+
+
+@dataclass(frozen=True)
 class Remedy:
     """What would help, and the step time it leads to."""
 
@@ -278,6 +290,18 @@ class Remedy:
     """Of what each stage computes, the share to add (or, negative, to take away); empty where layers stay."""
     dp_ranks: int | None = None
     """To how many data-parallel ranks microbatches are dealt; None where they stay."""
+    collection_us: float | None = None
+    """How long a planned garbage collection takes: as long as the longest recorded. None of other remedies."""
+    every_steps: int | None = None
+    """All ranks collect garbage once in so many steps. None of other remedies."""
+    saved_range_us: tuple[float, float] | None = None
+    """What it saves at least and at most, by what is assumed; None where nothing is, or by no more than a value."""
+    source: str | None = None
+    """Who published it."""
+    assumed: tuple[str, ...] = ()
+    """What the recording does not show and the price rests on."""
+    checked: CheckedRemedy | None = None
+    """How well its prices agree with public measurements; None where there are none."""
     text: str = ""
     """A sentence for people."""
 

@@ -35,6 +35,15 @@ def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[st
     return {tuple(row[:-1]): row[-1] for row in rows.select(*names, "rows").iter_rows()}
 
 
+def gc_times(trace: Trace) -> tuple[int, int]:
+    """Return how long all garbage collections of the chosen steps take together, and the longest of them, ns."""
+    duration = pl.col("duration_ns")
+    rows = (
+        trace.scan().filter(pl.col("kind") == "gc").select(duration.sum(), duration.max().fill_null(0).alias("longest"))
+    )
+    return rows.collect(engine="streaming").row(0)
+
+
 def counted_in_windows(
     rows: pl.LazyFrame, time: pl.Expr, ranks: Ints, *, origin_ns: Ints, window_ns: float, windows: int
 ) -> Ints:

@@ -141,7 +141,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         last_stage=last,
         pattern=pattern,
         causes=causes,
-        remedies=tuple(one for one in result.remedies if one.remedy in treated),
+        remedies=(*(one for one in result.remedies if one.remedy in treated), *model.planned_gc(recorded)),
         warnings=(*result.warnings, *found.warnings, *of_noise),
     )
 

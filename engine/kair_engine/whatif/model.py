@@ -15,12 +15,17 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.causes import FixKind, RemedyName
+from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import Fix, HostStops, Remedy
 from kair_engine.trace.model import Job, KairWarning
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.prices import OfParts, Symptoms
 
+GC_STEPS: Final = 500
+"""Planned garbage collection: all ranks collect once in so many steps, as in the published experiments [W]."""
+WORTH = 0.01
+"""Of the step: what a remedy must save to be named."""
 TimelineTitle = Literal["recorded", "ideal"]
 TITLES: Final[tuple[TimelineTitle, ...]] = ("recorded", "ideal")
 """The timelines that are drawn of a job, in this order."""
@@ -267,6 +272,12 @@ class Model(ABC):
         """What speaks for a cause; `replayed` are the baselines."""
         return Symptoms()
 
+    def price_remedies(self, names: Sequence[RemedyName]) -> tuple[Remedy, ...]:
+        """Price published remedies by name. Raises UsageError where the recording cannot carry one."""
+        if names:
+            raise UsageError("published remedies need pipeline stages and operation types, which the recording lacks")
+        return ()
+
     @abstractmethod
     def waits_if_ideal(self) -> Mapping[int, float]:
         """Per rank, how long it waits for others in the mean ideal step, ns; of those ranks that are replayed.
@@ -285,6 +296,23 @@ class Model(ABC):
     def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:  # noqa: ARG002
         """What would help where no rank is at fault, the largest saving first; `recorded` is that baseline (steps)."""
         return ()
+
+    def planned_gc(self, recorded: Floats) -> tuple[Remedy, ...]:
+        """Price garbage collection at one common step of all ranks; none where it saves too little to be named.
+
+        Saved are all recorded collections, less the longest of them once in `GC_STEPS` steps [W].
+        """
+        now_ns = float(recorded.mean())
+        without_ns, longest_ns = self.without_gc(WORTH * now_ns)
+        after_ns = without_ns + longest_ns / GC_STEPS
+        if now_ns - after_ns <= WORTH * now_ns:
+            return ()
+        saved_us = (now_ns - after_ns) / 1e3
+        return (Remedy("planned_gc", after_ns / 1e3, saved_us, collection_us=longest_ns / 1e3, every_steps=GC_STEPS),)
+
+    @abstractmethod
+    def without_gc(self, worth_ns: float) -> tuple[float, float]:
+        """(the mean step without garbage collections, the longest of them), ns; infinite where they take too little."""
 
     @abstractmethod
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:

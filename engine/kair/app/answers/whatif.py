@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kair.app.question import Given
+from kair_engine.causes import ASKED_REMEDIES, RemedyName
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
 from kair_engine.results.whatif import Fix, WhatifResult
@@ -22,23 +23,25 @@ def whatif(
     of_rank: Rank | None = None,
     gpu_cost: float | None = None,
     only_fixes: bool = False,
+    remedy: Sequence[str] = (),
 ) -> WhatifResult:
     """Return the prices; the job's model, and what it found, serve the next question. Raises UsageError for a fix."""
     from kair_engine.whatif.analysis import leads, price_fixes, whatif_of, with_absorbed
 
     texts, fixes = _fixes(fix, scale, of_rank)
+    remedies = _remedies(remedy)
     if only_fixes and not fixes:
         raise UsageError("there is no fix to price", "name one: --fix rank=3, or --scale op='flash*':0.5")
     trace, kept = given.trace, _kept(given, fixes)
     if kept is None:
         from kair_engine.whatif.analysis import model_asked_of
 
-        model = model_asked_of(trace, named=_named(given, fixes))
+        model: Model = model_asked_of(trace, named=_named(given, fixes))
         result = (price_fixes if only_fixes else whatif_of)(model, fixes, gpu_cost=gpu_cost)
-    elif only_fixes:
-        result = price_fixes(kept.model, fixes, gpu_cost=gpu_cost)
     else:
-        result = kept.whatif(fixes, gpu_cost=gpu_cost)
+        model = kept.model
+        result = price_fixes(model, fixes, gpu_cost=gpu_cost) if only_fixes else kept.whatif(fixes, gpu_cost=gpu_cost)
+    result = replace(result, remedies=(*result.remedies, *model.price_remedies(remedies)))
     return with_absorbed(_as_typed(result, texts), fixes, trace.job, lambda: leads(trace))
 
 
@@ -57,6 +60,18 @@ def _fixes(fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> tu
     if of_rank is not None:
         fix = (*fix, f"rank={of_rank}")
     return [*fix, *scale], [*map(parse_fix, fix), *map(parse_scale, scale)]
+
+
+def _remedies(texts: Sequence[str]) -> list[RemedyName]:
+    """Return the remedies, each once. Raises UsageError for a name that is none."""
+    by_text: dict[str, RemedyName] = {name.replace("_", "-"): name for name in ASKED_REMEDIES}
+    found = []
+    for text in texts:
+        name = by_text.get(text.replace("_", "-"))
+        if name is None:
+            raise UsageError(f"{text} is no remedy", f"one of {', '.join(by_text)}")
+        found.append(name)
+    return list(dict.fromkeys(found))
 
 
 def _named(given: Given, fixes: Sequence[Fix]) -> set[int]:

@@ -5,6 +5,7 @@ Says of the parts of steps which they are, so that the same ones of another reco
 Checks that a recording has what a fix asks for; says what it has instead.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -257,6 +258,15 @@ class OperatorModel(Model):
         if not self._stops.steps:
             self.replay([Baseline.RECORDED])
         return self._stops.result(self._measured_ns)
+
+    def without_gc(self, worth_ns: float) -> tuple[float, float]:
+        """(the mean step without garbage collections, the longest of them), ns; infinite where they take less."""
+        from kair_engine.trace.queries import gc_times  # not worked out where nothing is asked
+
+        total_ns, longest_ns = gc_times(self._trace)
+        if total_ns / len(self.steps) <= worth_ns:
+            return math.inf, math.inf
+        return float(self.replay([(Fix(kinds=("gc",), scale=0.0),)]).times.mean()), longest_ns
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """Steps left out, a replay that is off by more than a little, and what no name tells of."""

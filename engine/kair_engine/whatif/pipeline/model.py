@@ -9,11 +9,12 @@ wholly ideal stands for all the others: two lanes instead of as many as there ar
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import Floats
-from kair_engine.causes import FixKind
+from kair_engine.arrays import Floats, Ints
+from kair_engine.causes import FixKind, RemedyName
 from kair_engine.results.whatif import Fix, Remedy
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.model import KairWarning, Trace
@@ -31,9 +32,17 @@ from kair_engine.whatif.model import (
     Transplanted,
 )
 from kair_engine.whatif.pipeline.dependencies import AlikeSteps
-from kair_engine.whatif.pipeline.remedies import FixedDurations, irregular_causes, last_stage_excess, remedies
+from kair_engine.whatif.pipeline.remedies import (
+    FixedDurations,
+    forward_pauses,
+    irregular_causes,
+    last_stage_excess,
+    remedies,
+    without_collections,
+)
 from kair_engine.whatif.pipeline.rows import (
     Choice,
+    Microbatches,
     both,
     everything,
     forward_backward,
@@ -74,6 +83,14 @@ class PipelineModel(Model):
         self._rank_of = ranks_of_workers(trace, self._rows)
         self._measured = recorded_steps(self._rows)
         self._durations = FixedDurations(trace.job, self._times, self._rank_of)
+
+    @cached_property
+    def _batches(self) -> Microbatches:
+        return microbatches(self._rows)
+
+    @cached_property
+    def _pauses(self) -> tuple[Ints, Floats]:
+        return forward_pauses(self._times, self._batches)
 
     @property
     def last_stage(self) -> tuple[int, ...]:
@@ -137,11 +154,10 @@ class PipelineModel(Model):
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
         """What speaks for a cause."""
-        batches = microbatches(self._rows)
         now, ideal = _means(replayed)
-        irregular = irregular_causes(self._times, batches, self._rank_of, replayed_ns=now, ideal_ns=ideal)
+        irregular = irregular_causes(self._times, self._pauses, self._rank_of, replayed_ns=now, ideal_ns=ideal)
         return Symptoms(
-            *forward_backward(self._rows, batches, self._times.own_ns),
+            *forward_backward(self._rows, self._batches, self._times.own_ns),
             last_stage_excess(self._times),
             tuple(irregular),
         )
@@ -159,6 +175,20 @@ class PipelineModel(Model):
     def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:
         """What would help where no rank is at fault."""
         return tuple(remedies(self._times, recorded))
+
+    def without_gc(self, worth_ns: float) -> tuple[float, float]:  # noqa: ARG002 - a replay costs little
+        """(the mean step without garbage collections, the longest of them), ns; infinite where there was none."""
+        durations, longest = without_collections(self._times, self._pauses)
+        return (float(self._times.steps_with(durations).mean()), longest) if longest > 0 else (math.inf, math.inf)
+
+    def price_remedies(self, names: Sequence[RemedyName]) -> tuple[Remedy, ...]:
+        """Price published remedies by name. Raises UsageError where the recording cannot carry one."""
+        if not names:
+            return ()
+        from kair_engine.whatif.pipeline.schedules import PUBLISHED  # few ask for it
+
+        now_ns = float(self.replay([Baseline.RECORDED]).times[0].mean())
+        return tuple(PUBLISHED[name](name, self._times, now_ns) for name in names)
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
         """What of the recording the replay could not take as it should."""

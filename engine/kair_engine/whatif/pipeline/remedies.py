@@ -21,7 +21,7 @@ from kair_engine.causes import FixKind
 from kair_engine.results.whatif import FIX_KINDS, CommunicationFlapping, Fix, GarbageCollection, Remedy, SlowdownCause
 from kair_engine.stats import binomial_tail, median_by
 from kair_engine.trace.model import Job, host_of
-from kair_engine.whatif.model import IdealOfAll, Parts, Transplanted
+from kair_engine.whatif.model import WORTH, IdealOfAll, Parts, Transplanted
 from kair_engine.whatif.pipeline.rows import (
     COMMUNICATION,
     FORWARD_BACKWARD,
@@ -35,9 +35,6 @@ from kair_engine.whatif.pipeline.rows import (
 )
 from kair_engine.whatif.pipeline.times import PipelineTimes
 from kair_engine.whatif.prices import nothing_fits, ratio
-
-WORTH = 0.01
-"""Of the step: what a remedy must save to be named."""
 
 
 def remedies(times: PipelineTimes, replayed: Floats) -> Iterator[Remedy]:
@@ -65,6 +62,14 @@ def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
     after = float(times.steps_with(durations).mean())
     changes = dict(enumerate(share.tolist()))
     return Remedy("even_stages", after / 1e3, (now_ns - after) / 1e3, compute_change_by_stage=changes)
+
+
+def without_collections(times: PipelineTimes, pauses: tuple[Ints, Floats]) -> tuple[Floats, float]:
+    """(what each row takes without garbage collections, recorded or taken for such; the longest of them), ns."""
+    durations, (paused, expected) = times.own_ns.copy(), pauses
+    durations[paused] = expected
+    durations[times.rows.of_type(GARBAGE)] = 0.0
+    return durations, float((times.own_ns - durations).max())
 
 
 def _stage_excess(times: PipelineTimes) -> Floats | None:
@@ -308,7 +313,7 @@ SAMPLES = 5
 
 def irregular_causes(
     times: PipelineTimes,
-    batches: Microbatches,
+    pauses: tuple[Ints, Floats],
     rank_of: Mapping[tuple[int, int], int],
     *,
     replayed_ns: float,
@@ -317,7 +322,7 @@ def irregular_causes(
     """Of each pattern that the recording shows, what its removal takes away; it may be little."""
     if replayed_ns <= ideal_ns:
         return
-    for of_pauses, (rows, expected) in ((True, forward_pauses(times, batches)), (False, flapping_transfers(times))):
+    for of_pauses, (rows, expected) in ((True, pauses), (False, flapping_transfers(times))):
         if not len(rows):
             continue
         durations = times.own_ns.copy()
