@@ -208,7 +208,7 @@ def added_us(base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence
 
     Each is taken out of the run where the operator takes longer, call by call, so that the other way round the same is
     replayed. All of a run are taken out one after the other, in one order and the reverse: of what two changes hide for
-    each other each has half. `ranks` are those that places of changes point to.
+    each other each has half; pools come on top of all others. `ranks` are those that places of changes point to.
     """
     named = {ranks[place] for one in changes if not one.everywhere for place in one.shift.places}
     keep = sum(sum(operations_of_steps(trace).values()) for trace in (base, new)) <= MOST_KEPT
@@ -233,12 +233,16 @@ def _model(trace: Trace, named: set[int], *, keep: bool) -> Model:
     return model
 
 
-def _order(changes: Sequence[Change], at: int) -> tuple[float, tuple[str, ...], str, bool]:
-    """The largest operator first, whichever run is the base; a change on all ranks before what is on top of it."""
+def _order(changes: Sequence[Change], at: int) -> tuple[bool, float, tuple[str, ...], str, bool]:
+    """Return a key: the largest operator first, whichever run is the base, and pools last.
+
+    A change on all ranks comes before what is on top of it.
+    """
     pair = changes[at].pair
     size = sum(abs(one.shift.new_us - one.shift.base_us) for one in changes if one.pair is pair)
     names = sorted(one.operator or "" for one in (pair.base, pair.new) if one is not None)
-    return -size, tuple(names), pair.any.kind, not changes[at].everywhere
+    kind = changes[at].pool or pair.any.kind
+    return changes[at].pool is not None, -size, tuple(names), kind, not changes[at].everywhere
 
 
 @dataclass(frozen=True)
@@ -260,14 +264,20 @@ class _Run:
     """Per part whether its rank can be held against one of the other run's."""
 
     def saved_us(self, changes: Sequence[Change]) -> list[float]:
-        """What each takes off the mean step, taken out on top of others: the mean over one order and the reverse."""
-        if not changes:
-            return []
+        """Return what each takes off the mean step; pools come last, on top of all single operators."""
         layers = [self._layer(change, changes) for change in changes]
+        single = sum(change.pool is None for change in changes)
+        return [*self._saved_us([], layers[:single]), *self._saved_us(layers[:single], layers[single:])]
+
+    def _saved_us(self, before: list[Layer], layers: list[Layer]) -> list[float]:
+        """Return what each takes off on top of others: the mean over one order and the reverse."""
+        if not layers:
+            return []
         chains = [layers[:count] for count in range(1, len(layers) + 1)]
         back = [layers[-count:] for count in range(1, len(layers))]
-        asked = [Transplanted(one) for one in (*chains, *back)]
-        recorded, *times = (self.model.replay([Baseline.RECORDED, *asked]).times.mean(axis=1) / 1e3).tolist()
+        asked = [Transplanted([*before, *one]) for one in (*chains, *back)]
+        first = Transplanted(before) if before else Baseline.RECORDED
+        recorded, *times = (self.model.replay([first, *asked]).times.mean(axis=1) / 1e3).tolist()
         forth = [recorded, *times[: len(layers)]]
         back_too = [recorded, *times[len(layers) :], *forth[-1:]]
         one_way = [was - then for was, then in pairwise(forth)]
@@ -278,7 +288,8 @@ class _Run:
         """By how much the change's parts are shorter in the other run."""
         own, there = self.own, self.there_ns
         others = [one for one in changes if one.pair is change.pair and one is not change]
-        mine = of_operator = self.chosen & (own.number == self.number_of[id(change.pair)])
+        numbers = [self.number_of[id(pair)] for pair in change.pairs]
+        mine = of_operator = self.chosen & np.isin(own.number, numbers)
         less = there - own.value_ns
         if change.everywhere:
             longer = self._times(change)
@@ -307,7 +318,7 @@ class _Run:
 
 
 def _runs(base: Model, new: Model, changes: Sequence[Change], ranks: Sequence[int]) -> tuple[_Run, _Run]:
-    pairs = list({id(one.pair): one.pair for one in changes}.values())
+    pairs = list({id(pair): pair for one in changes for pair in one.pairs}.values())
     number_of = {id(pair): at for at, pair in enumerate(pairs)}
     code_of, parts = names_coded(), []
     for model, operators in ((base, [pair.base for pair in pairs]), (new, [pair.new for pair in pairs])):

@@ -1,7 +1,7 @@
 """Makes a run's profile: what every operator takes on every rank, and how sure that is."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,13 +30,21 @@ MOST_OPERATORS: Final = 4000
 
 
 def profile_of(trace: Trace) -> RunProfile:
-    """The profile of the chosen steps, a few of which are in memory at a time. Raises UsageError without a step."""
+    """Return the profile of the chosen steps, a few of which are in memory at a time.
+
+    Raises UsageError without a step.
+    """
+    return profile_and_steps(trace)[0]
+
+
+def profile_and_steps(trace: Trace) -> tuple[RunProfile, "PerStep"]:
+    """Return the same, and what every operator takes in each step."""
     require_steps(trace)
     trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64), np.array(trace.steps))
     deque(map(sums.add, some_ranks_each(trace, sums.meet)), maxlen=0)
     job, layout = trace.job, trace.job.layout
-    return RunProfile(
+    profile = RunProfile(
         name=job.name,
         source=job.source,
         format=job.format,
@@ -50,6 +58,24 @@ def profile_of(trace: Trace) -> RunProfile:
         operators=tuple(sums.operators()),
         phases=tuple(sums.phases()),
     )
+    return profile, sums.per_step()
+
+
+class PerStep(NamedTuple):
+    """What every operator takes in each step on each rank: an entry per step and rank that ran it."""
+
+    seen: Bools
+    """(steps × ranks): whether the rank recorded the step."""
+    cell: Mapping[tuple[str | None, ChangeKind], Ints]
+    """Step × ranks + rank, both as places in `seen`."""
+    us: Mapping[tuple[str | None, ChangeKind], Floats]
+
+    def together(self, operators: Iterable[OperatorProfile]) -> Floats:
+        """Return what some operators take together (steps × ranks), of the steps that all ranks recorded."""
+        result = np.zeros(self.seen.shape)
+        for one in operators:
+            result.flat[self.cell[one.operator, one.kind]] += self.us[one.operator, one.kind]
+        return result[self.seen.all(axis=1)]
 
 
 class _Sum(NamedTuple):
@@ -115,6 +141,16 @@ class _Sums:
                 self._phases[phase].append(_Sum(step, rank, spent, nothing, nothing))
         idle = np.bincount(ops.rank, host_gap_ns(ops) + np.where(ops.kind == GC, own, 0), len(nothing))
         self._of[None, "host"].append(_Sum(step, rank, (idle + tail_gap_ns(ops)).astype(float), nothing, nothing))
+
+    def per_step(self) -> PerStep:
+        """Return what all operators take, in little memory: that of two runs is held at once."""
+        sums = {key: _Sum.joined(parts) for key, parts in self._of.items()}
+        ranks = len(self._ranks)
+        return PerStep(
+            self._seen,
+            {key: (of.step * ranks + of.rank).astype(np.uint32) for key, of in sums.items()},
+            {key: (of.own_ns / 1e3).astype(np.float32) for key, of in sums.items()},
+        )
 
     def operators(self) -> Iterator[OperatorProfile]:
         """All of them, those that take longest first."""
