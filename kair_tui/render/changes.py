@@ -55,7 +55,7 @@ def left_in_words(result: CompareResult) -> str:
 def change_in_words(one: OperatorChange) -> str:
     """`+5.2 ms attention_backward on all ranks`; of changes that were not replayed their own time."""
     what = {"added": " (new)", "gone": " (gone)"}.get(one.change, "")
-    return f"{signed_duration(_cost(one))} {operator_in_words(one.operator)}{what} on {whom(one)}"
+    return f"{signed_duration(_cost(one))} {operator_in_words(one)}{what} on {whom(one)}"
 
 
 def _cost(one: OperatorChange | PooledChange) -> float:
@@ -67,9 +67,9 @@ def pool_in_words(one: PooledChange) -> str:
     return f"{one.operators} other {_OF_KIND[one.kind]}"
 
 
-def operator_in_words(operator: str | None) -> str:
-    """Its short name; what has none is the host's idle time."""
-    return "host" if operator is None else short_name(operator)
+def operator_in_words(one: OperatorChange) -> str:
+    """Return its short name; what has none is the host's idle time or compilation."""
+    return one.kind if one.operator is None else short_name(one.operator)
 
 
 def whom(one: OperatorChange) -> str:
@@ -96,4 +96,4 @@ def against_in_words(found: AgainstBaseline) -> Iterator[str]:
 def _operator(one: OperatorChange) -> str:
     before = "new" if one.ratio is None else f"{ratio(one.ratio)} its {duration(one.base_us)}"
     link = ", the transfer itself" if one.kind == "communication" else ""
-    return f"{operator_in_words(one.operator)} on {whom(one)}: {duration(one.new_us)} a step, {before}{link}"
+    return f"{operator_in_words(one)} on {whom(one)}: {duration(one.new_us)} a step, {before}{link}"

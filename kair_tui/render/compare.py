@@ -24,10 +24,10 @@ COLUMNS = (
     Column[OperatorChange](
         "operator",
         "operator",
-        lambda row: operator_in_words(row.operator),
+        operator_in_words,
         align="left",
         weight=9,
-        full=lambda row: row.operator or "host",
+        full=lambda row: row.operator or row.kind,
     ),
     Column[OperatorChange]("was", "was", lambda row: row.was or "–", align="left", weight=3),
     Column[OperatorChange]("ranks", "on", whom, align="left", weight=8),

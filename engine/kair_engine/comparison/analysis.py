@@ -69,7 +69,7 @@ def compare(base: Trace, new: Trace) -> CompareResult:
     with_bars = replace(
         result, base=replace(result.base, bar=bar_of(base)), new=replace(result.new, bar=bar_of(new)), standing=standing
     )
-    return _priced(with_bars, base, new, found)
+    return _priced(with_bars, base, new, found, (base_steps, new_steps))
 
 
 def compare_profiles(base: RunProfile, new: RunProfile) -> CompareResult:
@@ -290,10 +290,12 @@ def _standing(base: Trace, new: Trace) -> Iterator[RankStanding]:
             yield RankStanding(rank, now.host, old.flagged, now.flagged, old.score, now.score)
 
 
-def _priced(result: CompareResult, base: Trace, new: Trace, found: Differences) -> CompareResult:
+def _priced(
+    result: CompareResult, base: Trace, new: Trace, found: Differences, per_step: tuple[PerStep, PerStep]
+) -> CompareResult:
     """The result with what each change adds to the step, the largest first, and what all of them explain."""
     asked = (*found.changes, *found.pools)
-    added = added_us(base, new, asked, found.ranks) if asked else []
+    added = added_us(base, new, asked, found.ranks, per_step) if asked else []
     if added is None:
         text = "a step of these runs cannot be replayed: what the changes add to the step time is not known"
         return replace(result, warnings=(*result.warnings, KairWarning("not_replayed", text)))

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.comparison.profile import PerStep, trimmed
-from kair_engine.localize.noise import inflation
+from kair_engine.comparison.profile import COMPILATION, PerStep, trimmed
+from kair_engine.localize.noise import episodes, inflation
 from kair_engine.results.compare import Amount, OperatorProfile, PoolKind, RunProfile
 from kair_engine.results.localize import ChangeKind
-from kair_engine.stats import MAD_TO_SIGMA, TRIM, mad, student_t_tail, trimmed_mean
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, fisher_tail, mad, student_t_tail, trimmed_mean
 
 LIKE_CALLS: Final = 0.05
 """A renamed operator is called as often as before, but for this share."""
@@ -122,10 +122,12 @@ BEYOND_SPREAD: Final = 5.0
 """The same gap over how much the ranks of one sort differ, in standard deviations."""
 POOLS: Final[Mapping[PoolKind, tuple[ChangeKind, ...]]] = {
     "compute": ("compute",),
-    "hosts": ("host", "input"),
+    "hosts": ("host", "input", "compilation"),
     "communication": ("communication",),
 }
 """What operators have in common that are tested together: the parts of the bar that a step's time is divided into."""
+LIKE_ITSELF: Final = 0.05
+"""P-value up to which a rank compiles in more steps than it did in the other run."""
 _BISECTIONS: Final = 24
 
 
@@ -200,6 +202,8 @@ def differences(base: RunProfile, new: RunProfile, per_step: tuple[PerStep, PerS
             continue
         whole.append(rows.shift())
         changes += _told(pair, rows, least, tests)
+    if per_step is not None and not any(one.pair.any.kind == "compilation" for one in changes):
+        changes += _compiling(base, new, ranks, pairs, per_step)
     single = {id(one.pair) for one in changes}
     left = [pair for pair in pairs if id(pair) not in single]
     pools = () if per_step is None else tuple(_pools(base, new, ranks, left, per_step))
@@ -386,6 +390,33 @@ def _pools(
         p_value = max(p_value, min(1.0, shift.p_value * (len(found) - at)))
         if p_value < FALSE_ALARM_RATE / 2 and is_large(shift, least):
             yield Change(members, shift, everywhere=True, p_value=p_value, pool=pool)
+
+
+def _compiling(
+    base: RunProfile, new: RunProfile, ranks: Sequence[int], pairs: Sequence[Pair], per_step: tuple[PerStep, PerStep]
+) -> Iterator[Change]:
+    """Yield the rank that compiles in some steps of one run, where a mean over steps is not sure of that.
+
+    It does so in more steps than all ranks of the other run and its peers (Fisher's exact test, of steps side by side
+    only the first where they come in spells), and than itself in the other run.
+    """
+    least = SMALLEST_SHARE * shorter_step_us(base, new)
+    pair = next((pair for pair in pairs if pair.any.kind == "compilation"), None)
+    if pair is None or not ranks:
+        return
+    of_run = [run.of(*COMPILATION)[:, np.searchsorted(run.ranks, np.array(ranks))] for run in per_step]
+    steps = [len(spent) for spent in of_run]
+    counts = [episodes(spent >= least) for spent in of_run]
+    total, cells = int(sum(map(np.sum, counts))), sum(steps) * len(ranks)
+    for here, there in ((1, 0), (0, 1)):
+        for at, count in enumerate(counts[here].tolist()):
+            itself = fisher_tail(count, steps[here], count + int(counts[there][at]), sum(steps))
+            p_value = min(1.0, fisher_tail(count, steps[here], total, cells) * len(ranks) * 2 * len(POOLS))
+            if p_value >= FALSE_ALARM_RATE / 2 or itself >= LIKE_ITSELF:
+                continue
+            was, now = (float(spent[:, at].mean()) for spent in of_run)
+            if is_large(shift := Shift((at,), was, now, p_value), least):
+                yield Change((pair,), shift, everywhere=False, p_value=p_value)
 
 
 def _shift_together(

@@ -89,7 +89,7 @@ class ComparedOperator:
     """An operator of both runs, or of one."""
 
     operator: str | None
-    """Null: the time in which hosts kept their devices (or threads) idle."""
+    """Null: the time in which hosts kept their devices (or threads) idle, or compiled."""
     was: str | None
     """Its name in the base run, where that is another."""
     kind: ChangeKind
@@ -176,7 +176,8 @@ class Amount:
 
 @dataclass(frozen=True)
 class OperatorProfile:
-    """One operator; a name of None is the time in which hosts alone kept their devices (or threads) idle."""
+    """One operator; a name of None is the time in which hosts alone kept their devices (or threads) idle: of the kind
+    `compilation` by compiling, of the kind `host` by all else."""
 
     operator: str | None
     kind: ChangeKind
