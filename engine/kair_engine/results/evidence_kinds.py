@@ -1323,6 +1323,15 @@ class CollectsGarbage(Evidence, frozen=True):
     peers_most_us: float
 
 
+class Compiles(Evidence, frozen=True):
+    """By the history of steps it compiles for longer than its peers."""
+
+    template = "{ranks:who} {ranks:?compiles|compile} for {compiled_us_per_step:duration} of a step, " + _PEERS_FOR
+    compiled_us_per_step: float
+    peers_least_us: float
+    peers_most_us: float
+
+
 class Noticed(Evidence, frozen=True):
     """While the job ran, the watch noticed it."""
 
