@@ -156,6 +156,14 @@ def binomial_tail(k: int, n: int, p: float) -> float:
     return _regularised_beta(p, k, n - k + 1) if k <= n else 0.0
 
 
+def fisher_tail(k: int, drawn: int, marked: int, total: int) -> float:
+    """Return P(at least k of those drawn are marked), without replacement: Fisher's exact test, one-sided."""
+    ways = sum(
+        math.comb(marked, hit) * math.comb(total - marked, drawn - hit) for hit in range(k, min(drawn, marked) + 1)
+    )
+    return ways / math.comb(total, drawn)
+
+
 def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:
     """P(X ≥ k) of n trials whose probability is itself Beta(a, b) distributed."""
     least = max(k, 0)

@@ -5,7 +5,7 @@ What takes longer than in a baseline, in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kair_engine.results.localize import AgainstBaseline, OperatorChange
@@ -13,9 +13,14 @@ from kair_tui.render.text import short_name
 from kair_tui.render.units import duration, plural, ranks_in_words, ratio, signed_duration, signed_whole_percent
 
 if TYPE_CHECKING:
-    from kair_engine.results.compare import CompareResult
+    from kair_engine.results.compare import CompareResult, PooledChange, PoolKind
 
 
+_OF_KIND: Mapping[PoolKind, str] = {
+    "compute": "compute operators",
+    "hosts": "kinds of host time",
+    "communication": "communication operators",
+}
 _NAMED = 3
 """Changes in the one sentence."""
 
@@ -32,6 +37,7 @@ def summary(result: CompareResult) -> str:
     parts = [change_in_words(one) for one in result.changes[:_NAMED]]
     left = len(result.changes) - len(parts)
     parts += [f"and {plural(left, 'lesser change')}"] if left else []
+    parts += [f"{signed_duration(_cost(one))} {pool_in_words(one)} together" for one in result.pools]
     return f"{step}: {', '.join(parts) or 'no operator changed beyond chance'}"
 
 
@@ -48,14 +54,22 @@ def left_in_words(result: CompareResult) -> str:
 
 def change_in_words(one: OperatorChange) -> str:
     """`+5.2 ms attention_backward on all ranks`; of changes that were not replayed their own time."""
-    cost = one.new_us - one.base_us if one.step_us is None else one.step_us
     what = {"added": " (new)", "gone": " (gone)"}.get(one.change, "")
-    return f"{signed_duration(cost)} {operator_in_words(one.operator)}{what} on {whom(one)}"
+    return f"{signed_duration(_cost(one))} {operator_in_words(one)}{what} on {whom(one)}"
 
 
-def operator_in_words(operator: str | None) -> str:
-    """Its short name; what has none is the host's idle time."""
-    return "host" if operator is None else short_name(operator)
+def _cost(one: OperatorChange | PooledChange) -> float:
+    return one.new_us - one.base_us if one.step_us is None else one.step_us
+
+
+def pool_in_words(one: PooledChange) -> str:
+    """Return `53 other compute operators`."""
+    return f"{one.operators} other {_OF_KIND[one.kind]}"
+
+
+def operator_in_words(one: OperatorChange) -> str:
+    """Return its short name; what has none is the host's idle time or compilation."""
+    return one.kind if one.operator is None else short_name(one.operator)
 
 
 def whom(one: OperatorChange) -> str:
@@ -82,4 +96,4 @@ def against_in_words(found: AgainstBaseline) -> Iterator[str]:
 def _operator(one: OperatorChange) -> str:
     before = "new" if one.ratio is None else f"{ratio(one.ratio)} its {duration(one.base_us)}"
     link = ", the transfer itself" if one.kind == "communication" else ""
-    return f"{operator_in_words(one.operator)} on {whom(one)}: {duration(one.new_us)} a step, {before}{link}"
+    return f"{operator_in_words(one)} on {whom(one)}: {duration(one.new_us)} a step, {before}{link}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kair_engine.results.compare import CompareResult, SubgraphChange
+from kair_engine.results.compare import CompareResult, PooledChange, SubgraphChange
 from kair_engine.results.localize import OperatorChange
 from kair_tui.render.answer import Column
-from kair_tui.render.changes import left_in_words, operator_in_words, summary, whom
+from kair_tui.render.changes import left_in_words, operator_in_words, pool_in_words, summary, whom
 from kair_tui.render.units import duration, gain, or_dash, p_value, percent, plural, ratio, signed_duration
 from kair_tui.render.view import View
 
@@ -24,10 +24,10 @@ COLUMNS = (
     Column[OperatorChange](
         "operator",
         "operator",
-        lambda row: operator_in_words(row.operator),
+        operator_in_words,
         align="left",
         weight=9,
-        full=lambda row: row.operator or "host",
+        full=lambda row: row.operator or row.kind,
     ),
     Column[OperatorChange]("was", "was", lambda row: row.was or "–", align="left", weight=3),
     Column[OperatorChange]("ranks", "on", whom, align="left", weight=8),
@@ -39,6 +39,16 @@ COLUMNS = (
     Column[OperatorChange]("p_value", "p", lambda row: p_value(row.p_value), weight=4),
     Column[OperatorChange]("new_calls", "calls", _calls, detail=True),
     Column[OperatorChange]("kind", "kind", lambda row: row.kind, align="left", detail=True),
+)
+
+_POOLS = (
+    Column[PooledChange]("kind", "together", pool_in_words, align="left", weight=9),
+    Column[PooledChange]("base_us", "before", lambda row: duration(row.base_us), weight=5),
+    Column[PooledChange]("new_us", "now", lambda row: duration(row.new_us), weight=5),
+    Column[PooledChange]("ratio", "", lambda row: or_dash(row.ratio, ratio), weight=7),
+    Column[PooledChange]("step_us", "step", lambda row: or_dash(row.step_us, signed_duration), weight=8),
+    Column[PooledChange]("share_of_step", "of step", lambda row: or_dash(row.share_of_step, gain), weight=7),
+    Column[PooledChange]("p_value", "p", lambda row: p_value(row.p_value), weight=4),
 )
 
 _SUBGRAPHS = (
@@ -54,6 +64,9 @@ def _body(result: CompareResult, page: Page) -> None:
     if result.changes:
         page.table(COLUMNS, result.changes, limit=12)
         page.line()
+    if result.pools:
+        page.table(_POOLS, result.pools)
+        page.line()
     changed = [row for row in result.subgraphs if row.changed or page.options.wide]
     if changed:
         page.table(_SUBGRAPHS, changed)
@@ -61,7 +74,7 @@ def _body(result: CompareResult, page: Page) -> None:
     for row in result.standing:
         now = "stands out from its peers now" if row.new_flagged else "no longer stands out from its peers"
         page.bullet(f"rank {row.rank} {now} [kair localize {result.new.name}]")
-    if result.explained_us is not None and result.changes:
+    if result.explained_us is not None and (result.changes or result.pools):
         page.bullet(
             f"of {signed_duration(result.step_change_us)} a step the changes explain "
             f"{signed_duration(result.explained_us)}, by replay; {left_in_words(result)}"
@@ -92,6 +105,7 @@ VIEW = View[CompareResult, OperatorChange](
     body=_body,
     records=(
         ("changes", "change"),
+        ("pools", "pool"),
         ("subgraphs", "subgraph"),
         ("standing", "standing"),
         ("operators", "operator"),

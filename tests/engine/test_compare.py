@@ -15,6 +15,7 @@ from kair_engine.comparison.analysis import compare
 from kair_engine.errors import UsageError
 from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Layout, Trace
+from kair_tui.render.changes import change_in_words
 
 STEPS = 6
 
@@ -43,8 +44,26 @@ def test_the_changes_are_priced_and_add_up(upgrade: CompareResult) -> None:
     priced = {one.operator: one.step_us or 0.0 for one in upgrade.changes}
     assert priced["kair_sample::mlp"] == pytest.approx(13_500, rel=0.1)
     assert priced["kair_sample::attention_backward"] == pytest.approx(6_000, rel=0.15)
-    assert upgrade.explained_us == pytest.approx(sum(priced.values()))
+    assert [(one.kind, one.operators) for one in upgrade.pools] == [("compute", 53), ("hosts", 2)]
+    pooled = sum(one.step_us or 0.0 for one in upgrade.pools)
+    assert upgrade.explained_us == pytest.approx(sum(priced.values()) + pooled)
+    assert (upgrade.explained_us or 0.0) >= 0.8 * upgrade.step_change_us
     assert (upgrade.explained_us or 0.0) + (upgrade.unexplained_us or 0.0) == pytest.approx(upgrade.step_change_us)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_rank_that_compiles_in_some_steps_is_named_with_its_price(turned: bool) -> None:
+    """The healthy sample is of a smaller model: other operators changed on all ranks, too."""
+    sample = SAMPLES / "recompilation"
+    truth = json.loads((sample / "truth.json").read_text())
+    runs = [recorded(SAMPLES / "healthy"), recorded(sample)]
+    found = compare(*(runs[::-1] if turned else runs))
+    (change,) = (one for one in found.changes if one.kind == "compilation")
+    assert (change.operator, change.change) == (None, "gone" if turned else "added")
+    assert list(change.ranks) == truth["ranks"]
+    lost = truth["lost_us"] * len(truth["affected_steps"]) / len(truth["steps"])
+    assert change.step_us == pytest.approx(-lost if turned else lost, rel=0.15)
+    assert "compilation" in change_in_words(change)
 
 
 def test_a_run_does_not_differ_from_itself() -> None:

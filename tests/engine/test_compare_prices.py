@@ -1,5 +1,6 @@
 """What changes between two runs cost: all of the step's change where only durations changed, and the same both ways."""
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.changed_jobs import CALLS, Longer, job
 
-from kair_engine.comparison.analysis import compare
+from kair_engine.comparison.analysis import compare, differences_of
+from kair_engine.comparison.profile import profile_and_steps
 from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Trace
-from kair_tui.render.changes import left_in_words
+from kair_tui.render.changes import left_in_words, summary
 
 Told = set[tuple[str | None, tuple[int, ...]]]
 
@@ -114,6 +116,32 @@ def test_runs_of_other_sizes_are_priced_call_by_call_too(base: Trace, tmp_path: 
     found = both_ways(base, job(tmp_path, one_call("gemm", 0, 990), seed=2, ranks=8))
     assert told(found) == {("gemm", ())}
     assert found.explained_us == pytest.approx(found.step_change_us, abs=15)
+
+
+SMALL = tuple(f"small{at}" for at in range(20))
+
+
+@pytest.mark.parametrize("by", [5, -5])
+def test_what_is_sure_of_many_operators_together_is_a_pool(by: float, tmp_path: Path) -> None:
+    """Each of twenty operators changes by less than is reported of one; together they are all of the step's change."""
+    longer: Longer = lambda operation, *_: by * operation.startswith("small")  # noqa: E731
+    base = job(tmp_path / "base", seed=1, calls=SMALL)
+    found = compare(base, job(tmp_path / "new", longer, seed=2, calls=SMALL))
+    assert (found.verdict, found.changes) == ("changed", ())
+    (pool,) = found.pools
+    assert (pool.kind, pool.operators) == ("compute", len(SMALL))
+    assert pool.step_us == pytest.approx(found.step_change_us, abs=10)
+    assert found.explained_us == pool.step_us
+    back = compare(job(tmp_path / "again", longer, seed=2, calls=SMALL), base)
+    assert [one.step_us for one in back.pools] == pytest.approx([-(pool.step_us or 0.0)])
+    assert "20 other compute operators together" in summary(found)
+
+
+def test_runs_that_differ_by_noise_alone_have_no_pool(tmp_path: Path) -> None:
+    runs = [job(tmp_path / str(seed), seed=seed, jitter=0.03, calls=SMALL) for seed in range(7)]
+    profiles = [profile_and_steps(run) for run in runs]
+    for (base, base_steps), (new, new_steps) in combinations(profiles, 2):
+        assert not differences_of(base, new, (base_steps, new_steps)).pools
 
 
 def test_what_begins_late_is_taken_from_the_steps_that_have_it(base: Trace, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.trace.model import Job, StepTimes, Trace
 from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
-from kair_engine.triage.history.rows import COLUMNS, StepHistory, step_history
+from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
 from kair_tui.render.triage import suggestion_of, triage_in_words
 
 RANKS, STEPS, ONSET = 3, 200, 120
@@ -91,6 +91,20 @@ def test_a_fault_is_named_with_its_first_step_its_part_and_its_cause(
     # All wait for whoever is last: without the fault the step is 3 ms shorter, but for the noise of the others.
     assert found.time_lost_us_per_step == pytest.approx(3000, abs=150)
     assert found.priced_by == "replay"
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_rank_that_compiles_is_named_with_that_cause(every: int) -> None:
+    of = history(onset=STEPS)
+    hit = np.flatnonzero(of.steps % every == 0)
+    us = {name: column.copy() for name, column in of.us.items()}
+    for name in ("self", "forward", "cpu", COMPILE):
+        us[name][hit, 1] += 9000
+    us["step"] = us["self"].max(axis=1)[:, None] + np.full(len(of.ranks), 4000)
+    us["waited"] = us["step"] - us["self"]
+    found = the_finding(replace(of, us=us))
+    assert (found.ranks, found.cause) == ((1,), "compilation")
+    assert "compiles" in {one.kind for one in found.evidence}
 
 
 def test_a_rank_that_is_slow_from_the_first_step_on_is_held_against_its_peers() -> None:

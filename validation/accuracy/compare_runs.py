@@ -22,9 +22,8 @@ from recording import Recording
 from simulator import JobSpec, simulate
 from table import write_table
 
-from kair_engine.comparison.analysis import compare, compare_profiles
-from kair_engine.comparison.profile import profile_of
-from kair_engine.results.compare import CompareResult, RunProfile
+from kair_engine.comparison.analysis import compare
+from kair_engine.results.compare import CompareResult
 
 FACTOR = 1.2
 KERNEL = "attention_backward"
@@ -47,10 +46,11 @@ def healthy(layout: str, steps: int, same_devices: bool, seed: int) -> str | Non
     """What a comparison of two healthy runs says beyond `no change`; None where it says that."""
     devices = seed if same_devices else None
     specs = [JobSpec(STANDARD[layout], steps, 2 * seed + run, devices=devices) for run in range(2)]
-    found = compare_profiles(*map(_profile, simulate(specs)))
+    found = _compared(*simulate(specs))
     if found.verdict == "no_change":
         return None
-    changes = ", ".join(f"{one.operator} {one.base_us:.0f} → {one.new_us:.0f} µs" for one in found.changes)
+    names = [(one.operator, one) for one in found.changes] + [(f"pool {one.kind}", one) for one in found.pools]
+    changes = ", ".join(f"{name} {one.base_us:.0f} → {one.new_us:.0f} µs" for name, one in names)
     return f"seed {seed}: step {found.step_change_share:+.1%}; {changes or 'no operator'}"
 
 
@@ -68,11 +68,6 @@ def upgraded(layout: str, steps: int, seed: int) -> Upgrade:
         share=(first.share_of_step or 0.0) if first else 0.0,
         true_share=(after.step_time_ns - without.step_time_ns) / 1e3 / found.base.step_time_us,
     )
-
-
-def _profile(recording: Recording) -> RunProfile:
-    with TemporaryDirectory() as folder:
-        return profile_of(write_table(recording, Path(folder)))
 
 
 def _compared(before: Recording, after: Recording) -> CompareResult:

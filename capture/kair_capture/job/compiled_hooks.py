@@ -19,7 +19,7 @@ from typing import Any, Final
 from kair_capture.control import NOTHING_MORE, ProfileOptions
 from kair_capture.job.framework import Framework, Profile
 from kair_capture.job.hooks import begin_phase, guard, never
-from kair_capture.job.recorder import clock
+from kair_capture.job.recorder import COMPILATION, clock
 from kair_capture.job.session import Session, current
 from kair_capture.ring import Kind
 from kair_capture.settings import Settings
@@ -124,7 +124,7 @@ class TrainingCalls:
 
 
 def _record_compilation(session: Session, begin: int, end: int) -> None:
-    session.recorder.span(Kind.SCOPE, "compile", begin, end)
+    session.recorder.span(Kind.SCOPE, COMPILATION, begin, end)
 
 
 STEP_MARK: Final = "kair step"

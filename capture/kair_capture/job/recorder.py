@@ -94,6 +94,8 @@ class ThreadRings:
 
 clock: Final = time.monotonic_ns
 
+COMPILATION: Final = "compile"
+"""The scope of what a framework compiles."""
 _MOST_PAUSES: Final = 1024
 _SHORTEST_PAUSE_NS: Final = 20_000
 """A young generation is collected in less, many times a step."""

@@ -6,6 +6,7 @@ PyTorch's profiler records a few steps as a file with what capture adds.
 """
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -24,12 +25,42 @@ from kair_capture.delays import Place
 from kair_capture.files import add_to_json
 from kair_capture.job.dumping import process_groups
 from kair_capture.job.framework import Communication, Framework, Profile
-from kair_capture.job.hooks import around_next, attempt, begin_phase, between, input_ended, replace
-from kair_capture.job.recorder import clock
+from kair_capture.job.hooks import around_next, attempt, begin_phase, between, guard, input_ended, never, replace
+from kair_capture.job.recorder import COMPILATION, clock
 from kair_capture.job.session import Session, current
 from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, hold_up, is_compiling
 from kair_capture.ring import Kind
 from kair_capture.settings import Settings
+
+
+class Compilations:
+    """Records when torch.compile compiles, from its first call on."""
+
+    def __init__(self) -> None:
+        self._begin = 0
+        self._record = guard(_record_compilation, unless=never)
+
+    def install(self) -> None:
+        """Watch torch.compile: what compiles is loaded with its first call."""
+        replace(torch, "compile", between(None, self._watch, unless=is_compiling))
+
+    def _watch(self, _: int) -> None:
+        # A release that keeps its callbacks elsewhere compiles unseen.
+        with suppress(AttributeError, KeyError):
+            handler = sys.modules["torch._dynamo.callback"].callback_handler
+            if self._ended not in handler.end_callbacks:
+                handler.register_start_callback(self._began)
+                handler.register_end_callback(self._ended)
+
+    def _began(self, *_: object) -> None:
+        self._begin = clock()
+
+    def _ended(self, *_: object) -> None:
+        self._record(self._begin)
+
+
+def _record_compilation(session: Session, begin: int) -> None:
+    session.recorder.span(Kind.SCOPE, COMPILATION, begin, clock())
 
 
 class _Waiting(threading.local):
@@ -350,7 +381,7 @@ def _install(settings: Settings) -> TorchJob:
     waits = Waits(scopes.input_ended)
     communication = CommunicationFinder()
     if settings.hooks:
-        attempt("PyTorch", scopes.install, waits.install_input)
+        attempt("PyTorch", scopes.install, waits.install_input, Compilations().install)
     if settings.collectives:
         attempt("PyTorch", waits.install_collectives, waits.install_functional, communication.install)
     return TorchJob(owner, communication)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 UNSAMPLED = "steps"
 """The format of a job of which only the history of steps is known."""
 _FRAMEWORKS = {"kineto": "torch", "xplane": "xla"}
-_COMPILED = frozenset({"step function", "compile"})
-"""Scopes that capture's hooks of JAX and TensorFlow record."""
+_STEP_FUNCTION = "step function"
+"""A scope that capture's hooks of JAX and TensorFlow record."""
 
 
 def unsampled(folder: Path) -> Trace | None:
@@ -89,7 +89,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
         host_of={one.rank: one.host for one in of_ranks if one.host is not None} or job.hosts,
         scopes=flat,
         alerts={rank: one.step for one in reversed(noticed) for rank in one.ranks},
-        framework="xla" if _COMPILED & flat.keys() else _FRAMEWORKS.get(job.format),
+        framework="xla" if _STEP_FUNCTION in flat else _FRAMEWORKS.get(job.format),
     )
 
 

@@ -3,7 +3,7 @@
 Holds a run against a baseline: what takes longer than it did when the job was healthy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from kair_engine.comparison.changes import (
     shorter_step_us,
 )
 from kair_engine.comparison.pricing import added_us
-from kair_engine.comparison.profile import profile_of
+from kair_engine.comparison.profile import PerStep, profile_and_steps, profile_of
 from kair_engine.errors import UsageError
 from kair_engine.localize.analysis import localize
 from kair_engine.ranks import Rank
@@ -32,6 +32,7 @@ from kair_engine.results.compare import (
     ComparedRun,
     CompareResult,
     CompareVerdict,
+    PooledChange,
     RankStanding,
     RunProfile,
     SubgraphChange,
@@ -52,31 +53,34 @@ LEAST_IN_COMMON: Final = 0.5
 """Of the self time of either run, that of operators which both have: below, the runs are of different programs."""
 
 
+Priced = TypeVar("Priced", OperatorChange, PooledChange)
+
+
 def compare(base: Trace, new: Trace) -> CompareResult:
     """What changed from `base` to `new`: operators, phases and stages, ranks that are flagged, and the step time.
 
     Runs of different length are compared by their means; of runs with different numbers of ranks, no rank
     is matched. Raises UsageError where a run has no step, or both have too little in common to be compared.
     """
-    of_base, of_new = profile_of(base), profile_of(new)
-    found = differences_of(of_base, of_new)
+    (of_base, base_steps), (of_new, new_steps) = profile_and_steps(base), profile_and_steps(new)
+    found = differences_of(of_base, of_new, (base_steps, new_steps))
     standing = tuple(_standing(base, new)) if found.ranks else ()
     result = _result(of_base, of_new, found)
     with_bars = replace(
         result, base=replace(result.base, bar=bar_of(base)), new=replace(result.new, bar=bar_of(new)), standing=standing
     )
-    return _priced(with_bars, base, new, found)
+    return _priced(with_bars, base, new, found, (base_steps, new_steps))
 
 
 def compare_profiles(base: RunProfile, new: RunProfile) -> CompareResult:
-    """The same of profiles alone: without replay, and without the ranks that localize flags."""
+    """Return the same of profiles alone: without replay and pools, and without the ranks that localize flags."""
     return _result(base, new, differences_of(base, new))
 
 
-def differences_of(base: RunProfile, new: RunProfile) -> Differences:
-    """What differs. Raises UsageError where two runs cannot be compared, and says why."""
+def differences_of(base: RunProfile, new: RunProfile, per_step: tuple[PerStep, PerStep] | None = None) -> Differences:
+    """Return what differs. Raises UsageError where two runs cannot be compared, and says why."""
     _require_alike(base, new)
-    found = differences(base, new)
+    found = differences(base, new, per_step)
     common = min(_in_common(found, "base"), _in_common(found, "new"))
     if common < LEAST_IN_COMMON:
         raise UsageError(
@@ -96,6 +100,7 @@ def _result(base: RunProfile, new: RunProfile, found: Differences) -> CompareRes
         step_change_share=found.step_change_us / base.step_time_us,
         step_p_value=found.step_p_value,
         changes=tuple(_change(one, found.ranks, new) for one in found.changes),
+        pools=tuple(map(_pooled, found.pools)),
         explained_us=None,
         unexplained_us=None,
         noise_us=found.step_noise_us,
@@ -140,7 +145,7 @@ def _in_common(found: Differences, of: Literal["base", "new"]) -> float:
 def _verdict(base: RunProfile, new: RunProfile, found: Differences) -> CompareVerdict:
     if min(len(base.step_times_us), len(new.step_times_us)) < FEWEST_STEPS:
         return "inconclusive"
-    return "changed" if found.changes or found.step_changed else "no_change"
+    return "changed" if found.changes or found.pools or found.step_changed else "no_change"
 
 
 def _run(run: RunProfile) -> ComparedRun:
@@ -165,6 +170,19 @@ def _change(one: Change, ranks: Sequence[int], new: RunProfile) -> OperatorChang
         ratio=_ratio(shift.base_us, shift.new_us),
         base_calls=pair.base.calls if pair.base else 0.0,
         new_calls=pair.new.calls if pair.new else 0.0,
+        p_value=one.p_value,
+    )
+
+
+def _pooled(one: Change) -> PooledChange:
+    shift = one.shift
+    assert one.pool is not None
+    return PooledChange(
+        kind=one.pool,
+        operators=len(one.pairs),
+        base_us=shift.base_us,
+        new_us=shift.new_us,
+        ratio=_ratio(shift.base_us, shift.new_us),
         p_value=one.p_value,
     )
 
@@ -272,21 +290,32 @@ def _standing(base: Trace, new: Trace) -> Iterator[RankStanding]:
             yield RankStanding(rank, now.host, old.flagged, now.flagged, old.score, now.score)
 
 
-def _priced(result: CompareResult, base: Trace, new: Trace, found: Differences) -> CompareResult:
+def _priced(
+    result: CompareResult, base: Trace, new: Trace, found: Differences, per_step: tuple[PerStep, PerStep]
+) -> CompareResult:
     """The result with what each change adds to the step, the largest first, and what all of them explain."""
-    added = added_us(base, new, found.changes, found.ranks) if found.changes else []
+    asked = (*found.changes, *found.pools)
+    added = added_us(base, new, asked, found.ranks, per_step) if asked else []
     if added is None:
         text = "a step of these runs cannot be replayed: what the changes add to the step time is not known"
         return replace(result, warnings=(*result.warnings, KairWarning("not_replayed", text)))
     step = result.base.step_time_us
-    told = [replace(one, step_us=us, share_of_step=us / step) for one, us in zip(result.changes, added, strict=True)]
+    single = len(result.changes)
+    changes = _costliest_first(result.changes, added[:single], step)
+    pools = _costliest_first(result.pools, added[single:], step)
     explained = float(sum(added))
     return replace(
         result,
-        changes=tuple(sorted(told, key=lambda one: -abs(one.step_us or 0.0))),
+        changes=changes,
+        pools=pools,
         explained_us=explained,
         unexplained_us=result.step_change_us - explained,
     )
+
+
+def _costliest_first(rows: Iterable[Priced], added: Sequence[float], step_us: float) -> tuple[Priced, ...]:
+    priced = [replace(one, step_us=us, share_of_step=us / step_us) for one, us in zip(rows, added, strict=True)]
+    return tuple(sorted(priced, key=lambda one: -abs(one.step_us or 0.0)))
 
 
 def _warnings(base: RunProfile, new: RunProfile) -> Iterator[KairWarning]:

@@ -7,7 +7,7 @@ Operators matched across two runs: the same name, or one that took the place of 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple
@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.comparison.profile import trimmed
-from kair_engine.localize.noise import inflation
-from kair_engine.results.compare import Amount, OperatorProfile, RunProfile
-from kair_engine.stats import MAD_TO_SIGMA, mad, student_t_tail
+from kair_engine.comparison.profile import COMPILATION, PerStep, trimmed
+from kair_engine.localize.noise import episodes, inflation
+from kair_engine.results.compare import Amount, OperatorProfile, PoolKind, RunProfile
+from kair_engine.results.localize import ChangeKind
+from kair_engine.stats import MAD_TO_SIGMA, TRIM, fisher_tail, mad, student_t_tail, trimmed_mean
 
 LIKE_CALLS: Final = 0.05
 """A renamed operator is called as often as before, but for this share."""
@@ -119,6 +120,14 @@ CLEAN_GAP: Final = 0.5
 """Two sorts of ranks are told apart where nobody is in between: over this part of what sets them apart."""
 BEYOND_SPREAD: Final = 5.0
 """The same gap over how much the ranks of one sort differ, in standard deviations."""
+POOLS: Final[Mapping[PoolKind, tuple[ChangeKind, ...]]] = {
+    "compute": ("compute",),
+    "hosts": ("host", "input", "compilation"),
+    "communication": ("communication",),
+}
+"""What operators have in common that are tested together: the parts of the bar that a step's time is divided into."""
+LIKE_ITSELF: Final = 0.05
+"""P-value up to which a rank compiles in more steps than it did in the other run."""
 _BISECTIONS: Final = 24
 
 
@@ -136,13 +145,21 @@ class Shift:
 
 @dataclass(frozen=True)
 class Change:
-    """A shift of one operator that is told."""
+    """A shift of one operator, or of several together, that is beyond chance."""
 
-    pair: Pair
+    pairs: tuple[Pair, ...]
+    """Several of a pool."""
     shift: Shift
     everywhere: bool
     p_value: float
     """Family-wise."""
+    pool: PoolKind | None = None
+    """What the operators have in common of which none alone is beyond chance."""
+
+    @property
+    def pair(self) -> Pair:
+        """Return the operator, or the first of several."""
+        return self.pairs[0]
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,9 @@ class Differences:
     whole: tuple[Shift | None, ...]
     """Of each pair, the shift of all ranks; None of operators too short to be tested."""
     changes: tuple[Change, ...]
+    """Of single operators."""
+    pools: tuple[Change, ...]
+    """Of several together, of which none alone changed."""
     ranks: tuple[int, ...]
     """The ranks that both runs have; empty where ranks cannot be matched."""
     step_change_us: float
@@ -163,8 +183,11 @@ class Differences:
     """By how much the mean steps of two runs that do not differ can be apart; None of a single step."""
 
 
-def differences(base: RunProfile, new: RunProfile) -> Differences:
-    """Compares two profiles. Ranks are matched by number where both runs have as many, else only means are compared."""
+def differences(base: RunProfile, new: RunProfile, per_step: tuple[PerStep, PerStep] | None = None) -> Differences:
+    """Compare two profiles, and where their steps are known the operators of each pool together.
+
+    Ranks are matched by number where both runs have as many, else only means are compared.
+    """
     least = SMALLEST_SHARE * shorter_step_us(base, new)
     pairs = matched(base.operators, new.operators, least)
     ranks = shared_ranks(base, new)
@@ -179,8 +202,13 @@ def differences(base: RunProfile, new: RunProfile) -> Differences:
             continue
         whole.append(rows.shift())
         changes += _told(pair, rows, least, tests)
+    if per_step is not None and not any(one.pair.any.kind == "compilation" for one in changes):
+        changes += _compiling(base, new, ranks, pairs, per_step)
+    single = {id(one.pair) for one in changes}
+    left = [pair for pair in pairs if id(pair) not in single]
+    pools = () if per_step is None else tuple(_pools(base, new, ranks, left, per_step))
     step = new.step_time_us - base.step_time_us
-    told = (tuple(pairs), tuple(whole), tuple(changes), ranks, step, *_step_change(base, new))
+    told = (tuple(pairs), tuple(whole), tuple(changes), pools, ranks, step, *_step_change(base, new))
     return Differences(*told, _step_noise_us(base, new))
 
 
@@ -294,7 +322,7 @@ def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
     def worth(shift: Shift, sets: int) -> Iterator[Change]:
         p_value = min(1.0, shift.p_value * tests * sets)
         if is_large(shift, least) and p_value < FALSE_ALARM_RATE / 2:
-            yield Change(pair, shift, sets == 1 and len(shift.places) in (0, len(rows)), p_value)
+            yield Change((pair,), shift, sets == 1 and len(shift.places) in (0, len(rows)), p_value)
 
     both = pair.base is not None and pair.new is not None
     apart = _apart(rows) if both and rows.matched else None
@@ -313,7 +341,7 @@ def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
         everybody, on_top = (whole.base_us, whole.base_us * ratio), (some.base_us * ratio, some.new_us)
     else:
         everybody, on_top = (whole.new_us / ratio, whole.new_us), (some.base_us, some.new_us / ratio)
-    yield Change(pair, Shift(whole.places, *everybody, rest.p_value), True, of_rest[0].p_value)
+    yield Change((pair,), Shift(whole.places, *everybody, rest.p_value), True, of_rest[0].p_value)
     yield from worth(Shift(some.places, *on_top, some.p_value), len(rows))
 
 
@@ -345,6 +373,77 @@ def _surely_apart(rows: Rows, low: Ints, high: Ints, gap: float) -> bool:
     scale = float(np.median((rows.base.us + rows.new.us)[np.r_[low, high]])) / 2
     p_value = two_sided(gap * scale, (2**0.5 * errors[0], 2**0.5 * errors[1]), (rows.base.df, rows.new.df))
     return p_value * len(rows) < FALSE_ALARM_RATE
+
+
+def _pools(
+    base: RunProfile, new: RunProfile, ranks: Sequence[int], pairs: Sequence[Pair], per_step: tuple[PerStep, PerStep]
+) -> Iterator[Change]:
+    """Yield the pools of `pairs` that changed; each is tested once, all of them by Holm's method."""
+    found = []
+    for pool, kinds in POOLS.items():
+        members = tuple(pair for pair in pairs if pair.any.kind in kinds)
+        shift = _shift_together(base, new, ranks, members, per_step) if len(members) > 1 else None
+        if shift is not None:
+            found.append((shift, pool, members))
+    least, p_value = SMALLEST_SHARE * shorter_step_us(base, new), 0.0
+    for at, (shift, pool, members) in enumerate(sorted(found, key=lambda one: one[0].p_value)):
+        p_value = max(p_value, min(1.0, shift.p_value * (len(found) - at)))
+        if p_value < FALSE_ALARM_RATE / 2 and is_large(shift, least):
+            yield Change(members, shift, everywhere=True, p_value=p_value, pool=pool)
+
+
+def _compiling(
+    base: RunProfile, new: RunProfile, ranks: Sequence[int], pairs: Sequence[Pair], per_step: tuple[PerStep, PerStep]
+) -> Iterator[Change]:
+    """Yield the rank that compiles in some steps of one run, where a mean over steps is not sure of that.
+
+    It does so in more steps than all ranks of the other run and its peers (Fisher's exact test, of steps side by side
+    only the first where they come in spells), and than itself in the other run.
+    """
+    least = SMALLEST_SHARE * shorter_step_us(base, new)
+    pair = next((pair for pair in pairs if pair.any.kind == "compilation"), None)
+    if pair is None or not ranks:
+        return
+    of_run = [run.of(*COMPILATION)[:, np.searchsorted(run.ranks, np.array(ranks))] for run in per_step]
+    steps = [len(spent) for spent in of_run]
+    counts = [episodes(spent >= least) for spent in of_run]
+    total, cells = int(sum(map(np.sum, counts))), sum(steps) * len(ranks)
+    for here, there in ((1, 0), (0, 1)):
+        for at, count in enumerate(counts[here].tolist()):
+            itself = fisher_tail(count, steps[here], count + int(counts[there][at]), sum(steps))
+            p_value = min(1.0, fisher_tail(count, steps[here], total, cells) * len(ranks) * 2 * len(POOLS))
+            if p_value >= FALSE_ALARM_RATE / 2 or itself >= LIKE_ITSELF:
+                continue
+            was, now = (float(spent[:, at].mean()) for spent in of_run)
+            if is_large(shift := Shift((at,), was, now, p_value), least):
+                yield Change((pair,), shift, everywhere=False, p_value=p_value)
+
+
+def _shift_together(
+    base: RunProfile, new: RunProfile, ranks: Sequence[int], pairs: Sequence[Pair], per_step: tuple[PerStep, PerStep]
+) -> Shift | None:
+    """Return the shift of what operators take together; None where a run has too few steps that all ranks recorded.
+
+    Its error is that of the ranks' mean from step to step, and how differently ranks changed.
+    """
+    of_runs = [
+        steps.together(one for one in operators if one is not None)
+        for steps, operators in zip(per_step, zip(*((pair.base, pair.new) for pair in pairs), strict=True), strict=True)
+    ]
+    if ranks:
+        of_runs = [
+            spent[:, np.searchsorted(np.array(run.ranks), np.array(ranks))]
+            for spent, run in zip(of_runs, (base, new), strict=True)
+        ]
+    if min(map(len, of_runs)) < FEWEST_STEPS:
+        return None
+    means = [spent.mean(axis=1) for spent in of_runs]
+    (was, *of_base), (now, *of_new) = (trimmed(mean, inflation(mean[:, None])) for mean in means)
+    of_rank = [trimmed_mean(spent, TRIM) for spent in of_runs]
+    apart = [of_rank[1] - of_rank[0]] if ranks else of_rank
+    between = sum(float(of.var(ddof=1) / len(of)) for of in apart if len(of) > 2)
+    p_value = two_sided(now - was, (of_base[0], of_new[0]), (of_base[1], of_new[1]), between)
+    return Shift(tuple(range(len(ranks))), was, now, p_value)
 
 
 def _step_change(base: RunProfile, new: RunProfile) -> tuple[float, bool]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, offsets, one_of_each
 from kair_engine.comparison.changes import Change
+from kair_engine.comparison.profile import COMPILATION, PerStep
 from kair_engine.errors import InputError
 from kair_engine.results.localize import ChangeKind
 from kair_engine.results.whatif import FIX_KINDS
@@ -55,10 +56,17 @@ class Concerned:
 
 
 def concerned(
-    model: Model, numbers: Numbers, peers: Callable[[Ints], Ints], code_of: Callable[[str], int]
+    model: Model,
+    numbers: Numbers,
+    peers: Callable[[Ints], Ints],
+    code_of: Callable[[str], int],
+    per_step: PerStep | None = None,
 ) -> Concerned:
-    """The parts of what changed. `peers` are equal for ranks that are held to be the same, `code_of` names in both."""
-    found = [_of(parts, numbers, peers, code_of, batch) for batch, parts in enumerate(model.parts())]
+    """Return the parts of what changed.
+
+    `peers` are equal for ranks that are held to be the same, `code_of` names in both; `per_step` has what is compiled.
+    """
+    found = [_of(parts, numbers, peers, code_of, batch, per_step=per_step) for batch, parts in enumerate(model.parts())]
     columns = {name: np.concatenate([one[name] for one in found], axis=-1) for name in found[0]}
     return Concerned(**columns, steps=len(model.steps))
 
@@ -152,32 +160,64 @@ def _quantile(ordered: Floats, begin: Ints, code: Ints, share: Floats) -> Floats
 
 
 def _of(
-    parts: Parts, numbers: Numbers, peers: Callable[[Ints], Ints], code_of: Callable[[str], int], batch: int
+    parts: Parts,
+    numbers: Numbers,
+    peers: Callable[[Ints], Ints],
+    code_of: Callable[[str], int],
+    batch: int,
+    *,
+    per_step: PerStep | None,
 ) -> dict[str, Ints | Floats | Bools]:
     """What `Concerned` has, of some steps."""
     number = _numbers(parts.operators, numbers)[parts.operator, parts.kind]
     host = numbers.get(HOST, NONE)
     unsure = parts.delay & (parts.kind == NONE)
     number[unsure] = host
-    rows = np.flatnonzero(number != NONE)
+    compiles, compiles_ns = np.zeros(0, dtype=np.int64), np.zeros(len(parts.value_ns))
+    if per_step is not None and COMPILATION in per_step.cell and (COMPILATION in numbers or HOST in numbers):
+        compiles_ns = _compiles_ns(parts, per_step)
+        compiles = np.flatnonzero(compiles_ns) if COMPILATION in numbers else compiles
+    rows = np.concatenate((np.flatnonzero(number != NONE), compiles))
+    of_compiler = np.arange(len(rows)) >= len(rows) - len(compiles)
+    value = np.where(of_compiler, compiles_ns[rows], (parts.value_ns - compiles_ns)[rows])
     name = np.zeros(len(rows), dtype=np.int64)
-    of_host = np.flatnonzero(number[rows] == host)
+    number = np.where(of_compiler, numbers.get(COMPILATION, NONE), number[rows])
+    of_host = np.flatnonzero((number == host) & ~of_compiler)
     # What hosts spend is told as a whole, and its parts by the operations that they are of.
     coded = {code: code_of(parts.operators[code]) for code in np.unique(parts.operator[rows[of_host]]) if code != NONE}
     name[of_host] = [coded.get(code, NONE) for code in parts.operator[rows[of_host]].tolist()]
-    number, rank = number[rows], parts.rank[rows]
+    rank = parts.rank[rows]
+    # What is compiled in one step has no counterpart in others.
+    which = np.where(of_compiler, np.stack((parts.step[rows], parts.at[rows])), parts.which[:, rows])
     transfer = parts.transfer[rows]
     return {
         "number": number,
         "step": parts.step[rows],
         "at": parts.at[rows],
         "rank": rank,
-        "same": np.stack((number, peers(rank), name, parts.delay[rows], *parts.which[:, rows])),
-        "surely": ~unsure[rows],
+        "same": np.stack((number, peers(rank), name, parts.delay[rows], *which)),
+        "surely": ~unsure[rows] | of_compiler,
         # Numbers of communications are those of their batch.
         "transfer": np.where(transfer == NONE, NONE, transfer * _MOST_BATCHES + batch),
-        "value_ns": parts.value_ns[rows],
+        "value_ns": value,
     }
+
+
+def _compiles_ns(parts: Parts, per_step: PerStep) -> Floats:
+    """Return how much of each part its host compiled: of a rank's step its longest delays and host operations."""
+    places = zip((per_step.steps, per_step.ranks), (parts.step, parts.rank), strict=True)
+    spent = per_step.of(*COMPILATION)[tuple(np.searchsorted(all_of, mine) for all_of, mine in places)] * 1e3
+    rows = np.flatnonzero((spent > 0) & (parts.kind == FIX_KINDS.index("host")) & (parts.value_ns > 0))
+    cell = dense(np.stack((parts.step[rows], parts.rank[rows])))
+    order = np.lexsort((-parts.value_ns[rows], cell))
+    rows, cell = rows[order], cell[order]
+    value = parts.value_ns[rows].astype(float)
+    until = np.cumsum(value)
+    before = until - value
+    of_cell = before - before[np.searchsorted(cell, cell)]
+    result = np.zeros(len(parts.value_ns))
+    result[rows] = np.clip(spent[rows] - of_cell, 0.0, value)
+    return result
 
 
 def _numbers(names: Mapping[int, str], numbers: Numbers) -> Ints:
@@ -200,12 +240,14 @@ Layer = Mapping[int, tuple[Ints, Floats]]
 """Step → (places among its parts, what is added to them, ns)."""
 
 
-def added_us(base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence[int]) -> list[float] | None:
+def added_us(
+    base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence[int], per_step: tuple[PerStep, PerStep]
+) -> list[float] | None:
     """Of each change, what it adds to the mean step (negative: saves), in µs; None where a run cannot be replayed.
 
     Each is taken out of the run where the operator takes longer, call by call, so that the other way round the same is
     replayed. All of a run are taken out one after the other, in one order and the reverse: of what two changes hide for
-    each other each has half. `ranks` are those that places of changes point to.
+    each other each has half; pools come on top of all others. `ranks` are those that places of changes point to.
     """
     named = {ranks[place] for one in changes if not one.everywhere for place in one.shift.places}
     keep = sum(sum(operations_of_steps(trace).values()) for trace in (base, new)) <= MOST_KEPT
@@ -213,7 +255,7 @@ def added_us(base: Trace, new: Trace, changes: Sequence[Change], ranks: Sequence
     result = [0.0] * len(changes)
     try:
         before, after = (_model(trace, named, keep=keep) for trace in (base, new))
-        for run in _runs(before, after, changes, ranks):
+        for run in _runs(before, after, changes, ranks, per_step):
             mine = [at for at in order if (changes[at].shift.new_us < changes[at].shift.base_us) == run.is_base]
             for at, saved in zip(mine, run.saved_us([changes[at] for at in mine]), strict=True):
                 result[at] = -saved if run.is_base else saved
@@ -230,12 +272,16 @@ def _model(trace: Trace, named: set[int], *, keep: bool) -> Model:
     return model
 
 
-def _order(changes: Sequence[Change], at: int) -> tuple[float, tuple[str, ...], str, bool]:
-    """The largest operator first, whichever run is the base; a change on all ranks before what is on top of it."""
+def _order(changes: Sequence[Change], at: int) -> tuple[bool, float, tuple[str, ...], str, bool]:
+    """Return a key: the largest operator first, whichever run is the base, and pools last.
+
+    A change on all ranks comes before what is on top of it.
+    """
     pair = changes[at].pair
     size = sum(abs(one.shift.new_us - one.shift.base_us) for one in changes if one.pair is pair)
     names = sorted(one.operator or "" for one in (pair.base, pair.new) if one is not None)
-    return -size, tuple(names), pair.any.kind, not changes[at].everywhere
+    kind = changes[at].pool or pair.any.kind
+    return changes[at].pool is not None, -size, tuple(names), kind, not changes[at].everywhere
 
 
 @dataclass(frozen=True)
@@ -257,14 +303,20 @@ class _Run:
     """Per part whether its rank can be held against one of the other run's."""
 
     def saved_us(self, changes: Sequence[Change]) -> list[float]:
-        """What each takes off the mean step, taken out on top of others: the mean over one order and the reverse."""
-        if not changes:
-            return []
+        """Return what each takes off the mean step; pools come last, on top of all single operators."""
         layers = [self._layer(change, changes) for change in changes]
+        single = sum(change.pool is None for change in changes)
+        return [*self._saved_us([], layers[:single]), *self._saved_us(layers[:single], layers[single:])]
+
+    def _saved_us(self, before: list[Layer], layers: list[Layer]) -> list[float]:
+        """Return what each takes off on top of others: the mean over one order and the reverse."""
+        if not layers:
+            return []
         chains = [layers[:count] for count in range(1, len(layers) + 1)]
         back = [layers[-count:] for count in range(1, len(layers))]
-        asked = [Transplanted(one) for one in (*chains, *back)]
-        recorded, *times = (self.model.replay([Baseline.RECORDED, *asked]).times.mean(axis=1) / 1e3).tolist()
+        asked = [Transplanted([*before, *one]) for one in (*chains, *back)]
+        first = Transplanted(before) if before else Baseline.RECORDED
+        recorded, *times = (self.model.replay([first, *asked]).times.mean(axis=1) / 1e3).tolist()
         forth = [recorded, *times[: len(layers)]]
         back_too = [recorded, *times[len(layers) :], *forth[-1:]]
         one_way = [was - then for was, then in pairwise(forth)]
@@ -275,7 +327,8 @@ class _Run:
         """By how much the change's parts are shorter in the other run."""
         own, there = self.own, self.there_ns
         others = [one for one in changes if one.pair is change.pair and one is not change]
-        mine = of_operator = self.chosen & (own.number == self.number_of[id(change.pair)])
+        numbers = [self.number_of[id(pair)] for pair in change.pairs]
+        mine = of_operator = self.chosen & np.isin(own.number, numbers)
         less = there - own.value_ns
         if change.everywhere:
             longer = self._times(change)
@@ -303,13 +356,16 @@ class _Run:
         return here / max(there, 1e-9)
 
 
-def _runs(base: Model, new: Model, changes: Sequence[Change], ranks: Sequence[int]) -> tuple[_Run, _Run]:
-    pairs = list({id(one.pair): one.pair for one in changes}.values())
+def _runs(
+    base: Model, new: Model, changes: Sequence[Change], ranks: Sequence[int], per_step: tuple[PerStep, PerStep]
+) -> tuple[_Run, _Run]:
+    pairs = list({id(pair): pair for one in changes for pair in one.pairs}.values())
     number_of = {id(pair): at for at, pair in enumerate(pairs)}
     code_of, parts = names_coded(), []
-    for model, operators in ((base, [pair.base for pair in pairs]), (new, [pair.new for pair in pairs])):
+    of_runs = (base, [pair.base for pair in pairs]), (new, [pair.new for pair in pairs])
+    for (model, operators), steps in zip(of_runs, per_step, strict=True):
         numbers = {(one.operator, one.kind): at for at, one in enumerate(operators) if one is not None}
-        parts.append(concerned(model, numbers, _peers(model.job, matched=bool(ranks)), code_of))
+        parts.append(concerned(model, numbers, _peers(model.job, matched=bool(ranks)), code_of, steps))
     both = np.array(sorted({*base.job.ranks} & {*new.job.ranks} & {*ranks}), dtype=np.int64)
 
     def run(model: Model, own: Concerned, other: Concerned) -> _Run:

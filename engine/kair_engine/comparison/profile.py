@@ -1,7 +1,7 @@
 """Makes a run's profile: what every operator takes on every rank, and how sure that is."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from kair_engine.results.compare import Amount, OperatorProfile, RunProfile, Sub
 from kair_engine.results.localize import ChangeKind
 from kair_engine.stats import TRIM, trimmed_mean
 from kair_engine.timeline.clocks import Synchronisation
+from kair_engine.timeline.host_activity import HOST_KINDS, idle_for_calls_ns
 from kair_engine.timeline.self_time import (
     INPUT_PHASE,
     by_operator,
@@ -25,18 +26,28 @@ from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, PHASE_NAMES, RECV, SEND
 
+COMPILATION: Final[tuple[None, ChangeKind]] = (None, "compilation")
+"""The operator of all that hosts compile."""
 MOST_OPERATORS: Final = 4000
 """That are kept of a run, those that take longest: names can hold addresses or counters."""
 
 
 def profile_of(trace: Trace) -> RunProfile:
-    """The profile of the chosen steps, a few of which are in memory at a time. Raises UsageError without a step."""
+    """Return the profile of the chosen steps, a few of which are in memory at a time.
+
+    Raises UsageError without a step.
+    """
+    return profile_and_steps(trace)[0]
+
+
+def profile_and_steps(trace: Trace) -> tuple[RunProfile, "PerStep"]:
+    """Return the same, and what every operator takes in each step."""
     require_steps(trace)
     trace = with_collectives_marked(trace)
     sums = _Sums(np.array(trace.job.ranks, dtype=np.int64), np.array(trace.steps))
     deque(map(sums.add, some_ranks_each(trace, sums.meet)), maxlen=0)
     job, layout = trace.job, trace.job.layout
-    return RunProfile(
+    profile = RunProfile(
         name=job.name,
         source=job.source,
         format=job.format,
@@ -50,6 +61,33 @@ def profile_of(trace: Trace) -> RunProfile:
         operators=tuple(sums.operators()),
         phases=tuple(sums.phases()),
     )
+    return profile, sums.per_step()
+
+
+class PerStep(NamedTuple):
+    """What every operator takes in each step on each rank: an entry per step and rank that ran it."""
+
+    steps: Ints
+    ranks: Ints
+    seen: Bools
+    """(steps × ranks): whether the rank recorded the step."""
+    cell: Mapping[tuple[str | None, ChangeKind], Ints]
+    """Step × ranks + rank, both as places in `seen`."""
+    us: Mapping[tuple[str | None, ChangeKind], Floats]
+
+    def together(self, operators: Iterable[OperatorProfile]) -> Floats:
+        """Return what some operators take together (steps × ranks), of the steps that all ranks recorded."""
+        result = np.zeros(self.seen.shape)
+        for one in operators:
+            result += self.of(one.operator, one.kind)
+        return result[self.seen.all(axis=1)]
+
+    def of(self, operator: str | None, kind: ChangeKind) -> Floats:
+        """Return what one operator takes (steps × ranks), 0 where it did not run."""
+        result = np.zeros(self.seen.shape)
+        if (operator, kind) in self.cell:
+            result.flat[self.cell[operator, kind]] = self.us[operator, kind]
+        return result
 
 
 class _Sum(NamedTuple):
@@ -113,8 +151,25 @@ class _Sums:
             if len(rows):
                 spent = np.bincount(ops.rank[rows], own[rows], len(nothing)).astype(float)
                 self._phases[phase].append(_Sum(step, rank, spent, nothing, nothing))
-        idle = np.bincount(ops.rank, host_gap_ns(ops) + np.where(ops.kind == GC, own, 0), len(nothing))
-        self._of[None, "host"].append(_Sum(step, rank, (idle + tail_gap_ns(ops)).astype(float), nothing, nothing))
+        idle = np.bincount(ops.rank, host_gap_ns(ops) + np.where(ops.kind == GC, own, 0), len(nothing)) + tail_gap_ns(
+            ops
+        )
+        compiles = np.minimum(idle_for_calls_ns(ops)[HOST_KINDS.index("compilation")], idle)
+        self._of[None, "host"].append(_Sum(step, rank, (idle - compiles).astype(float), nothing, nothing))
+        if (ran := np.flatnonzero(compiles)).size:
+            self._of[COMPILATION].append(_Sum(step[ran], rank[ran], compiles[ran], nothing[ran], nothing[ran]))
+
+    def per_step(self) -> PerStep:
+        """Return what all operators take, in little memory: that of two runs is held at once."""
+        sums = {key: _Sum.joined(parts) for key, parts in self._of.items()}
+        ranks = len(self._ranks)
+        return PerStep(
+            self._steps,
+            self._ranks,
+            self._seen,
+            {key: (of.step * ranks + of.rank).astype(np.uint32) for key, of in sums.items()},
+            {key: (of.own_ns / 1e3).astype(np.float32) for key, of in sums.items()},
+        )
 
     def operators(self) -> Iterator[OperatorProfile]:
         """All of them, those that take longest first."""

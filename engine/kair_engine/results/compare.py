@@ -16,6 +16,7 @@ from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import KairWarning
 
 CompareVerdict = Literal["changed", "no_change", "inconclusive"]
+PoolKind = Literal["compute", "hosts", "communication"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,31 @@ class ComparedRun:
     """The mean over steps."""
     bar: StepBar | None = None
     """Where its steps go; null of a saved baseline."""
+
+
+@dataclass(frozen=True)
+class PooledChange:
+    """Operators of one kind of which none changed beyond chance alone, but which did together.
+
+    Times are self times of a mean rank in a step, as those of single operators.
+    """
+
+    kind: PoolKind
+    """What the time is: of hosts input and the time in which a host kept its device (or thread) idle."""
+    operators: int
+    """How many they are."""
+    base_us: float
+    """In the base run."""
+    new_us: float
+    """In the new run."""
+    ratio: float | None
+    """New over base; null where the base run has none."""
+    p_value: float
+    """Corrected for all pools."""
+    step_us: float | None = None
+    """What they add to the step together, by replay; null: not replayed."""
+    share_of_step: float | None = None
+    """The same over the base run's step time."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,7 @@ class ComparedOperator:
     """An operator of both runs, or of one."""
 
     operator: str | None
-    """Null: the time in which hosts kept their devices (or threads) idle."""
+    """Null: the time in which hosts kept their devices (or threads) idle, or compiled."""
     was: str | None
     """Its name in the base run, where that is another."""
     kind: ChangeKind
@@ -118,8 +144,10 @@ class CompareResult:
     """That the step times do not differ."""
     changes: tuple[OperatorChange, ...]
     """Beyond chance, what adds or saves most first."""
+    pools: tuple[PooledChange, ...]
+    """Of the other operators those that changed beyond chance only together, by kind; what adds or saves most first."""
     explained_us: float | None
-    """What all changes together add to the step, by replay; null where nothing was replayed."""
+    """What all changes and pools together add to the step, by replay; null where nothing was replayed."""
     unexplained_us: float | None
     """The rest of the step time's change: noise up to `noise_us`, beyond that what no reported change explains."""
     noise_us: float | None
@@ -148,7 +176,8 @@ class Amount:
 
 @dataclass(frozen=True)
 class OperatorProfile:
-    """One operator; a name of None is the time in which hosts alone kept their devices (or threads) idle."""
+    """One operator; a name of None is the time in which hosts alone kept their devices (or threads) idle: of the kind
+    `compilation` by compiling, of the kind `host` by all else."""
 
     operator: str | None
     kind: ChangeKind

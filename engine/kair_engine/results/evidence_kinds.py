@@ -1349,6 +1349,15 @@ class CollectsGarbage(Evidence):
     peers_most_us: float
 
 
+class Compiles(Evidence):
+    """By the history of steps it compiles for longer than its peers."""
+
+    template = "{ranks:who} {ranks:?compiles|compile} for {compiled_us_per_step:duration} of a step, " + _PEERS_FOR
+    compiled_us_per_step: float
+    peers_least_us: float
+    peers_most_us: float
+
+
 class Noticed(Evidence):
     """While the job ran, the watch noticed it."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kair_engine.results.compare import RunProfile
 
 
-ChangeKind = Literal["compute", "input", "host", "communication"]
+ChangeKind = Literal["compute", "input", "host", "communication", "compilation"]
 ChangeSort = Literal["slower", "faster", "added", "gone"]
 Scope = Literal["all_ranks", "host", "ranks"]
 
@@ -30,7 +30,8 @@ class OperatorChange:
     """
 
     operator: str | None
-    """Null: the time in which the host alone kept its device (or thread) idle, and garbage collection."""
+    """Null: the time in which the host alone kept its device (or thread) idle, and garbage collection; of the kind
+    `compilation` that in which it compiled."""
     was: str | None
     """Its name in the base run, where that is another."""
     kind: ChangeKind

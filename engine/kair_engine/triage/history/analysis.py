@@ -38,7 +38,7 @@ _SHARED: Final[dict[Cause, tuple[str, float]]] = {
     "contention": ("delay", STOPPED_SHARE),
 }
 """What all ranks spend alike, the column that tells it, and from which share of the step on it is told."""
-_FINER: Final = frozenset({"garbage_collection", "input", "contention"})
+_FINER: Final = frozenset({"compilation", "garbage_collection", "input", "contention"})
 """Causes that a column states, and a sampled step may only show as idle time or longer operators."""
 _OPEN_BY_STEPS: Final = frozenset({"few_steps", "waiting"})
 """Kinds of items that too few sampled steps leave open, and that all steps settle."""

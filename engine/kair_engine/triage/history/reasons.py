@@ -11,15 +11,23 @@ from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.peers import USUAL_OF_WORK, WIDE_OF_WORK, Means, Spread, above_others
-from kair_engine.results.evidence_kinds import Asleep, CollectsGarbage, ComputesMore, Evidence, NoCore, SampleTime
+from kair_engine.results.evidence_kinds import (
+    Asleep,
+    CollectsGarbage,
+    Compiles,
+    ComputesMore,
+    Evidence,
+    NoCore,
+    SampleTime,
+)
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.triage.history.rows import LOOP, StepHistory
+from kair_engine.triage.history.rows import COMPILE, LOOP, StepHistory
 from kair_engine.triage.history.slow import Slow, beside
 from kair_engine.triage.job_wide import RUNQUEUE_WAIT_RATIO
 from kair_engine.triage.ranks.diagnosis import MIN_EXPLAINED
 from kair_engine.triage.ranks.kernel_times import BesidePeers
 
-_COUNTED: Final = ("cpu", "delay", "asleep", "gc")
+_COUNTED: Final = ("cpu", "delay", "asleep", "gc", COMPILE)
 """Columns that are evidence."""
 
 
@@ -38,10 +46,12 @@ def reason(history: StepHistory, slow: Slow) -> Reason:
     """By what exceeds the peers' in the steps in which the ranks are slow, beyond what it did before."""
     us = {**history.us, "asleep": history.asleep}
     scope, least = _scope(history, slow), MIN_EXPLAINED * slow.excess_us
-    more = {name: _more(history, us[name], slow) for name in ("gc", "input", "cpu", "delay", "asleep")}
+    more = {name: _more(history, us[name], slow) for name in (COMPILE, "gc", "input", "cpu", "delay", "asleep")}
     evidence = tuple(_evidence(history, us, slow, more, least))
     if (of_sample := _of_samples(history, slow)) is not None:
         evidence = (*evidence, of_sample)
+    if more[COMPILE] >= least:
+        return Reason("compilation", scope, evidence)
     if more["gc"] >= least:
         return Reason("garbage_collection", scope, evidence)
     if more["input"] >= least:
@@ -104,7 +114,7 @@ def _evidence(
             if column == "delay":
                 yield NoCore(own, peers_least_us=least_us, peers_most_us=most_us, ranks=ranks)
             else:
-                kind = {"cpu": ComputesMore, "asleep": Asleep, "gc": CollectsGarbage}[column]
+                kind = {"cpu": ComputesMore, "asleep": Asleep, "gc": CollectsGarbage, COMPILE: Compiles}[column]
                 yield kind(own, least_us, most_us, ranks=ranks)
 
 

@@ -32,6 +32,8 @@ FEWEST: Final = 40
 """Steps: of fewer no lasting change can be told (views/scope_changes.py)."""
 MOST_CELLS: Final = 4_000_000
 """Of steps × ranks, the last ones."""
+COMPILE: Final = "compile"
+"""The scope in which capture records what a rank compiles; where it is told it is a column, too."""
 GARBAGE: Final = "garbage collection"
 LOOP: Final = "loop"
 """What is in no phase: the script between them."""
@@ -46,7 +48,7 @@ class StepHistory:
     ranks: Ints
     steps: Ints
     us: Mapping[str, Floats]
-    """By column, all COLUMNS."""
+    """By column, all COLUMNS and COMPILE."""
     role: Ints
     """Per rank, a code: peers run the same program."""
     role_names: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class StepHistory:
     host: Ints | None = None
     """Per rank a number, equal for those of one host; None: unknown."""
     scopes: Mapping[str, Floats] = field(default_factory=dict)
-    """The script's own scopes that every step has."""
+    """The script's own scopes that half of the steps have."""
     alerts: Mapping[int, int] = field(default_factory=dict)
     """rank → the step in which the watch of the running job noticed that it is slow."""
     framework: str | None = None
@@ -200,16 +202,20 @@ def step_history(
         alerts=alerts or {},
         framework=framework,
     )
-    of_scripts = {name: of for name, one in (scopes or {}).items() if (of := _scope(found, *one)) is not None}
-    return _at_settled_sizes(replace(found, scopes=of_scripts))
+    by_scope = {name: _scope(found, *one) for name, one in (scopes or {}).items()}
+    compiles = by_scope.pop(COMPILE, np.zeros((len(found.steps), len(found.ranks))))
+    of_scripts = {
+        name: of for name, of in by_scope.items() if 2 * np.count_nonzero(of.max(axis=1, initial=0.0)) >= len(of) > 0
+    }
+    return _at_settled_sizes(replace(found, scopes=of_scripts, us={**us, COMPILE: compiles}))
 
 
-def _scope(history: StepHistory, rank: Ints, step: Ints, us: Floats) -> Floats | None:
-    """A scope's matrix, 0 where it was not called; None of one that fewer than half of the steps have."""
+def _scope(history: StepHistory, rank: Ints, step: Ints, us: Floats) -> Floats:
+    """Return a scope's matrix, 0 where it was not called."""
     there = np.isin(rank, history.ranks) & np.isin(step, history.steps)
     result = np.zeros((len(history.steps), len(history.ranks)))
     result[np.searchsorted(history.steps, step[there]), np.searchsorted(history.ranks, rank[there])] = us[there]
-    return result if 2 * np.count_nonzero(result.max(axis=1, initial=0.0)) >= len(result) > 0 else None
+    return result
 
 
 def _at_settled_sizes(history: StepHistory) -> StepHistory:
