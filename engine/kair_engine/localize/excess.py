@@ -17,7 +17,7 @@ from kair_engine.localize.by_rank import StepByRank, summed_steps
 from kair_engine.localize.input_growth import Dimension, Growth, growths
 from kair_engine.localize.links import Link, LinkTime, OwnTime, calls_of, link_times, own_times
 from kair_engine.localize.rank_times import RankTimes
-from kair_engine.results.localize import ChangeKind
+from kair_engine.results.localize import OwnKind
 from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.coverage import recorded
@@ -29,7 +29,7 @@ from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 
-CLASSES: Final[tuple[str, ...]] = get_args(ChangeKind)
+CLASSES: Final[tuple[OwnKind, ...]] = get_args(OwnKind)
 PASSES = ("forward", "backward")
 KEPT_SHARE = 0.002
 MOST_UNMATCHED = 0.25

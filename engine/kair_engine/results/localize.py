@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kair_engine.results.compare import RunProfile
 
 
-ChangeKind = Literal["compute", "input", "host", "communication", "compilation"]
+OwnKind = Literal["compute", "input", "host", "communication"]
+"""What a rank's own time in a step consists of."""
+ChangeKind = Literal[OwnKind, "compilation"]
 ChangeSort = Literal["slower", "faster", "added", "gone"]
 Scope = Literal["all_ranks", "host", "ranks"]
 
