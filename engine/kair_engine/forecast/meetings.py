@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
-from kair_engine.localize.excess import CLASSES, JobExcess, job_excess
+from kair_engine.localize.excess import JobExcess, job_excess
 from kair_engine.results.forecast import NoiseKind, SynchronisedBy
+from kair_engine.results.localize import OwnKind
 from kair_engine.stats import role_medians
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import Collectives
@@ -115,7 +117,7 @@ def meetings_of_history(history: StepHistory) -> Meetings:
 def _parts(job: JobExcess) -> dict[NoiseKind, Floats]:
     """(steps × ranks) each: the classes of stage 1, and of the host's the time that garbage was collected."""
     work = np.nan_to_num(np.stack([step.work_ns for step in job.steps]))
-    parts: dict[NoiseKind, Floats] = {name: work[:, at] for at, name in enumerate(CLASSES)}
+    parts: dict[NoiseKind, Floats] = {name: work[:, at] for at, name in enumerate(get_args(OwnKind))}
     garbage = np.nan_to_num(np.stack([step.garbage_ns for step in job.steps]))
     parts["host"] = np.maximum(parts["host"] - garbage, 0.0)
     return {**parts, "garbage_collection": garbage}

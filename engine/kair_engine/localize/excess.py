@@ -29,7 +29,7 @@ from kair_engine.trace.batches import derived_once, over_parts
 from kair_engine.trace.model import Trace, host_numbers
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES, RECV, SEND, Operations
 
-CLASSES: Final[tuple[OwnKind, ...]] = get_args(OwnKind)
+CLASSES: Final[tuple[str, ...]] = get_args(OwnKind)
 PASSES = ("forward", "backward")
 KEPT_SHARE = 0.002
 MOST_UNMATCHED = 0.25
