@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
+from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES
 from kair_mitigate.controller import Controller, stepped
 from kair_mitigate.job_state import JobState, StateWriter
 from kair_mitigate.known_units import found_units, keep_units, kept_units
@@ -40,7 +42,7 @@ PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
     ("recording", "units"),
     [
         ("slow_operator", ((0,), (1,), (2,), (3,))),  # DDP
-        ("slow_host", ((0, 4), (1, 5), (2, 6), (3, 7))),  # tensor parallel
+        ("slow_host", tuple((rank,) for rank in range(8))),  # gradients are summed over hosts after the backward pass
         ("pipeline_slow_operator", ((0, 3), (1, 4), (2, 5))),  # a pipeline's stages
     ],
 )
@@ -49,6 +51,23 @@ def test_a_recorded_step_tells_who_meets_in_every_micro_batch(recording: str, un
     tied = tied_in(load_step(trace, trace.steps[-1]))
     assert tied is not None
     assert joined(trace.job.world_size, tied) == units
+
+
+def test_what_all_ranks_add_up_after_the_backward_pass_ties_nobody(tmp_path: Path) -> None:
+    """As the mean of the losses, which the phase that it is recorded in calls a part of the forward pass."""
+    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    ops = load_step(trace, trace.steps[-1])
+    rows = np.flatnonzero(ops.kind == COLLECTIVE)
+    last = rows[np.flatnonzero(np.diff(ops.rank[rows], append=-1))]
+    phase, start = ops.phase.copy(), ops.start_ns.copy()
+    phase[last] = PHASE_NAMES.index("forward")
+    early = tied_in(replace(ops, phase=phase, remembered=None))
+    start[last] = ops.end_ns.max() + 1
+    late = tied_in(replace(ops, phase=phase, start_ns=start, remembered=None))
+    assert early is not None
+    assert late is not None
+    assert joined(4, early) == ((0, 1, 2, 3),)
+    assert joined(4, late) == ((0,), (1,), (2,), (3,))
 
 
 def test_a_person_says_units() -> None:
@@ -115,9 +134,9 @@ def test_units_come_of_what_capture_keeps(tmp_path: Path) -> None:
 
 
 def test_units_come_of_what_was_imported(tmp_path: Path) -> None:
-    Store(tmp_path / "store").import_traces([SAMPLES / "slow_host"], "job7", cache=tmp_path / "cache")
+    Store(tmp_path / "store").import_traces([SAMPLES / "pipeline_slow_operator"], "job7", cache=tmp_path / "cache")
     places = JobPlaces(tmp_path / "store", "job7")
-    assert found_units(places, 8, 2) == Units(((0, 4), (1, 5), (2, 6), (3, 7)), "recorded", 2)
+    assert found_units(places, 6, 2) == Units(((0, 3), (1, 4), (2, 5)), "recorded", 2)
     assert found_units(places, 4, None).known == "assumed"  # of another number of ranks
 
 

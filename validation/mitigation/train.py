@@ -31,8 +31,33 @@ class Rows(torch.utils.data.Dataset):
         return inputs, inputs[:1].sin(), sample
 
 
-def main() -> None:
-    """Train, from the checkpoint if there is one."""
+class Losses:
+    """Writes down the loss of all samples of each step, and when the step ended; says which step is the last."""
+
+    def __init__(self, path: Path | None, steps: int) -> None:
+        self._file = path.open("w") if path and dist.get_rank() == 0 else None
+        self._is_wanted, self._steps, self._step, self._begun = path is not None, steps, 0, time.monotonic()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether as many steps as wanted are over; never where none are."""
+        return self._step == self._steps > 0
+
+    def note(self, loss: torch.Tensor, samples: int) -> bool:
+        """Write a line; whether the step was the last."""
+        self._step += 1
+        if self._is_wanted:
+            told = torch.tensor([loss.item() * samples, float(samples)])
+            dist.all_reduce(told)
+            line = f"{self._step} {time.monotonic() - self._begun:.6f} {(told[0] / told[1]).item():.9g}\n"
+            if self._file is not None:
+                self._file.write(line)
+                self._file.flush()
+        return self.is_last
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the job is told."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=3)
@@ -43,7 +68,15 @@ def main() -> None:
     parser.add_argument("--fixed-ms", type=float, default=0.0, help="of it that no batch changes")
     parser.add_argument("--numbers", type=Path, help="a folder in which the samples' numbers are written down")
     parser.add_argument("--slow", default="", help="RANK:FACTOR: that rank computes so many times as long")
-    options = parser.parse_args()
+    parser.add_argument("--losses", type=Path, help="a file for the step, its end in s and the loss of all its samples")
+    parser.add_argument("--steps", type=int, default=0, help="end after so many; 0: by epochs alone")
+    parser.add_argument("--lr", type=float, default=0.05)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, from the checkpoint if there is one."""
+    options = arguments()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -53,7 +86,7 @@ def main() -> None:
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
     loader = kair_mitigate.loader(Rows(), options.batch, seed=5, num_workers=options.workers)
     if options.checkpoint.exists():
         kept = torch.load(options.checkpoint, weights_only=True)
@@ -63,6 +96,7 @@ def main() -> None:
     generation, numbers = restarts.generation(), None
     if options.numbers:
         numbers = AuditLog(options.numbers / f"numbers-{generation}-{rank}.jsonl")
+    losses = Losses(options.losses, options.steps)
     while loader.epoch < options.epochs and not loader.has_left:
         for inputs, wanted, samples in loader:
             if numbers is not None:
@@ -72,11 +106,16 @@ def main() -> None:
                     end = sample + (share.sizes[rank] > 0)  # a rank without samples has two that do not count
                     numbers.write({**row, "begin": sample, "end": end})
             time.sleep(pace * (options.fixed_ms + options.per_sample_ms * len(inputs)) / 1e3)
-            torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+            loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             if loader.should_checkpoint() or loader.step % options.every == 0:
                 save(options.checkpoint, model, optimizer, loader)
+            if losses.note(loss, len(inputs)):
+                break
+        if losses.is_last:
+            break
     save(options.checkpoint, model, optimizer, loader)
     dist.destroy_process_group()
 

@@ -19,7 +19,7 @@ Members = tuple[tuple[int, ...], ...]
 Known = Literal["told", "recorded", "in part", "assumed"]
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_FORWARD = PHASE_NAMES.index("forward")
+_FORWARD, _BACKWARD = PHASE_NAMES.index("forward"), PHASE_NAMES.index("backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,8 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
 
     That is who sends to whom, and who meets in the forward pass: tensor, context and expert parallel ranks do, and
     FSDP's, which gather parameters. DDP's all-reduce is of the backward pass alone, and what it broadcasts in the
-    forward one are buffers. Whoever meets less often than a pipeline has micro-batches meets once a step.
+    forward one are buffers. What no backward pass follows, such as the mean of the losses, is of the step. Whoever meets
+    less often than a pipeline has micro-batches meets once a step.
     """
     if not (ops.phase == _FORWARD).any():
         return None
@@ -134,7 +135,12 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
     first = met.row[met.starts]
     broadcasts = [code for code, text in ops.name_text.items() if "broadcast" in text.lower()]
     transfers = ops.kind[first] != COLLECTIVE
-    forward = ~transfers & (ops.phase[first] == _FORWARD) & ~np.isin(ops.name[first], broadcasts) & (met.sizes > 1)
+    last_backward = np.zeros(len(ops.ranks), dtype=np.int64)
+    backward = ops.phase == _BACKWARD
+    np.maximum.at(last_backward, ops.rank[backward], ops.start_ns[backward])
+    is_followed = ops.start_ns[first] < last_backward[ops.rank[first]]
+    forward = ~transfers & is_followed & (ops.phase[first] == _FORWARD)
+    forward &= ~np.isin(ops.name[first], broadcasts) & (met.sizes > 1)
     sent = met.row[ops.kind[met.row] == SEND]
     in_turn = np.stack((ops.rank[sent], ops.peer[sent]))[:, ops.peer[sent] != NONE]
     micro_batches = np.unique(in_turn, axis=1, return_counts=True)[1].max(initial=1)
