@@ -76,7 +76,8 @@ def trained(store: Path, job: str, policy: str | None, drawn: Drawn, steps: int)
         control = [*KAIR, "mitigate", "control", job, "--auto", "--policy", policy]
         beside.append(subprocess.Popen(control, **quiet))  # type: ignore[call-overload]
     try:
-        process.wait(LONGEST_S)
+        if process.wait(LONGEST_S):
+            raise SystemExit(f"{job} ended with status {process.returncode}")
     except subprocess.TimeoutExpired:
         raise SystemExit(f"{job} did not end within {LONGEST_S} s") from None
     finally:

@@ -126,7 +126,7 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
 
     That is who sends to whom, and who meets in the forward pass: tensor, context and expert parallel ranks do, and
     FSDP's, which gather parameters. DDP's all-reduce is of the backward pass alone, and what it broadcasts in the
-    forward one are buffers. What no backward pass follows, such as the mean of the losses, is of the step. Whoever meets
+    forward one are buffers. What no backward pass follows, such as a mean of losses, is of the step. Whoever meets
     less often than a pipeline has micro-batches meets once a step.
     """
     if not (ops.phase == _FORWARD).any():
