@@ -52,7 +52,7 @@ def trained(store: Path, job: str, policy: str | None, drawn: Drawn, steps: int)
     """Run one job to its end."""
     environment = {**os.environ, "KAIR_STORE": str(store), "OMP_NUM_THREADS": "1"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    losses = store / f"{job}.txt"
+    losses, log = store / f"{job}.txt", store / f"{job}.log"
     train = [
         str(HERE / "train.py"),
         "--epochs",
@@ -70,14 +70,16 @@ def trained(store: Path, job: str, policy: str | None, drawn: Drawn, steps: int)
     process = subprocess.Popen(
         [*KAIR, "mitigate", "run", "--job", job, "--", sys.executable, *launcher, *train],
         start_new_session=True,
-        **quiet,  # type: ignore[call-overload]
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
+        env=environment,
     )
     if policy is not None:
         control = [*KAIR, "mitigate", "control", job, "--auto", "--policy", policy]
         beside.append(subprocess.Popen(control, **quiet))  # type: ignore[call-overload]
     try:
         if process.wait(LONGEST_S):
-            raise SystemExit(f"{job} ended with status {process.returncode}")
+            raise SystemExit(f"{job} ended with status {process.returncode}\n{log.read_text()[-4000:]}")
     except subprocess.TimeoutExpired:
         raise SystemExit(f"{job} did not end within {LONGEST_S} s") from None
     finally:
