@@ -239,10 +239,10 @@ def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tup
 
 def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_capture: bool) -> int:
     """The job's exit status; restarts are told."""
-    from kair_mitigate import orders, running
+    from kair_mitigate import running
+    from kair_mitigate.records import make_run_folder
 
-    folder.mkdir(parents=True, exist_ok=True)
-    orders.make_key(folder)
+    make_run_folder(folder)
     if with_capture:
         command = [sys.executable, "-m", "kair_tui", "capture", "run", "--job", name, "--", *command]
     environment = {**os.environ, "KAIR_STORE": str(store)}

@@ -1,6 +1,7 @@
 """What was proposed, decided and done about a job: a small SQLite database beside its plan, for people and audits."""
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kair_engine.results.mitigate import MitigationProposal
+from kair_engine.trace.files import make_folder, modes_below
 from kair_mitigate import orders
 from kair_mitigate.job_state import read_state
 from kair_mitigate.plans import Kind, Plan, Rule
+from kair_mitigate.restarts import own
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS proposal(
@@ -42,14 +45,21 @@ class Ordered:
     proposal: int | None
 
 
+def make_run_folder(folder: Path) -> None:
+    """Makes the folder of a job under mitigation, of its owner alone, with a key. Raises OSError."""
+    make_folder(folder.parent, modes_below(folder.parent.parent))
+    make_folder(folder)
+    orders.make_key(folder)
+
+
 class Records:
     """The database of one job; several processes may have it open. Methods raise OSError where it cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the job's; it is made, with a key, if it is not there."""
-        folder.mkdir(parents=True, exist_ok=True)
-        orders.make_key(folder)
+        make_run_folder(folder)
         self.folder = folder
+        os.close(own(str(folder / FILE), os.O_RDWR | os.O_CREAT))  # SQLite's files beside it have its mode
         with self._opened() as database:
             database.executescript(_SCHEMA)
 

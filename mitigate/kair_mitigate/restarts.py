@@ -80,7 +80,13 @@ def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLik
 
 
 def write_whole(path: Path, text: bytes) -> None:
-    """A file in place of the one before, whole or not at all. Raises OSError."""
+    """Puts a file of its owner alone in place of the one before, whole or not at all. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(text)
+    with open(beside, "wb", opener=own) as file:  # Path.open takes no opener
+        file.write(text)
     beside.replace(path)
+
+
+def own(path: str, flags: int) -> int:
+    """Open a file of its owner alone, whatever the umask: `open(…, opener=own)`. Raises OSError."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

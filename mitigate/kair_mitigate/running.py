@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file
+from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, own, write_whole
 
 LEFT_OUT = "hosts_left_out"
 """A host a line: the wrapper there starts no further attempt."""
@@ -45,7 +45,7 @@ def run(
     host = host or socket.gethostname()
     attempt = first_attempt(folder, host)
     while True:
-        attempt_file(folder, host).write_text(str(attempt), encoding="ascii")
+        write_whole(attempt_file(folder, host), str(attempt).encode())
         status = _once(command, environment_of(folder, attempt, environment))
         if status == 0 and not (folder / f"left-{attempt}").exists():
             return 0
@@ -78,7 +78,7 @@ def left_out(folder: Path) -> set[str]:
 
 def leave_out(folder: Path, host: str) -> None:
     """Lets a host start no further attempt. Raises OSError."""
-    with (folder / LEFT_OUT).open("a", encoding="utf-8") as file:
+    with open(folder / LEFT_OUT, "a", encoding="utf-8", opener=own) as file:
         file.write(f"{host}\n")
 
 

@@ -1,6 +1,7 @@
 """`kair mitigate`: what a person orders, approves and sees of a job that is run under it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -99,6 +100,38 @@ def test_run_ends_as_the_command_does() -> None:
     said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", "raise SystemExit(7)")
     assert said.status == 7
     assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127
+
+
+_WRITES = """
+from kair_mitigate import orders, restarts, running
+from kair_mitigate.job_state import StateWriter
+from kair_mitigate.plans import Plan, State
+from kair_mitigate.records import Records
+from kair_mitigate.shards.store import ShardStore
+from kair_mitigate.trained import TrainedLog
+folder = restarts.run_folder()
+TrainedLog.of_run(folder, 0, 0)
+StateWriter(folder, 0).write(State(1, 0, 0, 0, Plan(0, 0, (8,))), 80, 0)
+Records(folder).order((8,), "me")
+running.leave_out(folder, "node3")
+ShardStore(folder / "shards.db", rows=folder / "trained" / "shards.jsonl").close()
+restarts.say_left(3)
+running.leave_out(folder, running.socket.gethostname())
+"""
+
+
+def test_what_a_run_writes_is_its_owners_alone_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", _WRITES)
+    finally:
+        os.umask(before)
+    assert said.status == 0
+    made = folder.parents[1] / "job8"
+    modes = {path.relative_to(made).as_posix(): path.stat().st_mode & 0o777 for path in (made, *made.rglob("*"))}
+    assert {*modes} >= {"mitigate/" + name for name in ("key", "mitigation.db", "hosts_left_out", "left-0", "trained")}
+    assert {modes[name] for name in modes if (made / name).is_dir()} == {0o700}
+    assert {modes[name] for name in modes if (made / name).is_file()} == {0o600}
 
 
 @pytest.mark.usefixtures("folder")
