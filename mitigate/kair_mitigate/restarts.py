@@ -5,15 +5,12 @@ does not outlive its torchrun, and replaces no checkpoint of a later attempt.
 """
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
 from pathlib import Path
 
 RUN_FOLDER, ATTEMPT = "KAIR_MITIGATE_RUN", "KAIR_MITIGATE_ATTEMPT"
 """Environment variables that the wrapper sets."""
-_SET_DEATH_SIGNAL = 1
 _RESTARTS_IN_PLACE = 10_000
 """An attempt has fewer restarts by torchrun than this."""
 
@@ -43,15 +40,6 @@ def _number(variable: str) -> int:
     with contextlib.suppress(ValueError):
         return int(os.environ.get(variable, "0"))
     return 0
-
-
-def die_with_parent() -> None:
-    """Lets this process be killed as soon as its parent is, as torchrun does not when it is killed itself."""
-    parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it died before
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def say_left(step: int) -> None:

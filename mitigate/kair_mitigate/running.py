@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from kair_capture.job.launch import SITE
 from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, own, write_whole
 
 LEFT_OUT = "hosts_left_out"
@@ -20,10 +21,12 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def environment_of(folder: Path, attempt: int, environment: Mapping[str, str]) -> dict[str, str]:
     """What the command is started with."""
+    paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {
         # A restart in place meets the addresses of who was there before unless each attempt has a store of its own.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **environment,
+        "PYTHONPATH": ":".join(paths),  # workers die with their torchrun from their start on
         RUN_FOLDER: str(folder),
         ATTEMPT: str(attempt),
     }

@@ -98,8 +98,6 @@ class Loader:
         self._capture = sys.modules.get("kair_capture.job.api")
         """Where capture watches this process it is told how many samples a step has."""
         self._folder = restarts.run_folder()
-        if self._folder is not None:
-            restarts.die_with_parent()
         meets = self._folder is not None or tokens is not None or uneven_accumulation
         self._control = Control(self._folder) if meets else None
         self._told: StateWriter | None = None
