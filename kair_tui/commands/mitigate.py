@@ -197,6 +197,7 @@ def run(
             from kair_capture.places import JobPlaces
             from kair_mitigate.controller import Controller
             from kair_mitigate.policy.table import policy_of
+            from kair_tui.render.mitigate import proposal_line
 
             def report(text: str) -> None:
                 say(f"kair: {text}")
@@ -204,11 +205,12 @@ def run(
             controller = Controller(
                 JobPlaces(session.root, name),
                 records,
-                policy_of(policy[-1] if policy else "continuous", report),
+                partial(policy_of, policy[-1] if policy else "continuous", report),
                 auto=auto,
                 per_hour=per_hour,
                 most=most,
                 say=report,
+                in_words=proposal_line,
                 units=units,
                 unit_size=unit_size,
                 micro_batch=micro_batch,

@@ -61,13 +61,20 @@ def test_who_approves_has_it_ordered_and_who_denies_not(folder: Path) -> None:
     assert "resize  10,4,10 samples a step  129 ms a step to 107 to 114" in kair("mitigate", "status", "job7").out
     assert kair("mitigate", "deny", "job7", str(first)).status == 0
     assert not (folder / "plan.json").exists()
+    records.propose("adjust_bs", (9, 6, 9), {})
     second = records.propose("adjust_bs", (11, 2, 11), {})
     assert kair("mitigate", "approve", "job7", str(second)).status == 0
     assert ordered(folder).sizes == (11, 2, 11)
     # It is decided once.
     assert kair("mitigate", "approve", "job7", str(second)).status == 3
     told = json.loads(kair("mitigate", "status", "job7", "--json").out)["data"]
-    assert [(one["number"], one["decision"]) for one in told["proposals"]] == [(second, "approved"), (first, "denied")]
+    assert [(one["number"], one["decision"]) for one in told["proposals"]] == [
+        (second, "approved"),
+        (first + 1, "replaced"),
+        (first, "denied"),
+    ]
+    assert told["proposals"][1]["why"] == "proposal 3 is newer"
+    assert "replaced: proposal 3 is newer" in kair("mitigate", "status", "job7").out
 
 
 def test_undo_orders_the_sizes_before(folder: Path) -> None:
