@@ -188,6 +188,18 @@ def test_an_address_that_is_taken_is_named(store: Path) -> None:
     assert f"cannot listen at {where}: Address already in use" in told.err
 
 
+def test_a_second_coordinator_of_a_host_takes_a_free_port(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.signal", lambda _, stop: stop())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("kair_capture.places.DEFAULT_PORT", port)
+        told = kair("coordinator", "--job", "j", "--store", str(store))
+    assert told.status == 0
+    assert "coordinator of job j at 127.0.0.1:" in told.err
+    assert f":{port}," not in told.err
+
+
 def test_a_command_runs_without_capture_where_that_cannot_be_and_it_is_told_once(store: Path) -> None:
     (store / "taken").touch()
     program = "import os, sys; print(os.environ['KAIR_DISABLE'], 'KAIR_CAPTURE' in os.environ); sys.exit(6)"
