@@ -146,7 +146,7 @@ def test_how_slow_a_rank_is_is_told_in_ms_of_a_step(store: Path) -> None:
     write_status(store, replace(STATUS, alerts=(slow, longer), ranks=tuple(ranks), attempt=2))
     told = kair("watch", "job123", "--once", "--store", str(store)).out
     assert "attempt 2, step 150" in told
-    assert "step 124: rank 2 on node-1 is slow by 12 ms a step (20% of it)\n" in told
+    assert "step 124: rank 2 on node-1 is slow by 12 ms (20% of the step)\n" in told
     assert "step 124: the job's steps became longer by 1.5 ms (20%)\n" in told
     assert re.search(r"2 +node-1 .*\+12.3 ms \(20.5 %\)", told)
 

@@ -43,7 +43,7 @@ class StandingRank:
     after: str = ""
     """What it recorded last, and how long ago."""
     signal: int = 0
-    """That ended it; 0 for none."""
+    """That ended it, or holds it where it lives (SIGSTOP); 0 for none."""
     exit_status: int | None = None
     """With which it ended by itself; null where it did not, or nobody knows."""
     known_by: EndKnownBy = ""
