@@ -33,7 +33,12 @@ def attempt() -> int:
 
 def generation() -> int:
     """A number that grows with every start of the job, also with those that torchrun makes in place."""
-    return attempt() * _RESTARTS_IN_PLACE + _number("TORCHELASTIC_RESTART_COUNT")
+    return generation_of(attempt()) + _number("TORCHELASTIC_RESTART_COUNT")
+
+
+def generation_of(attempt: int) -> int:
+    """The number with which an attempt begins."""
+    return attempt * _RESTARTS_IN_PLACE
 
 
 def _number(variable: str) -> int:

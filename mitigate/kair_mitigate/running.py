@@ -8,14 +8,21 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 
 from kair_capture.job.launch import SITE
-from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, own, write_whole
+from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, generation_of, own, write_whole
+from kair_mitigate.shards.looking import SHARDS
 
 LEFT_OUT = "hosts_left_out"
 """A host a line: the wrapper there starts no further attempt."""
+NO_LOADER = "no rank made a kair_mitigate.loader"
+STATIC = (
+    "warning: torchrun --max-restarts can hang at a restart in place unless it has --standalone, or on several hosts"
+    " --rdzv-backend c10d"
+)
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -46,11 +53,15 @@ def run(
     An attempt that fails is followed by another one `failures` times. Raises OSError where the command cannot be run.
     """
     host = host or socket.gethostname()
-    attempt = first_attempt(folder, host)
+    first = attempt = first_attempt(folder, host)
+    if is_static(command):
+        say(STATIC)
     while True:
         write_whole(attempt_file(folder, host), str(attempt).encode())
         status = _once(command, environment_of(folder, attempt, environment))
         if status == 0 and not (folder / f"left-{attempt}").exists():
+            if not has_loader(folder, first):
+                say(f"{NO_LOADER}, so nothing could be resized")
             return 0
         if status != 0:
             if status < 0 or failures == 0:
@@ -61,6 +72,25 @@ def run(
             return 0
         attempt += 1
         say(f"{'it left as ordered' if status == 0 else f'it failed ({status})'}: attempt {attempt} begins")
+
+
+def is_static(command: Sequence[str]) -> bool:
+    """Whether this is a torchrun that restarts its workers in place, at an address that does not change."""
+    words = list(takewhile(lambda word: not word.endswith(".py"), command))
+    if not any(Path(word).name == "torchrun" or word == "torch.distributed.run" for word in words):
+        return False
+    options = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        options[name.replace("_", "-")] = value if equals else following
+    is_fixed = "--standalone" not in options and options.get("--rdzv-backend", "static") == "static"
+    return is_fixed and options.get("--max-restarts", "0") != "0"
+
+
+def has_loader(folder: Path, first: int = 0) -> bool:
+    """Whether a rank made a loader in an attempt from `first` on, or workers claim shards instead."""
+    begun = (int(path.name.partition("-")[0]) for path in folder.glob("trained/[0-9]*-*.jsonl"))
+    return (folder / SHARDS).exists() or any(generation >= generation_of(first) for generation in begun)
 
 
 def first_attempt(folder: Path, host: str) -> int:

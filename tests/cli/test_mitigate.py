@@ -109,6 +109,22 @@ def test_run_ends_as_the_command_does() -> None:
     assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127
 
 
+def test_a_run_without_a_loader_says_so_at_its_end_and_in_its_status(folder: Path) -> None:
+    run = ("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c")
+    assert "kair: no rank made a kair_mitigate.loader, so nothing could be resized\n" in kair(*run, "pass").err
+    assert "no rank made a kair_mitigate.loader yet" in kair("mitigate", "status", "job8").err
+    [warning] = json.loads(kair("mitigate", "status", "job8", "--json").out)["warnings"]
+    assert warning["code"] == "loader"
+    has = "from kair_mitigate import restarts as of; from kair_mitigate.trained import TrainedLog as Log;"
+    made = f"{has} Log.of_run(of.run_folder(), 0, of.generation())"
+    assert "no rank made" not in kair(*run, made).err
+    assert "no rank made" not in kair("mitigate", "status", "job8").err
+    # Of the attempts of this run alone.
+    assert "no rank made" in kair(*run, "pass").err
+    (folder.parents[1] / "job8" / "mitigate" / "shards.sqlite").touch()
+    assert "no rank made" not in kair(*run, "pass").err
+
+
 _WRITES = """
 from kair_mitigate import orders, restarts, running
 from kair_mitigate.job_state import StateWriter

@@ -92,6 +92,29 @@ def test_a_failed_attempt_is_repeated_as_often_as_was_said(tmp_path: Path) -> No
     assert seen_of(tmp_path, "raise SystemExit(4)", failures=2) == (4, "0 1 2 ")
 
 
+@pytest.mark.parametrize(
+    ("command", "is_static"),
+    [
+        ("torchrun --master-port 29500 --max-restarts 3 train.py", True),
+        ("python -m torch.distributed.run --max_restarts=3 --nnodes 2 --rdzv_backend static train.py", True),
+        ("torchrun --standalone --max-restarts 3 train.py", False),
+        ("torchrun --nnodes 2 --rdzv-backend=c10d --rdzv-endpoint a:1 --max-restarts 3 train.py", False),
+        ("torchrun --master-port 29500 train.py --max-restarts 3", False),
+        ("torchrun --max-restarts 0 train.py", False),
+        ("python train.py --max-restarts 3", False),
+    ],
+)
+def test_a_static_rendezvous_with_restarts_in_place_is_warned_of(command: str, is_static: bool) -> None:
+    assert running.is_static(command.split()) is is_static
+
+
+def test_the_warning_comes_before_the_command(tmp_path: Path) -> None:
+    said: list[str] = []
+    (torchrun := tmp_path / "torchrun").symlink_to("/bin/true")
+    assert running.run([str(torchrun), "--max-restarts", "3", "a.py"], tmp_path, os.environ, say=said.append) == 0
+    assert said[0] == running.STATIC
+
+
 def test_a_host_that_is_left_out_starts_no_further_attempt(tmp_path: Path) -> None:
     running.leave_out(tmp_path, "a")
     assert seen_of(tmp_path, "restarts.say_left(30)") == (0, "0 ")
