@@ -45,27 +45,6 @@ class JobSource:
         return (self.path, *self.more)
 
 
-def find_job(
-    job: str | None, chosen_store: Path | None, *, files: Sequence[Path] = (), reads_history: bool = False
-) -> JobSource:
-    """Return where `job` is, or the job in use; `files` are others that belong to it.
-
-    With `reads_history` a job that is watched need not be sampled. Raises InputError where there is none, UsageError
-    for an empty name, or several jobs.
-    """
-    try:
-        return locate(job, chosen_store, files)
-    except InputError:
-        name = job or os.environ.get("KAIR_JOB", "")
-        if not reads_history or not _is_watched(name, chosen_store):
-            raise
-        return JobSource(name, store_root(chosen_store) / name, stored=True)
-
-
-def _is_watched(job: str, chosen_store: Path | None) -> bool:
-    return bool(job) and not _looks_like_path(job) and (store_root(chosen_store) / job / "capture").is_dir()
-
-
 def tidy(chosen_store: Path | None) -> None:
     """Removes what commands that were killed left in the store, in the cache and among the user's own."""
     from kair_engine.recording.cache import tidy_cache
@@ -130,7 +109,7 @@ def names_a_job(word: str) -> bool:
     if Path(word).exists():
         return True
     root = store_root(None)
-    return is_stored(word, root) or (not _looks_like_path(word) and (root / word / "capture").is_dir())
+    return is_stored(word, root)
 
 
 def sources_of(job: "Job") -> list[str]:
@@ -154,6 +133,7 @@ def _fetch(root: Path, job: str | None) -> None:
 
 def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.trace.batches import (
         keep_freed_memory,  # loads ctypes, as numpy does
         limit_memory,
@@ -162,13 +142,16 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     keep_freed_memory()
     limit_memory(memory_limit())
     if source.stored:
-        if not is_stored(source.path.name, source.path.parent):
+        if not holds_job(source.path):
             from kair.app.step_history import unsampled
 
-            if (watched := unsampled(source.path)) is not None:  # no operation, no step
+            if (watched := unsampled(source.path)) is not None:  # its steps, and no operation
                 return watched
-            if (source.path / "capture").is_dir():
-                raise unknown_job(source.path.name, source.path.parent)
+            if is_watched(source.path):
+                raise InputError(
+                    f"job {source.path.name} is watched, and no step of it was recorded yet",
+                    f"kair watch {source.path.name} shows its ranks",
+                )
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_sources, open_trace
 
@@ -239,22 +222,18 @@ def _store(root: Path) -> "Store":
 
 
 def is_stored(job: str, root: Path) -> bool:
-    """Whether the store at `root` has a job of that name."""
-    from kair_engine.recording.job_file import holds_job
+    """Whether the store at `root` has a job of that name, imported, sampled or only watched."""
+    from kair_engine.recording.job_file import holds_job, is_watched
 
-    return not _looks_like_path(job) and holds_job(root / job)
+    return not _looks_like_path(job) and (holds_job(root / job) or is_watched(root / job))
 
 
 def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
     from difflib import get_close_matches
 
-    if not _looks_like_path(job) and (root / job / "capture").is_dir():
-        return InputError(
-            f"job {job} is watched, and nothing of it was sampled yet",
-            f"kair watch {job} shows its steps; kair capture now --job {job} samples some",
-        )
-    names = [stored.name for stored in _store(root).jobs()]
+    store = _store(root)
+    names = [*(stored.name for stored in store.jobs()), *store.watched()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
-    return InputError(f"no job {job!r} in the store {_store(root).told}, and no such file or folder", hint)
+    return InputError(f"no job {job!r} in the store {store.told}, and no such file or folder", hint)
