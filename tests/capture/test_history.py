@@ -3,34 +3,19 @@
 import json
 import shlex
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
+from support.watched_job import watched_job
 
 from kair_capture.places import JobPlaces
-from kair_engine.results.watch import Alert, Sampling, WatchedRank, WatchResult
 from kair_tui.cli.main import main
-
-RECORDED = Path(__file__).parents[1] / "recordings" / "scopes"
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> JobPlaces:
     """The job as its coordinator leaves it, without a recording."""
-    places = JobPlaces(tmp_path / "store", "job")
-    places.capture.mkdir(parents=True)
-    for name in ("steps", "scopes"):
-        shutil.copytree(RECORDED / name, places.folder / name)
-    now = datetime.now(UTC).isoformat()
-    ranks = tuple(WatchedRank(rank, "node-1", 239, None, None, None, 0.0, slow=rank == 1) for rank in range(4))
-    noticed = Alert(now, "slow_rank", 124, (1,), ("node-1",), 0.5, 9.0)
-    status = WatchResult(
-        "job", now, "over", 239, None, None, 4, ranks, (), (noticed,), Sampling(0.01, 0.0, 0, 0, 0, ()), {}
-    )
-    places.status.write_bytes(msgspec.json.encode(status))
-    return places
+    return watched_job(tmp_path / "store")
 
 
 def asked(places: JobPlaces, *options: str) -> int:

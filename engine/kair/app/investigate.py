@@ -88,13 +88,13 @@ def state_beside(job: "Job") -> Hashable:
     That is evidence, and of a stored job also the steps that capture records, and experiments.
     """
     from kair.app.evidence import folder_of
-    from kair.app.places import capture_places
+    from kair.app.places import capture_places, state_of_files
 
     folders = [folder_of(job)]
     if job.stored_in is not None:
         places = capture_places(job.stored_in)
         folders += [places.steps, places.scopes, places.hangs, places.confirm, places.status]
-    return tuple(_state(one) for one in folders)
+    return tuple(map(state_of_files, folders))
 
 
 def is_captured(job: "Job") -> bool:
@@ -102,18 +102,6 @@ def is_captured(job: "Job") -> bool:
     from kair.app.places import capture_places
 
     return job.stored_in is not None and capture_places(job.stored_in).status.exists()
-
-
-def _state(place: Path) -> Hashable:
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    found = []
-    for file in files:
-        try:
-            state = file.stat()
-        except OSError:
-            continue
-        found.append((str(file), state.st_size, state.st_mtime_ns))
-    return tuple(found)
 
 
 def _kept_under(

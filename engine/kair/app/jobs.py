@@ -1,7 +1,7 @@
 """Find the job that was named, by path, by its name in the store, or the one in use; and open it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from kair.app.places import (
     data_root,
     is_mirror,
     memory_limit,
+    state_of_files,
     store_root,
 )
 from kair_engine.errors import InputError, KairError, UsageError
@@ -20,7 +21,6 @@ from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
-    from kair_engine.recording.opening import SourceState
     from kair_engine.store.jobs import Store
     from kair_engine.trace.model import Job, Trace
 
@@ -162,11 +162,19 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
 
 
-def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, SourceState | None]":
-    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+def files_of(source: JobSource) -> Hashable:
+    """Return how a job's files look now, None where they are gone; of a job that is only watched what is recorded."""
+    from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.recording.opening import state_of
 
-    state = state_of(source.path)
+    if source.stored and is_watched(source.path) and not holds_job(source.path):
+        return "watched", *(state_of_files(source.path / name) for name in ("steps", "hangs"))
+    return state_of(source.path)
+
+
+def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, Hashable]":
+    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+    state = files_of(source)
     return open_source(source, progress=progress), state
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kair.app.jobs import JobSource, blaming_files, locate, read_source
+from kair.app.jobs import JobSource, blaming_files, files_of, locate, read_source
 from kair.app.notes import Notes
 from kair.app.places import store_root
 from kair.app.question import (
@@ -142,9 +142,7 @@ class Session:
 
     def files_now(self) -> Hashable:
         """Return how the job's files look now: `read_from` while nothing changed, None where they are gone."""
-        from kair_engine.recording.opening import state_of
-
-        return state_of(self.source.path)
+        return files_of(self.source)
 
     @property
     def name(self) -> str:
@@ -310,7 +308,8 @@ class Session:
         """Of a job in the store other files may lie under the same names; what was parsed of raw ones can be gone."""
         if not self.watches_files:
             return
-        changed = self.source.stored and self.read_from is not None and self.files_now() != self.read_from
+        grows = trace.job.is_recorded_only  # a running job's steps
+        changed = self.source.stored and not grows and self.files_now() != self.read_from is not None
         gone = error is not None and not all(path.exists() for path in trace.fragments)
         if trace is self.trace and (changed or gone):
             raise JobChangedError(self.name) from error
