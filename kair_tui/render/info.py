@@ -77,7 +77,7 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         *([] if recorded else [("layout", _layout(result)), ("device", result.device or "not recorded")]),
         ("steps", spans(result.steps) or "none complete"),
         *_ahead(result),
-        *(_nothing_sampled() if recorded else _of_operations(result)),
+        *(_nothing_sampled(result) if recorded else _of_operations(result)),
         *([] if result.state is None else [("job", STATES[result.state])]),
         *([("ended", result.ending)] if result.ending else []),
     ]
@@ -90,8 +90,9 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
     return facts
 
 
-def _nothing_sampled() -> list[tuple[str, str]]:
-    return [("operations", "none: nothing was sampled (kair capture now samples some steps of a running job)")]
+def _nothing_sampled(result: InfoResult) -> list[tuple[str, str]]:
+    more = " (kair capture now samples some)" if result.state == "training" else ""
+    return [("operations", f"none: nothing was sampled{more}")]
 
 
 def _of_operations(result: InfoResult) -> list[tuple[str, str]]:

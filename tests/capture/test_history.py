@@ -1,14 +1,18 @@
 """`kair triage` of a job of which nothing was sampled: by what capture keeps of every step of a real job."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
-from support.watched_job import watched_job
+from support.watched_job import HANG, watched_job
 
+from kair_capture.coordinator.summary import summary_of
 from kair_capture.places import JobPlaces
+from kair_engine.results.watch import WatchResult
 from kair_tui.cli.main import main
 
 
@@ -46,7 +50,7 @@ def test_other_commands_still_need_a_sampled_step(places: JobPlaces, capsys: pyt
     for line in ("localize job", "blame job", "whatif job --step 100-120", "rank job --rank 1", "query job 'SELECT 1'"):
         assert main([*shlex.split(line), "--store", str(places.store)]) == 3
         told = capsys.readouterr().err
-        assert "was sampled yet" in told
+        assert "needs sampled steps" in told
         assert "kair triage job and kair steps job answer by the history" in told
 
 
@@ -114,3 +118,39 @@ def test_jobs_and_fleet_list_a_job_by_the_verdict_of_its_history(
     assert (job["verdict"], job["accused_ranks"], job["slowdown"]) == ("straggler", [1], None)
     assert main(["jobs", "rm", "job", "--store", str(places.store)]) == 0
     assert not places.folder.exists()
+
+
+_COMMAND = re.compile(r"kair [a-z]+(?: [a-z]+)??(?: --job)? job\b")
+"""A whole line in a hint; `job` is the job's name."""
+
+
+def test_what_messages_about_a_job_without_a_sample_recommend_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    for hang in (None, HANG):
+        places = watched_job(store, hang=hang)
+        status = msgspec.json.decode(places.status.read_bytes(), type=WatchResult)
+        hints = [*summary_of(status)]
+        for line in ("localize job", "timeline job", "export job -o t.json", "compare job job", "baseline save b job"):
+            assert main([*shlex.split(line), "--store", str(store)]) == 3
+            hints.append(capsys.readouterr().err)
+        for line in ("triage job", "steps job", "info job", "ticket job", "watch job --once", "jobs"):
+            assert main([*shlex.split(line), "--store", str(store)]) == 0
+            hints.append(capsys.readouterr().out)
+        told = {one[0] for text in hints for one in _COMMAND.finditer(text)}
+        assert {"kair triage job", "kair steps job"} <= told
+        for line in told:
+            assert main([*shlex.split(line)[1:], "--store", str(store)]) == 0, line
+        capsys.readouterr()
+        shutil.rmtree(places.folder)
+
+
+def test_without_a_coordinator_hints_do_not_lead_in_a_circle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = watched_job(tmp_path / "store")
+    places.status.unlink()
+    for line in ("triage", "steps", "info"):
+        assert main([line, "job", "--store", str(places.store)]) == 3
+        assert "kair coordinator --job job" in capsys.readouterr().err

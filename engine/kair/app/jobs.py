@@ -148,10 +148,7 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
             if (watched := unsampled(source.path)) is not None:  # its steps, and no operation
                 return watched
             if is_watched(source.path):
-                raise InputError(
-                    f"job {source.path.name} is watched, and no step of it was recorded yet",
-                    f"kair watch {source.path.name} shows its ranks",
-                )
+                raise nothing_recorded(source.path)
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_sources, open_trace
 
@@ -160,6 +157,15 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
             source.paths, name=source.name, cache=cache_root(), cache_limit=cache_limit(), progress=progress
         ).trace
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
+
+
+def nothing_recorded(folder: Path) -> InputError:
+    """Return the error for a watched job of which nothing is known, with what works then."""
+    if (folder / "capture" / "status.json").exists():
+        hint = f"kair watch {folder.name} shows its ranks"
+        return InputError(f"job {folder.name} is watched, and no step of it was recorded yet", hint)
+    hint = f"kair coordinator --job {folder.name}"
+    return InputError(f"job {folder.name} has no coordinator, which records its steps", hint)
 
 
 def files_of(source: JobSource) -> Hashable:

@@ -73,11 +73,16 @@ def require_sampled(trace: Trace, what: str) -> None:
     if not job.is_recorded_only:
         return
     of = "nothing of it" if trace.steps == job.steps else "none of these steps"
-    raise InputError(
-        f"job {job.name} is watched, and {of} was sampled yet: {what} needs sampled steps",
-        f"kair triage {job.name} and kair steps {job.name} answer by the history of its steps; "
-        f"kair capture now --job {job.name} samples some",
-    )
+    hint = f"kair triage {job.name} and kair steps {job.name} answer by the history of its steps"
+    if trains(job):
+        hint += f"; kair capture now --job {job.name} samples some"
+    raise InputError(f"job {job.name} is watched, and {of} was sampled: {what} needs sampled steps", hint)
+
+
+def trains(job: Job) -> bool:
+    """Return whether steps of a captured job can be sampled, by what its coordinator wrote last."""
+    status = None if job.stored_in is None else status_in(capture_places(job.stored_in))
+    return status is not None and status.state == "training"
 
 
 def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult:
