@@ -79,7 +79,7 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         *_ahead(result),
         *(_nothing_sampled(result) if recorded else _of_operations(result)),
         *([] if result.state is None else [("job", STATES[result.state])]),
-        *([("ended", result.ending)] if result.ending else []),
+        *([("stands" if result.state == "stalled" else "ended", result.ending)] if result.ending else []),
     ]
     if len(result.attempts) > 1:
         facts += _listing("attempts", {_attempt(one): one.ranks for one in result.attempts})
