@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from kair.app.jobs import find_job
+from kair.app.jobs import locate
 from kair.app.question import Question
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
@@ -286,7 +286,7 @@ def _simulated(session: OpenStore, ranks: int, draws: int, policy: Sequence[str]
 def _replayed(session: OpenStore, words: Sequence[str], question: Question) -> MitigateResult:
     """Against a job that was recorded or watched: a name in the store, or its traces."""
     job, *files = words
-    source = find_job(job, session.root, files=[*map(Path, files)], reads_history=True)
+    source = locate(job, session.root, [*map(Path, files)])
     answer = session.open(source).ask(question)
     result: MitigateResult = answer.result
     return replace(result, store=session.told, warnings=tuple(answer.warnings))

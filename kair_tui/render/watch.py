@@ -33,7 +33,7 @@ SLOWEST_SHOWN: Final = 5
 HOSTS_SHOWN: Final = 10
 ALERTS_SHOWN: Final = 8
 WINDOWS_SHOWN: Final = 5
-_STATES: Final = {
+STATES: Final = {
     "waiting": "waiting for the first steps",
     "training": "training",
     "stalled": "no step ends any more",
@@ -51,7 +51,7 @@ def alert_in_words(alert: Alert) -> str:
 
 
 def _headline(result: WatchResult) -> str:
-    parts = [f"{result.job}: {_STATES[result.state]}"]
+    parts = [f"{result.job}: {STATES[result.state]}"]
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:

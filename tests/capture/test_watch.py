@@ -151,11 +151,11 @@ def test_how_slow_a_rank_is_is_told_in_ms_of_a_step(store: Path) -> None:
     assert re.search(r"2 +node-1 .*\+12.3 ms \(20.5 %\)", told)
 
 
-def test_a_job_of_which_nothing_was_sampled_is_said_to_be_watched(store: Path) -> None:
+def test_a_job_whose_ranks_recorded_no_step_is_said_to_be_watched(store: Path) -> None:
     told = kair("triage", "job123", "--store", str(store))
     assert told.status == 3
-    assert "job job123 is watched, and nothing of it was sampled yet" in told.err
-    assert "kair capture now --job job123" in told.err
+    assert "job job123 is watched, and no step of it was recorded yet" in told.err
+    assert "kair watch job123" in told.err
 
 
 def test_a_window_by_hand_needs_a_coordinator(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
         unseen=unseen,
         open=untested,
         history_steps=len(history.steps),
+        is_sampled=False,
     )
 
 
